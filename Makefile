@@ -1,0 +1,56 @@
+# Every target makes what it needs: a virtual environment in .venv, and the extension in it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+
+.PHONY: run test test-rust test-python lint bench fmt clean wheel
+
+run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
+	$(BIN)/python examples/run.py
+
+test: test-rust test-python  ## Everything that CI tests
+
+test-rust:
+	cargo test --workspace --exclude penstock-py --locked
+
+test-python: $(VENV)/.built
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/stubtest penstock._core --mypy-config-file pyproject.toml
+
+bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
+	$(BIN)/python -m pytest bench --benchmark-only
+
+fmt: $(VENV)/.tools
+	cargo fmt --all
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheel: $(VENV)/.tools  ## One wheel for every Python from 3.11 on, in dist/
+	$(BIN)/maturin build --release --locked --out dist
+
+clean:
+	cargo clean
+	rm -rf $(VENV) dist python/penstock/_core*.so
+
+# The tools: pinned by name and version.
+$(VENV)/.tools: constraints.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
+		hypothesis maturin mypy pytest pytest-benchmark pytest-trio ruff trio cbor2
+	touch $@
+
+# The extension, compiled into the environment. Python sources are used in place.
+$(VENV)/.built: $(VENV)/.tools $(RUST)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --locked --quiet
+	touch $@

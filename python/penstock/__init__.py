@@ -1,0 +1,41 @@
+"""Penstock: resource sets (idsets, hostlists, R) and a scheduler for clusters.
+
+What this module exports needs no third-party package and no daemon:
+
+- `IDset`: a set of ids, such as ranks or cores (RFC 22), see `penstock.idset`;
+- `Hostlist`: an ordered list of host names (RFC 29), see `penstock.hostlist`;
+- `ResourceSet`: what R is made of (RFC 20), see `penstock.resource`;
+- the exceptions, all derived from `Error`, see `penstock.errors`.
+"""
+
+from penstock._core import __version__
+from penstock.errors import (
+    EngineError,
+    Error,
+    HostlistError,
+    IdsetError,
+    JobspecError,
+    NotFoundError,
+    ResourceSetError,
+    RpcError,
+    WireError,
+)
+from penstock.hostlist import Hostlist
+from penstock.idset import IDset
+from penstock.resource import ResourceSet
+
+__all__ = [
+    "EngineError",
+    "Error",
+    "Hostlist",
+    "HostlistError",
+    "IDset",
+    "IdsetError",
+    "JobspecError",
+    "NotFoundError",
+    "ResourceSet",
+    "ResourceSetError",
+    "RpcError",
+    "WireError",
+    "__version__",
+]

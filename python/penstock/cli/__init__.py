@@ -1,0 +1,134 @@
+"""The command `penstock`: one file a verb, imported when it is called.
+
+A verb's module has `SUMMARY` (a line), `register(parser)` (its arguments) and `main(args)` (which
+returns an exit code).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+USAGE, NO_INSTANCE = 2, 69
+
+# The summaries stand here, so that --help need not import the verbs.
+VERBS = {
+    "start": ("start", "start an instance"),
+    "submit": ("submit", "submit a job"),
+    "run": ("run", "run a job: submit it, show its output, end with its exit code"),
+    "jobs": ("jobs", "list jobs"),
+    "logs": ("logs", "show a job's output"),
+    "cancel": ("cancel", "cancel jobs"),
+    "wait": ("wait", "wait for jobs to end"),
+    "info": ("info", "show what is known of a job"),
+    "eventlog": ("eventlog", "show a job's events"),
+    "resource": ("resource", "list, drain and undrain resources"),
+    "services": ("services", "list the services of an instance"),
+    "sched": ("sched", "run a scheduler as a process of its own"),
+    "config": ("config", "check or show a configuration"),
+    "idset": ("idset", "sets of ids: expand, fold, count, combine"),
+    "hostlist": ("hostlist", "lists of hosts: expand, fold, count, combine"),
+    "R": ("rset", "resource sets: show, make, verify, combine"),
+}
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    lines = [f"  {verb:<{width}}  {summary}" for verb, (_, summary) in VERBS.items()]
+    return "\n".join(
+        [
+            "usage: penstock [--version] VERB …",
+            "",
+            "Resource sets and a scheduler for clusters.",
+            "",
+            "verbs:",
+            *lines,
+            "",
+            "`penstock VERB --help` tells more. The instance is the one that PENSTOCK_URI names,",
+            "else the one at the default socket.",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command line.
+
+    Args:
+        argv: the arguments; by default the process's own.
+
+    Returns:
+        The exit code: 2 for bad usage, 69 where there is no instance, else the verb's.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = arguments.pop(0) if arguments else "--help"
+    if verb in ("-h", "--help", "help"):
+        if arguments and arguments[0] in VERBS:
+            return main([arguments[0], "--help"])
+        print(_help())
+        return 0
+    if verb in ("-V", "--version"):
+        from penstock import __version__
+
+        print(f"penstock {__version__}")
+        return 0
+    if verb not in VERBS:
+        return _unknown(verb)
+    return _call(verb, arguments)
+
+
+def _unknown(verb: str) -> int:
+    import difflib
+
+    print(f"penstock: unknown verb `{verb}`", file=sys.stderr)
+    if close := difflib.get_close_matches(verb, VERBS, 1):
+        print(f"hint: did you mean `{close[0]}`?", file=sys.stderr)
+    return USAGE
+
+
+def _call(verb: str, arguments: list[str]) -> int:
+    import argparse
+
+    from penstock.errors import Error
+
+    module = importlib.import_module(f"penstock.cli.{VERBS[verb][0]}")
+    parser = argparse.ArgumentParser(
+        prog=f"penstock {verb}",
+        description=module.SUMMARY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.register(parser)
+    try:
+        code: int = module.main(parser.parse_args(arguments))
+        sys.stdout.flush()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone; what Python flushes at its end must not complain.
+        sys.stdout = None  # type: ignore[assignment]
+        return 141
+    except (Error, OSError) as error:
+        print(f"penstock {verb}: {_text(error)}", file=sys.stderr)
+        return _code(error)
+    return code
+
+
+def _text(error: Exception) -> str:
+    strerror = getattr(error, "strerror", None)
+    filename = getattr(error, "filename", None)
+    if strerror and filename:
+        return f"`{filename}`: {strerror}"
+    return strerror or str(error)
+
+
+def _code(error: Exception) -> int:
+    # By name: the client is imported only by the verbs that need it.
+    return NO_INSTANCE if type(error).__name__ == "NoInstanceError" else 1

@@ -1,0 +1,50 @@
+"""`penstock config`: check a configuration, or show the effective one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock import config
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Check a configuration file, or show a configuration with its defaults filled in."
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|dump")
+    check = verbs.add_parser("check", help="tell everything that is wrong with a file")
+    check.add_argument("file", type=Path, metavar="FILE")
+    dump = verbs.add_parser("dump", help="show the effective configuration as TOML")
+    dump.add_argument("--json", action="store_true", help="as one JSON object")
+    dump.add_argument("--live", action="store_true", help="that of the running instance")
+    dump.add_argument("file", nargs="?", type=Path, metavar="FILE")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    try:
+        if args.verb == "check":
+            config.load(args.file)
+            print(f"{args.file}: ok")
+            return 0
+        if args.live:
+            from penstock.client import Client
+
+            with Client() as client:
+                document = client.config()
+        else:
+            loaded = config.load(args.file) if args.file else config.Config()
+            document = loaded.to_dict()
+    except config.ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps(document) if args.json else config.to_toml(document), end="")
+    if args.json:
+        print()
+    return 0

@@ -1,0 +1,37 @@
+"""`penstock eventlog`: what happened to a job, and when."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from penstock._core import fluid_parse
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Show a job's events (RFC 21): seconds since submission, name, context."
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
+    parser.add_argument("--json", action="store_true", help="the events as they are logged")
+    parser.add_argument("id", metavar="ID")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    began: float | None = None
+    with Client() as client:
+        for line in client.eventlog(fluid_parse(args.id), follow=args.follow):
+            if args.json:
+                print(line, end="", flush=True)
+                continue
+            event = json.loads(line)
+            began = event["timestamp"] if began is None else began
+            context = event.get("context", {}).items()
+            words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in context]
+            print(f"{event['timestamp'] - began:.6f} {' '.join([event['name'], *words])}", flush=True)
+    return 0

@@ -1,0 +1,46 @@
+"""`penstock hostlist`: lists of hosts (RFC 29) on the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import sets
+from penstock.hostlist import Hostlist
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Lists of hosts, such as node[0-99],login: expand, fold, count, combine."
+
+
+def _join(texts: list[str]) -> Hostlist:
+    return Hostlist(text for text in texts if text)
+
+
+KIND = sets.Kind(
+    verb="hostlist",
+    example="node[0-99],login",
+    element="host",
+    join=_join,
+    value=str,
+    find=Hostlist.find,
+    fold=lambda hosts, _: hosts.encode(),
+    changes={
+        "sort": (Hostlist.sort, "print them in natural order"),
+        "uniq": (Hostlist.uniq, "print each once, in order of first occurrence"),
+    },
+)
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the operations and their arguments."""
+    sets.register(parser, KIND)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Returns:
+        0; 1 for bad input, which the standard error output names.
+    """
+    return sets.main(args, KIND)

@@ -1,0 +1,49 @@
+"""`penstock idset`: sets of ids (RFC 22) on the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import sets
+from penstock.idset import IDset
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Sets of ids, such as 0-3,8: expand, fold, count, combine."
+
+
+def _join(texts: list[str]) -> IDset:
+    ids = IDset()
+    ids.update(*texts)
+    return ids
+
+
+def _find(ids: IDset, member: int) -> int | None:
+    return ids.rank(member) if member in ids else None
+
+
+KIND = sets.Kind(
+    verb="idset",
+    example="0-3,8",
+    element="id",
+    join=_join,
+    value=int,
+    find=_find,
+    fold=lambda ids, brackets: ids.encode(brackets=brackets),
+    changes={},
+)
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the operations and their arguments."""
+    sets.register(parser, KIND)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb.
+
+    Returns:
+        0; 1 for bad input, which the standard error output names.
+    """
+    return sets.main(args, KIND)

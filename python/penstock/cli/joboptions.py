@@ -1,0 +1,156 @@
+"""The options of `submit` and `run`, as `flux submit` and `flux run` have them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from penstock._core import IDset, parse_duration
+from penstock.errors import Error, JobspecError
+from penstock.jobspec import environment_from_rules, from_command
+
+URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
+
+
+def _amount(least: int) -> Any:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) < 2**32:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least}, found `{text}`")
+        return int(text)
+
+    return number
+
+
+def _duration(text: str) -> float:
+    """As flux: a plain number is in minutes, with a suffix it is a Flux Standard Duration."""
+    try:
+        seconds = parse_duration(text)
+    except Error as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if text.replace(".", "", 1).isdecimal():
+        seconds *= 60
+    return 0.0 if seconds == float("inf") else seconds
+
+
+def _urgency(text: str) -> int:
+    if text in URGENCIES:
+        return URGENCIES[text]
+    if text.isdecimal() and int(text) <= 31:
+        return int(text)
+    names = ", ".join(URGENCIES)
+    raise argparse.ArgumentTypeError(f"expected 0 to 31 or {names}, found `{text}`")
+
+
+def _idset(text: str) -> IDset:
+    try:
+        return IDset(text)
+    except Error as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _attribute(text: str) -> tuple[str, Any]:
+    path, separator, value = text.partition("=")
+    if not separator:
+        return path, 1
+    try:
+        return path, json.loads(value)
+    except ValueError:
+        return path, value
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that describe a job."""
+    add = parser.add_argument
+    add("-n", "--ntasks", type=_amount(1), metavar="N", help="tasks (default 1, with -N one a node)")
+    add("-c", "--cores-per-task", type=_amount(1), default=1, metavar="N", help="cores of a task")
+    add("-g", "--gpus-per-task", type=_amount(0), default=0, metavar="N", help="gpus of a task")
+    add("-N", "--nodes", type=_amount(1), metavar="N", help="distinct nodes; alone, whole ones")
+    add("--exclusive", "-x", action="store_true", help="with -N: whole nodes only")
+    add(
+        "-t",
+        "--time-limit",
+        type=_duration,
+        default=0.0,
+        metavar="MIN|FSD",
+        help="time limit: minutes, or with a suffix (30s, 2h); default none",
+    )
+    add("-q", "--queue", metavar="NAME", help="queue")
+    add(
+        "--requires",
+        action="append",
+        metavar="CONSTRAINT",
+        help="what a node must have, such as `gpu&-slow` or `host:node[0-3]` (RFC 35)",
+    )
+    add("--urgency", type=_urgency, default=16, metavar="N", help="0 (hold) to 31 (expedite)")
+    add(
+        "--dependency",
+        action="append",
+        default=[],
+        metavar="SCHEME:VALUE",
+        help="after, afterany, afterok, afternotok:JOB or begin-time:SECONDS (RFC 26)",
+    )
+    add("-o", "--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
+    add("-e", "--error", metavar="TEMPLATE", help="file for stderr; default: where stdout goes")
+    add("--cwd", metavar="DIR", help="working directory (default: this one)")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="NAME=VALUE sets, -PATTERN removes, PATTERN takes over; default: all of this one",
+    )
+    add("--cc", type=_idset, metavar="IDSET", help="a copy for each id; {cc} stands for the id")
+    add(
+        "--setattr",
+        action="append",
+        default=[],
+        type=_attribute,
+        metavar="KEY=VALUE",
+        help="a jobspec attribute; VALUE is JSON or a string",
+    )
+    add("--job-name", metavar="NAME", help="job name (default: the command's)")
+    add("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help="program and arguments")
+
+
+def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The jobspecs that the options ask for: one, or one a copy.
+
+    Raises:
+        SystemExit: with code 2, after saying what is wrong with the options.
+    """
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    try:
+        if not command:
+            raise JobspecError("expected a command")
+        return [_jobspec(args, command, copy) for copy in ([None] if args.cc is None else args.cc)]
+    except JobspecError as error:
+        import sys
+
+        print(f"penstock: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> dict[str, Any]:
+    def fill(text: Any) -> Any:
+        replace = copy is not None and isinstance(text, str)
+        return text.replace("{cc}", str(copy)) if replace else text
+
+    return from_command(
+        [fill(word) for word in command],
+        ntasks=args.ntasks,
+        cores_per_task=args.cores_per_task,
+        gpus_per_task=args.gpus_per_task,
+        nodes=args.nodes,
+        exclusive=args.exclusive,
+        duration=args.time_limit,
+        queue=args.queue,
+        requires=" ".join(f"({text})" for text in args.requires) if args.requires else None,
+        dependencies=[fill(text) for text in args.dependency],
+        name=fill(args.job_name),
+        cwd=args.cwd,
+        environment=environment_from_rules([fill(rule) for rule in args.env]),
+        output=fill(args.output),
+        error=fill(args.error),
+        setattr={fill(key): fill(value) for key, value in args.setattr},
+    )

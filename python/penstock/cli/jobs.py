@@ -1,0 +1,217 @@
+"""`penstock jobs`: a table of jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import string
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.rows import ABBREVIATIONS, f58_list, job_row
+from penstock.client import Client
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "List jobs: by default the active ones of this user, newest first."
+
+DEFAULT = (
+    "{id:>12} {username:<8.8} {name:<10.10} {status_abbrev:>2} {ntasks:>6} {nnodes:>6} "
+    "{runtime:>9} {info}"
+)
+WITH_QUEUES = DEFAULT.replace("{username", "{queue:<8.8} {username", 1)
+TITLES = {
+    "id": "JOBID",
+    "username": "USER",
+    "status_abbrev": "ST",
+    "runtime": "TIME",
+}
+FILTERS = {
+    "pending": "states",
+    "running": "states",
+    "active": "states",
+    "inactive": "states",
+    "depend": "states",
+    "priority": "states",
+    "sched": "states",
+    "run": "states",
+    "cleanup": "states",
+    "completed": "results",
+    "failed": "results",
+    "canceled": "results",
+    "timeout": "results",
+}
+
+
+class FormatError(Error, ValueError):
+    """An output format names a field that does not exist, or cannot be read."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    add = parser.add_argument
+    add("-a", action="store_true", dest="every_state", help="jobs in all states, not only active")
+    add("-A", action="store_true", dest="every_user", help="jobs of all users")
+    add("-u", "--user", metavar="USER", help="jobs of this user (name or id; `all` for everyone)")
+    add("-f", "--filter", metavar="WORDS", help=f"states or results: {', '.join(FILTERS)}")
+    add("-q", "--queue", metavar="NAMES", help="jobs of these queues")
+    add("--name", metavar="NAMES", help="jobs with these names")
+    add("-c", "--count", type=int, default=1000, metavar="N", help="at most N (default 1000; 0: all)")
+    add("-n", "--no-header", action="store_true", help="without the line of titles")
+    add("-o", "--format", metavar="FORMAT", help="such as `{id:>12} {status} {reason}`")
+    add("--json", action="store_true", help="one object a line, with every key")
+    add("id", nargs="*", metavar="ID")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    ids = f58_list(args.id) or None
+    with Client() as client:
+        rows = client.jobs(ids=ids, constraint=_constraint(args), max_entries=max(args.count, 0))
+        queues = client.config().get("queues") if not args.json and not args.format else None
+    if args.json:
+        for row in rows:
+            print(json.dumps(job_row(row), ensure_ascii=False))
+        return 0
+    form = args.format or (WITH_QUEUES if queues else DEFAULT)
+    formatter = RowFormatter(form)
+    if not args.no_header:
+        print(formatter.header().rstrip())
+    now = time.time()
+    for row in rows:
+        print(formatter.line(fields(row, now)).rstrip())
+    return 0
+
+
+def _constraint(args: argparse.Namespace) -> dict[str, Any]:
+    if args.id:
+        return {}
+    parts: list[dict[str, Any]] = []
+    if args.filter:
+        parts.append(_filter(args.filter))
+    elif not args.every_state:
+        parts.append({"states": ["active"]})
+    user = "all" if args.every_user else args.user
+    if user is None:
+        parts.append({"userid": [os.getuid()]})
+    elif user != "all":
+        parts.append({"userid": [_userid(user)]})
+    if args.queue:
+        parts.append({"queue": args.queue.split(",")})
+    if args.name:
+        parts.append({"name": args.name.split(",")})
+    return {"and": parts}
+
+
+def _filter(text: str) -> dict[str, Any]:
+    parts: dict[str, list[str]] = {}
+    for word in text.lower().split(","):
+        if word not in FILTERS:
+            print(
+                f"penstock jobs: unknown filter `{word}`: expected {', '.join(FILTERS)}",
+                file=sys.stderr,
+            )
+            raise SystemExit(2)
+        parts.setdefault(FILTERS[word], []).append(word)
+    return {"or": [{operator: words} for operator, words in parts.items()]}
+
+
+def _userid(name: str) -> int:
+    if name.isdecimal():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise FormatError(f"unknown user `{name}`") from None
+
+
+def _username(userid: int) -> str:
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except KeyError:
+        return str(userid)
+
+
+def fields(row: dict[str, Any], now: float) -> dict[str, Any]:
+    """What a format can name: the `--json` keys and a few that are made of them."""
+    shown = job_row(row)
+    job = shown["id_int"]
+    began = shown["t_run"]
+    runtime = (shown["t_cleanup"] or now) - began if began else 0.0
+    return shown | {
+        "id.f58": shown["id"],
+        "id.dec": job,
+        "id.hex": hex(job),
+        "username": _username(shown["userid"]),
+        "status_abbrev": ABBREVIATIONS[shown["status"]],
+        "state_single": ABBREVIATIONS[shown["state"]] if shown["state"] != "INACTIVE" else "I",
+        "runtime": _duration(runtime) if began else "-",
+        "info": shown["reason"] or shown["nodelist"] or "",
+    }
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.4g}{unit}"
+    return f"{seconds:.3f}s"
+
+
+class RowFormatter:
+    """Formats rows by a format string with named fields.
+
+    Args:
+        form: as for `str.format`, such as `{id:>12} {name:<10.10}`.
+
+    Raises:
+        FormatError: the text cannot be read.
+    """
+
+    def __init__(self, form: str) -> None:
+        try:
+            # A dot in a field name is part of the name here.
+            self._parts = list(string.Formatter().parse(form))
+        except ValueError as error:
+            raise FormatError(f"format `{form}`: {error}") from error
+
+    def _fill(self, values: Mapping[str, Any], missing: Any = None) -> str:
+        text = []
+        for literal, name, spec, _conversion in self._parts:
+            text.append(literal)
+            if name is None:
+                continue
+            if name not in values:
+                known = ", ".join(sorted(values))
+                raise FormatError(f"unknown field `{name}`: expected {known}")
+            text.append(_format(values[name], spec or ""))
+        return "".join(text)
+
+    def line(self, values: Mapping[str, Any]) -> str:
+        """A row's line."""
+        return self._fill(values)
+
+    def header(self) -> str:
+        """The titles, laid out as the rows."""
+        names: Sequence[str] = [name for _, name, _, _ in self._parts if name is not None]
+        titles = {name: TITLES.get(name, name.upper()) for name in names}
+        return self._fill(titles)
+
+
+def _format(value: Any, spec: str) -> str:
+    if value is None:
+        value = ""
+    elif isinstance(value, (dict, list, bool)):
+        value = json.dumps(value, ensure_ascii=False)
+    try:
+        return format(value, spec)
+    except ValueError:
+        # A number's format for what is a text here (a title, or nothing): its width is kept.
+        width = re.match(r"([^<>^]?[<>^])?\D*(\d+)?", spec)
+        align, size = (width[1] or "<", width[2] or "") if width else ("<", "")
+        return format(str(value), f"{align}{size}")

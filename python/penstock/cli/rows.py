@@ -1,0 +1,91 @@
+"""Jobs as the command line shows them: the `--json` keys, and the words for states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock._core import fluid_f58
+
+STATES = {
+    1: "NEW",
+    2: "DEPEND",
+    4: "PRIORITY",
+    8: "SCHED",
+    16: "RUN",
+    32: "CLEANUP",
+    64: "INACTIVE",
+}
+RESULTS = {1: "COMPLETED", 2: "FAILED", 4: "CANCELED", 8: "TIMEOUT"}
+ABBREVIATIONS = {
+    "NEW": "N",
+    "DEPEND": "D",
+    "PRIORITY": "P",
+    "SCHED": "S",
+    "RUN": "R",
+    "CLEANUP": "C",
+    "COMPLETED": "CD",
+    "FAILED": "F",
+    "CANCELED": "CA",
+    "TIMEOUT": "TO",
+}
+# In the order in which they are shown; every one is always there.
+PLAIN = (
+    "userid urgency priority queue state result status waitstatus returncode name ntasks nnodes "
+    "ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations"
+).split()
+
+
+def job_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `job-list` under the command line's keys; what is absent is None."""
+    state = STATES[row["state"]]
+    result = RESULTS.get(row.get("result", 0))
+    words = {"state": state, "result": result, "status": result or state}
+    shown = {"id": fluid_f58(row["id"]), "id_int": row["id"]}
+    shown |= {key: words[key] if key in words else row.get(key) for key in PLAIN}
+    shown["exception"] = _exception(row)
+    shown["reason"] = reason(row)
+    return shown
+
+
+def _exception(row: dict[str, Any]) -> dict[str, Any] | None:
+    if not row.get("exception_occurred"):
+        return None
+    keys = ("type", "severity", "note")
+    return {key: row.get(f"exception_{key}") for key in keys}
+
+
+def reason(row: dict[str, Any]) -> str | None:
+    """Why a job is not running yet, or why it did not end well; None where all is well."""
+    if row.get("exception_occurred") and row.get("exception_severity") == 0:
+        note = row.get("exception_note")
+        return f"{row['exception_type']}: {note}" if note else str(row["exception_type"])
+    if row["state"] == 2 and row.get("dependencies"):
+        return "waits for " + ", ".join(row["dependencies"])
+    if row["state"] == 8 and row.get("urgency") == 0:
+        return "held"
+    pending = row.get("annotations", {}).get("sched", {}).get("reason_pending")
+    if pending:
+        return str(pending)
+    code = row.get("returncode", 0)
+    if code == 0:
+        return None
+    signal = row.get("waitstatus", 0) & 0x7F
+    return f"ended by signal {signal}" if signal else f"exited with code {code}"
+
+
+def exit_code(row: dict[str, Any]) -> int:
+    """What a shell is told of a job that is over.
+
+    The greatest task's code; 128 + signal; 143 after the time limit; 1 where the job was denied,
+    cancelled or failed by another exception.
+    """
+    if row.get("exception_occurred") and row.get("exception_severity") == 0:
+        return 143 if row["exception_type"] == "timeout" else 1
+    return int(row.get("returncode", 1))
+
+
+def f58_list(texts: list[str]) -> list[int]:
+    """Job ids, in any of RFC 19's forms, as numbers."""
+    from penstock._core import fluid_parse
+
+    return [fluid_parse(text) for text in texts]

@@ -1,0 +1,248 @@
+"""What `penstock idset` and `penstock hostlist` have in common."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.hostlist import Hostlist
+    from penstock.idset import IDset
+
+    Members: TypeAlias = IDset | Hostlist
+
+# Elements that are put out at a time.
+CHUNK = 65536
+
+COMBINATIONS = {
+    "union": "what is in any of them",
+    "intersection": "what is in all of them",
+    "difference": "what is in the first and in no other",
+    "symmetric-difference": "what is in exactly one of two",
+}
+
+
+class Kind(NamedTuple):
+    """The kind of set that a verb works on."""
+
+    verb: str
+    """The verb, as in `penstock VERB`."""
+    example: str
+    """A text of one."""
+    element: str
+    """What one element is called."""
+    join: Callable[[list[str]], Members]
+    """Makes one set of the texts of several."""
+    value: Callable[[str], int | str]
+    """Makes an element of its text."""
+    find: Callable[[Any, Any], int | None]
+    """The position of an element in a set."""
+    fold: Callable[[Any, bool], str]
+    """The text of a set, in brackets if that is true."""
+    changes: dict[str, tuple[Callable[[Any], Members], str]]
+    """Further operations that make another set of one."""
+
+
+def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
+    """Adds the operations and their arguments.
+
+    Args:
+        parser: Parser of the verb.
+        kind: What the verb works on.
+    """
+    text = kind.verb.upper()
+    parser.epilog = (
+        f"Each {text} is a text such as `{kind.example}`. Without any, or for `-`, they are read\n"
+        "from the standard input, separated by blanks or new lines."
+    )
+    operations = parser.add_subparsers(dest="operation", metavar="OPERATION", required=True)
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        return operations.add_parser(
+            name, help=summary, description=f"{kind.verb} {name}: {summary}.", allow_abbrev=False
+        )
+
+    def add_sets(operation: argparse.ArgumentParser, summary: str) -> None:
+        operation.add_argument("sets", metavar=text, nargs="*", help=summary)
+
+    one = "the text of one; of several, all of them together"
+    expand = add("expand", f"print every {kind.element}, a line each")
+    expand.add_argument(
+        "-d", "--delimiter", metavar="TEXT", default="\n", help="what to put between them"
+    )
+    expand.add_argument("--json", action="store_true", help="one object a line")
+    fold = add("fold", "print the shortest text")
+    fold.set_defaults(brackets=False)
+    if kind.verb == "idset":
+        fold.add_argument("-b", "--brackets", action="store_true", help="put it in brackets")
+    count = add("count", f"print how many {kind.element}s there are")
+    nth = add("nth", f"print the {kind.element} at a position")
+    nth.add_argument("position", metavar="N", type=int, help="from 0; -1 is the last one")
+    cut = add("slice", f"print the {kind.element}s at some positions")
+    cut.add_argument(
+        "slice",
+        metavar="START:STOP[:STEP]",
+        type=_slice,
+        help="as in Python; put `--` in front of one that starts with `-`",
+    )
+    find = add("find", f"print the position of one {kind.element}, from 0")
+    find.add_argument("value", metavar=kind.element.upper(), type=kind.value)
+    split = add("split", "print even parts, a line each")
+    split.add_argument("parts", metavar="N", type=_parts, help="how many")
+    split.add_argument("--json", action="store_true", help="one object a line")
+    for name, (_, summary) in kind.changes.items():
+        add_sets(add(name, summary), one)
+    for operation in (expand, fold, count, nth, cut, find, split):
+        add_sets(operation, one)
+    for name, summary in COMBINATIONS.items():
+        add_sets(add(name, f"print {summary}"), "the text of each")
+
+
+def _slice(text: str) -> slice:
+    try:
+        start, stop, *step = (int(part) if part else None for part in text.split(":"))
+    except ValueError:
+        step = [0]
+    if len(step) > 1 or 0 in step:
+        expected = "START:STOP or START:STOP:STEP with a STEP that is not 0"
+        raise argparse.ArgumentTypeError(f"expected {expected}, found `{text}`")
+    return slice(start, stop, *step)
+
+
+def _parts(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a number of parts from 1 on, found `{text}`")
+    return int(text)
+
+
+def main(args: argparse.Namespace, kind: Kind) -> int:
+    """Runs the verb.
+
+    Args:
+        args: The parsed arguments.
+        kind: What the verb works on.
+
+    Returns:
+        0; 1 for bad input, which the standard error output names.
+    """
+    try:
+        _run(args, kind)
+    except (Error, _NoSuchError) as error:
+        print(f"penstock {kind.verb}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class _NoSuchError(Exception):
+    """What was asked for is not in the set."""
+
+
+def _texts(arguments: list[str]) -> list[str]:
+    texts: list[str] = []
+    for text in arguments or ["-"]:
+        # Bytes that are no text become characters that no set has: the error shows them.
+        texts.extend(
+            sys.stdin.buffer.read().decode(errors="replace").split() if text == "-" else [text]
+        )
+    return texts
+
+
+def _run(args: argparse.Namespace, kind: Kind) -> None:
+    texts = _texts(args.sets)
+    if args.operation in COMBINATIONS:
+        print(_combine(args.operation, texts, kind))
+        return
+    whole = kind.join(texts)
+    if args.operation in kind.changes:
+        change, _ = kind.changes[args.operation]
+        print(change(whole))
+    else:
+        _OPERATIONS[args.operation](whole, args, kind)
+
+
+def _combine(operation: str, texts: list[str], kind: Kind) -> Members:
+    """Folds the sets from the left; where many can be taken as one, they are."""
+    if operation == "union":
+        # Of a list of hosts this drops the repeats.
+        return kind.join(texts).union("")
+    first, others = kind.join(texts[:1]).union(""), texts[1:]
+    if operation == "intersection":
+        return first.intersection(*others)
+    if operation == "difference":
+        return first.difference(str(kind.join(others)))
+    return functools.reduce(lambda left, right: left.symmetric_difference(right), others, first)
+
+
+def _chunks(whole: Members) -> Iterator[list[int] | list[str]]:
+    for start in range(0, len(whole), CHUNK):
+        yield whole[start : start + CHUNK].expand()
+
+
+def _expand(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    position = 0
+    for chunk in _chunks(whole):
+        if args.json:
+            rows = enumerate(chunk, position)
+            lines = (json.dumps({"position": at, kind.element: element}) for at, element in rows)
+            sys.stdout.write("\n".join(lines) + "\n")
+        else:
+            sys.stdout.write(args.delimiter if position else "")
+            sys.stdout.write(args.delimiter.join(map(str, chunk)))
+        position += len(chunk)
+    if position and not args.json:
+        sys.stdout.write("\n")
+
+
+def _fold(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    print(kind.fold(whole, args.brackets))
+
+
+def _count(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    print(len(whole))
+
+
+def _nth(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    end = args.position + 1 or len(whole)
+    found = whole[args.position : end].expand()
+    if not found:
+        number = f"{len(whole)} {kind.element}{'' if len(whole) == 1 else 's'}"
+        raise _NoSuchError(f"no position {args.position} among {number}")
+    print(found[0])
+
+
+def _cut(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    print(whole[args.slice])
+
+
+def _find(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    position = kind.find(whole, args.value)
+    if position is None:
+        raise _NoSuchError(f"{kind.element} `{args.value}` is not in it")
+    print(position)
+
+
+def _split(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
+    for number, part in enumerate(whole.split(args.parts)):
+        if args.json:
+            row = {"part": number, f"{kind.element}s": str(part), "count": len(part)}
+            print(json.dumps(row))
+        else:
+            print(part)
+
+
+_OPERATIONS: dict[str, Callable[[Members, argparse.Namespace, Kind], None]] = {
+    "expand": _expand,
+    "fold": _fold,
+    "count": _count,
+    "nth": _nth,
+    "slice": _cut,
+    "find": _find,
+    "split": _split,
+}

@@ -1,0 +1,45 @@
+"""`penstock wait`: until jobs are over."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli.rows import exit_code, f58_list, job_row
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = "Wait for jobs to end; exit with the greatest of their exit codes."
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--all", action="store_true", help="all jobs that are active now")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell each job's end")
+    parser.add_argument("--json", action="store_true", help="print each job's row as it ends")
+    parser.add_argument("id", nargs="*", metavar="ID")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    if args.all == bool(args.id):
+        print("penstock wait: expected job ids, or --all", file=sys.stderr)
+        return 2
+    code = 0
+    with Client() as client:
+        if args.all:
+            ids = [row["id"] for row in client.jobs(constraint={"states": ["active"]})]
+        else:
+            ids = f58_list(args.id)
+        for row in client.wait(ids):
+            code = max(code, exit_code(row))
+            shown = job_row(row)
+            if args.json:
+                print(json.dumps(shown, ensure_ascii=False), flush=True)
+            elif args.verbose:
+                why = f": {shown['reason']}" if shown["reason"] else ""
+                print(f"{shown['id']}: {shown['status']}{why}", flush=True)
+    return code

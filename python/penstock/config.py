@@ -1,0 +1,358 @@
+"""The configuration of an instance: TOML, under Flux's table names where one exists.
+
+```toml
+[resource]
+exclude = "node[0-1]"              # never scheduled: an idset of ranks or a hostlist
+
+[queues.batch]
+requires = ["batch"]               # properties that a node must have
+[queues.batch.policy.limits]
+duration = "8h"
+
+[policy.limits]
+duration = "1d"
+job-size.max.nnodes = 64
+[policy.jobspec.defaults.system]
+duration = "1h"
+queue = "batch"
+
+[access]
+allow-guest-user = false
+
+[penstock.scheduler]
+mode = "inside"                    # or "process", "none"
+```
+
+An unknown key is an error that names it. The dataclasses below are the reference: their fields,
+with `_` for `-`, are the keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock._core import parse_duration
+from penstock.errors import Error
+
+Seconds = typing.NewType("Seconds", float)
+
+
+class ConfigError(Error, ValueError):
+    """The configuration is wrong.
+
+    Attributes:
+        problems: every problem, each with the dotted path of the key it is about.
+    """
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        super().__init__("\n".join(f"{name}: {problem}" for problem in problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """`resource.config[…]`: what some hosts have."""
+
+    hosts: str = ""
+    cores: str = ""
+    gpus: str = ""
+    properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resource:
+    """`resource`: what the instance has."""
+
+    exclude: str | None = None
+    path: Path | None = None
+    config: tuple[HostEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Numbers of nodes, cores and gpus."""
+
+    nnodes: int | None = None
+    ncores: int | None = None
+    ngpus: int | None = None
+
+
+@dataclass(frozen=True)
+class JobSize:
+    """`job-size`: the least and the most that a job may ask for."""
+
+    min: Amounts = Amounts()
+    max: Amounts = Amounts()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`limits`: what a job may ask for."""
+
+    duration: Seconds | None = None
+    job_size: JobSize = JobSize()
+
+
+@dataclass(frozen=True)
+class System:
+    """`defaults.system`: what a jobspec gets that does not say."""
+
+    duration: Seconds | None = None
+    queue: str | None = None
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """`jobspec.defaults`."""
+
+    system: System = System()
+
+
+@dataclass(frozen=True)
+class JobspecPolicy:
+    """`policy.jobspec`."""
+
+    defaults: Defaults = Defaults()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`policy`, and `queues.NAME.policy`."""
+
+    limits: Limits = Limits()
+    jobspec: JobspecPolicy = JobspecPolicy()
+
+
+@dataclass(frozen=True)
+class Queue:
+    """`queues.NAME`."""
+
+    requires: tuple[str, ...] = ()
+    policy: Policy = Policy()
+
+
+@dataclass(frozen=True)
+class Access:
+    """`access`: who may connect beside the owner."""
+
+    allow_guest_user: bool = False
+    allow_root_owner: bool = True
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    """`penstock.scheduler`: where it runs, and how many requests it takes at a time (0: all)."""
+
+    mode: typing.Literal["inside", "process", "none"] = "inside"
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class ExecSettings:
+    """`penstock.exec`: time between SIGTERM and SIGKILL; whether tasks are left unbound."""
+
+    kill_timeout: Seconds = Seconds(5.0)
+    oversubscribe: bool = False
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """`penstock.store`: `full` survives a power cut, `normal` a crash of the daemon."""
+
+    synchronous: typing.Literal["full", "normal"] = "full"
+
+
+@dataclass(frozen=True)
+class Penstock:
+    """`penstock`: what Flux has no table for."""
+
+    socket: Path | None = None
+    state: Path | None = None
+    scheduler: SchedulerSettings = SchedulerSettings()
+    exec: ExecSettings = ExecSettings()
+    store: StoreSettings = StoreSettings()
+
+
+@dataclass(frozen=True)
+class Config:
+    """The whole configuration; `Config()` is the default."""
+
+    resource: Resource = Resource()
+    queues: dict[str, Queue] = field(default_factory=dict)
+    policy: Policy = Policy()
+    access: Access = Access()
+    penstock: Penstock = Penstock()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The effective configuration under its TOML keys; what is unset is left out."""
+        plain = _plain(self)
+        assert isinstance(plain, dict)
+        return plain
+
+
+def parse(text: str, name: str = "configuration") -> Config:
+    """Reads a configuration.
+
+    Args:
+        text: TOML.
+        name: what to call it in errors.
+
+    Raises:
+        ConfigError: with every problem there is.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(name, [str(error)]) from error
+    problems: list[str] = []
+    config = _build(Config, document, "", problems)
+    if not problems:
+        _check(config, problems)
+    if problems:
+        raise ConfigError(name, problems)
+    assert isinstance(config, Config)
+    return config
+
+
+def load(path: Path) -> Config:
+    """Reads a configuration file.
+
+    Raises:
+        ConfigError: the file cannot be read, or what is in it is wrong.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"`{path}`", [str(error)]) from error
+    return parse(text, f"`{path}`")
+
+
+def _check(config: Config, problems: list[str]) -> None:
+    """What no single key can tell."""
+    queue = config.policy.jobspec.defaults.system.queue
+    if queue is not None and queue not in config.queues:
+        known = ", ".join(config.queues) or "none"
+        problems.append(
+            f"policy.jobspec.defaults.system.queue: unknown queue `{queue}` (known: {known})"
+        )
+    for place, entry in enumerate(config.resource.config):
+        if not entry.hosts:
+            problems.append(f"resource.config[{place}]: expected the key `hosts`")
+    if not 0 <= config.penstock.scheduler.limit <= 0x7FFFFFFF:
+        problems.append("penstock.scheduler.limit: expected 0 to 2147483647")
+
+
+def _build(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
+    """A value of the annotated kind; what does not fit is a problem with its path."""
+
+    def wrong(expected: str) -> None:
+        problems.append(f"{path}: expected {expected}, found {_show(value)}")
+
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        (kind,) = (arg for arg in args if arg is not types.NoneType)
+        return _build(kind, value, path, problems)
+    if dataclasses.is_dataclass(kind):
+        return _build_table(kind, value, path, problems)
+    if origin is dict:
+        if not isinstance(value, dict):
+            return wrong("a table")
+        return {
+            key: _build(args[1], item, _join(path, key), problems) for key, item in value.items()
+        }
+    if origin is tuple:
+        if not isinstance(value, list):
+            return wrong("a list")
+        items = enumerate(value)
+        return tuple(_build(args[0], item, f"{path}[{n}]", problems) for n, item in items)
+    if origin is typing.Literal:
+        return value if value in args else wrong(" or ".join(f'"{arg}"' for arg in args))
+    return _build_scalar(kind, value, wrong)
+
+
+def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) -> Any:
+    if kind is Seconds:
+        try:
+            if isinstance(value, str):
+                return Seconds(parse_duration(value))
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+                return Seconds(float(value))
+        except Error:
+            pass
+        return wrong('a duration such as "30m", or seconds')
+    if kind is Path:
+        return Path(value) if isinstance(value, str) else wrong("a path")
+    if kind is int:
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        return value if good else wrong("a whole number")
+    names = {str: "a string", bool: "true or false"}
+    return value if isinstance(value, kind) else wrong(names[kind])
+
+
+def _build_table(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
+    if not isinstance(value, dict):
+        problems.append(f"{path}: expected a table, found {_show(value)}")
+        return kind()
+    hints = typing.get_type_hints(kind)
+    known = {one.name.replace("_", "-"): one.name for one in dataclasses.fields(kind)}
+    built = {}
+    for key, item in value.items():
+        if key in known:
+            built[known[key]] = _build(hints[known[key]], item, _join(path, key), problems)
+        else:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f": did you mean `{close[0]}`?" if close else f": expected {', '.join(known)}"
+            problems.append(f"unknown key `{_join(path, key)}`{hint}")
+    return kind(**built)
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _show(value: Any) -> str:
+    return "a table" if isinstance(value, dict) else json.dumps(value, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        pairs = ((one.name, getattr(value, one.name)) for one in dataclasses.fields(value))
+        return {name.replace("_", "-"): _plain(item) for name, item in pairs if item is not None}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def to_toml(document: dict[str, Any], prefix: str = "") -> str:
+    """A configuration dictionary as TOML."""
+    lines, tables = [], []
+    for key, value in document.items():
+        name = key if key.replace("-", "").replace("_", "").isalnum() else json.dumps(key)
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, dict):
+            tables.append(to_toml(value, path))
+        else:
+            lines.append(f"{name} = {_inline(value)}\n")
+    head = f"[{prefix}]\n" if prefix and lines else ""
+    body = head + "".join(lines)
+    return "\n".join(part for part in [body, *tables] if part)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_inline(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, float) and value == float("inf"):
+        return "inf"
+    return json.dumps(value)

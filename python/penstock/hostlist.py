@@ -1,0 +1,44 @@
+"""Ordered lists of host names and their text form, RFC 29.
+
+`Hostlist` is a `collections.abc.MutableSequence` of str, with the operations of a set besides.
+Whatever names hosts can stand beside its operators: another `Hostlist`, a hostlist text, any
+iterable of names or texts.
+
+Example:
+    >>> from penstock.hostlist import Hostlist
+    >>> hosts = Hostlist("node[008-011],login")
+    >>> len(hosts), hosts[2], hosts.find("login")
+    (5, 'node010', 4)
+    >>> hosts - "node[009-010]"
+    Hostlist('node[008,011],login')
+    >>> Hostlist(["b2", "a10", "a9"]).sort()
+    Hostlist('a[9-10],b2')
+    >>> Hostlist("foo[1-]")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.HostlistError: invalid hostlist "foo[1-]": expected a number at byte 6
+
+As a list it keeps order and repeats, and `+` and `extend` do so. The set operations (`|`, `&`,
+`-`, `^` and their methods) give each host once, in the order of the left operand. `delete` takes
+out one occurrence for each that it is given. Names are compared letter by letter: `n1` is not
+`n01`.
+
+Hosts that count up are kept as ranges: `node[0-99999]` costs what its text costs, and no operation
+but `expand`, `reverse`, and slices with a step makes single names of it. The zeroes in front of
+the first number in brackets hold for all of them: `[005,4,11-13]` is `005,004,011,012,013`; a
+later number that is written with more keeps them. A name has one pair of brackets.
+
+A list holds at most 4294967295 hosts. Of those in brackets before a suffix with digits
+(`foo[0-9]-ib0`), which are compared one by one, a text may have 16777216.
+
+A list may change while it is iterated over: as with any list, the iterator goes on with what is
+then at the next position. A list may be used from several threads.
+"""
+
+from collections.abc import MutableSequence
+
+from penstock._core import Hostlist
+
+__all__ = ["Hostlist"]
+
+MutableSequence.register(Hostlist)

@@ -1,0 +1,277 @@
+"""The broker: peers, their sockets, and the pump that moves batches between them.
+
+Rust decides who gets what (`Router`); this module owns the conversation: accepting,
+authenticating, reading, writing, and telling the services when a round is over.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import struct
+import time
+import uuid
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from penstock._core import Batch, Decoder, Router
+from penstock.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from penstock._core import Message
+
+log = logging.getLogger("penstock.broker")
+
+ROLE_OWNER, ROLE_USER, ROLE_LOCAL = 1, 2, 4
+READ_SIZE = 256 * 1024
+# A client that does not read what it asked for is cut off here rather than let grow.
+MAX_UNSENT = 256 * 1024 * 1024
+
+
+class Service(Protocol):
+    """What the broker needs of a peer that lives in the daemon."""
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes messages in. Answers are posted to the broker, now or later."""
+
+    def settle(self, now: float) -> None:
+        """A round is over: makes durable what must be, posts what may now be sent."""
+
+
+class Broker:
+    """Routes messages between sockets and the daemon's own services.
+
+    Args:
+        owner: user id of the instance owner.
+        allow_guests: whether other users may connect.
+        allow_root: whether root counts as an owner.
+    """
+
+    def __init__(self, *, owner: int, allow_guests: bool = False, allow_root: bool = True) -> None:
+        self.uuid = str(uuid.uuid4())
+        self.owner = owner
+        self._allow_guests = allow_guests
+        self._allow_root = allow_root
+        self._router = Router(self.uuid)
+        self._services: dict[int, Service] = {}
+        self._sockets: dict[int, _SocketPeer] = {}
+        self._rounds: deque[tuple[int, Batch]] = deque()
+        self._wake = trio.Event()
+        self._next = 1
+
+    # --- peers in the daemon
+
+    def attach(self, service: Service, *, names: Iterable[str] = ()) -> int:
+        """Adds a service of the daemon, with the owner's credentials, and registers its names.
+
+        Returns:
+            The peer's number, with which it posts.
+        """
+        peer = self._number()
+        self._router.add_peer(peer, str(uuid.uuid4()), self.owner, ROLE_OWNER | ROLE_LOCAL)
+        self._services[peer] = service
+        for name in names:
+            if self._router.add_service(name, peer):
+                raise ValueError(f"service `{name}` is registered already")
+        return peer
+
+    def post(self, peer: int, batch: Batch) -> None:
+        """Sends messages from a peer. They are routed in the next round."""
+        if batch:
+            self._rounds.append((peer, batch))
+            self._wake.set()
+
+    def post_messages(self, peer: int, messages: list[Message]) -> None:
+        """Sends a few messages from a peer."""
+        self.post(peer, Batch(messages))
+
+    def nudge(self) -> None:
+        """Asks for a round: a service has something to settle."""
+        self._wake.set()
+
+    # --- control, for the services that serve it
+
+    def origin(self, request: Message) -> int | None:
+        """The peer that a request comes from, or None where it has gone."""
+        routes = request.routes
+        return self._router.peer(routes[-1]) if routes else None
+
+    def add_service(self, name: str, peer: int) -> int:
+        """Registers a service for a peer. Returns an errno, 0 for success."""
+        return self._router.add_service(name, peer)
+
+    def remove_service(self, name: str, peer: int) -> int:
+        """Removes a peer's service. Returns an errno, 0 for success."""
+        return self._router.remove_service(name, peer)
+
+    def subscribe(self, peer: int, prefix: str) -> None:
+        """Sends a peer the events whose topic starts with `prefix`."""
+        self._router.subscribe(peer, prefix)
+
+    def unsubscribe(self, peer: int, prefix: str) -> bool:
+        """Takes one subscription back. Returns whether there was one."""
+        return self._router.unsubscribe(peer, prefix)
+
+    def services(self) -> list[dict[str, object]]:
+        """The registered services: name, process id and user of who serves them."""
+        rows: list[dict[str, object]] = []
+        for name, peer in self._router.services():
+            remote = self._sockets.get(peer)
+            pid = remote.pid if remote else os.getpid()
+            uid = remote.uid if remote else self.owner
+            rows.append({"name": name, "pid": pid, "uid": uid, "inside": remote is None})
+        return rows
+
+    # --- the pump
+
+    async def pump(self) -> None:
+        """Routes rounds of messages for as long as the daemon lives."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            self.run_round()
+
+    def run_round(self) -> None:
+        """Routes what was posted, settles the services, and goes on until all is quiet."""
+        while True:
+            while self._rounds:
+                peer, batch = self._rounds.popleft()
+                self._deliver(self._router.route(peer, batch))
+            now = time.time()
+            for service in list(self._services.values()):
+                service.settle(now)
+            if not self._rounds:
+                return
+
+    def _deliver(self, deliveries: list[tuple[int, Batch]]) -> None:
+        for peer, batch in deliveries:
+            service = self._services.get(peer)
+            if service is not None:
+                service.deliver(batch)
+            else:
+                remote = self._sockets.get(peer)
+                if remote is not None:
+                    remote.send(batch)
+
+    def _number(self) -> int:
+        number = self._next
+        self._next += 1
+        return number
+
+    # --- peers at sockets
+
+    async def listen(
+        self,
+        path: Path,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serves the Unix socket at `path`; tells the nursery once it accepts."""
+        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with listener:
+            await listener.bind(str(path))
+            path.chmod(0o777 if self._allow_guests else 0o700)
+            listener.listen(1024)
+            try:
+                await trio.serve_listeners(
+                    self._serve, [trio.SocketListener(listener)], task_status=_Quiet(task_status)
+                )
+            finally:
+                path.unlink(missing_ok=True)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _gid = struct.unpack("3i", credentials)
+        roles = self._roles(uid)
+        async with stream:
+            try:
+                await stream.send_all(bytes([0 if roles else errno.EPERM]))
+                if roles:
+                    await self._converse(stream, pid, uid, roles)
+            except trio.BrokenResourceError:
+                # The peer has gone; there is nobody left to tell.
+                return
+
+    def _roles(self, uid: int) -> int:
+        if uid == self.owner or (uid == 0 and self._allow_root):
+            return ROLE_OWNER | ROLE_LOCAL
+        return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
+
+    async def _converse(self, stream: trio.SocketStream, pid: int, uid: int, roles: int) -> None:
+        number = self._number()
+        # Root is the owner's equal, not another user with jobs of its own.
+        userid = self.owner if roles & ROLE_OWNER else uid
+        self._router.add_peer(number, str(uuid.uuid4()), userid, roles)
+        peer = _SocketPeer(stream, pid, uid)
+        self._sockets[number] = peer
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(peer.write)
+                try:
+                    await self._read(number, peer)
+                finally:
+                    nursery.cancel_scope.cancel()
+        finally:
+            del self._sockets[number]
+            self._deliver(self._router.remove_peer(number))
+            self.nudge()
+
+    async def _read(self, number: int, peer: _SocketPeer) -> None:
+        decoder = Decoder()
+        while data := await peer.stream.receive_some(READ_SIZE):
+            try:
+                batch = decoder.feed(data)
+                if batch.has_cbor():
+                    peer.cbor = True
+                    batch.normalise()
+            except WireError as error:
+                log.warning("closing the connection of pid %d: %s", peer.pid, error)
+                return
+            self.post(number, batch)
+            await trio.lowlevel.checkpoint()
+
+
+class _SocketPeer:
+    """A client's connection: what is to be written to it, and in which encoding."""
+
+    def __init__(self, stream: trio.SocketStream, pid: int, uid: int) -> None:
+        self.stream = stream
+        self.pid = pid
+        self.uid = uid
+        self.cbor = False
+        self._unsent = bytearray()
+        self._wake = trio.Event()
+        self._overflow = False
+
+    def send(self, batch: Batch) -> None:
+        self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
+        self._overflow = len(self._unsent) > MAX_UNSENT
+        self._wake.set()
+
+    async def write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            if self._overflow:
+                log.warning("closing the connection of pid %d: it does not read", self.pid)
+                raise trio.BrokenResourceError("the peer does not read what it asked for")
+            while self._unsent:
+                data, self._unsent = self._unsent, bytearray()
+                await self.stream.send_all(data)
+
+
+class _Quiet:
+    """Passes on that the listeners are served, without naming them."""
+
+    def __init__(self, status: trio.TaskStatus[None]) -> None:
+        self._status = status
+
+    def started(self, _value: object = None) -> None:
+        self._status.started()

@@ -1,0 +1,149 @@
+"""The broker's own services: `service`, `event`, `attr`, `config`, `broker`."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import Batch
+from penstock.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock._core import Message
+    from penstock.instance.broker import Broker
+
+
+class Refused(Exception):
+    """A request is not served: an errno and a text for the asker."""
+
+    def __init__(self, errnum: int, text: str = "") -> None:
+        super().__init__(errnum, text)
+        self.errnum = errnum
+        self.text = text
+
+
+def field(request: Message, key: str, kind: type[str]) -> str:
+    """A field of a request's payload, of the kind that is expected.
+
+    Raises:
+        Refused: the payload is not an object, or the field is missing or of another kind.
+    """
+    try:
+        payload = request.object()
+    except WireError as error:
+        raise Refused(errno.EPROTO, f"{request.topic}: {error}") from error
+    value = payload.get(key) if isinstance(payload, dict) else None
+    if not isinstance(value, kind):
+        raise Refused(errno.EPROTO, f"{request.topic}: expected `{key}` ({kind.__name__})")
+    return value
+
+
+class ControlService:
+    """Serves what the broker itself offers.
+
+    Args:
+        broker: the broker.
+        attributes: values for `attr.get`.
+        config: the effective configuration for `config.get`.
+        shut_down: called by `broker.shutdown`.
+    """
+
+    NAMES = ("service", "event", "attr", "config", "broker")
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        attributes: dict[str, str],
+        config: dict[str, Any],
+        shut_down: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._attributes = attributes
+        self._config = config
+        self._shut_down = shut_down
+        self._methods: dict[str, Callable[[Message], dict[str, Any] | None]] = {
+            "service.add": self._service_add,
+            "service.remove": self._service_remove,
+            "service.list": self._service_list,
+            "event.subscribe": self._subscribe,
+            "event.unsubscribe": self._unsubscribe,
+            "attr.get": self._attr_get,
+            "config.get": self._config_get,
+            "broker.ping": self._ping,
+            "broker.shutdown": self._shutdown,
+        }
+        self.peer = broker.attach(self, names=self.NAMES)
+
+    def deliver(self, batch: Batch) -> None:
+        """Serves requests."""
+        answers = Batch()
+        for request in batch:
+            if request.kind != "request" or (request.topic or "").endswith(".disconnect"):
+                continue
+            try:
+                method = self._methods.get(request.topic or "")
+                if method is None:
+                    raise Refused(errno.ENOSYS, f"unknown method `{request.topic}`")
+                answer = request.respond(method(request))
+            except Refused as refused:
+                answer = request.respond(errnum=refused.errnum, errtext=refused.text)
+            if not request.noresponse:
+                answers.append(answer)
+        self._broker.post(self.peer, answers)
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""
+
+    def _origin(self, request: Message) -> int:
+        peer = self._broker.origin(request)
+        if peer is None:
+            raise Refused(errno.EHOSTUNREACH, "the peer has gone")
+        return peer
+
+    def _service_add(self, request: Message) -> None:
+        name = field(request, "service", str)
+        if request.userid != self._broker.owner:
+            raise Refused(errno.EPERM, "only the instance owner may register a service")
+        errnum = self._broker.add_service(name, self._origin(request))
+        if errnum == errno.EEXIST:
+            raise Refused(errnum)
+        if errnum:
+            raise Refused(errnum, f"invalid service name `{name}`: expected letters, digits, - or _")
+
+    def _service_remove(self, request: Message) -> None:
+        name = field(request, "service", str)
+        if self._broker.remove_service(name, self._origin(request)):
+            raise Refused(errno.ENOENT, f"service `{name}` is not yours")
+
+    def _service_list(self, _request: Message) -> dict[str, Any]:
+        return {"services": self._broker.services()}
+
+    def _subscribe(self, request: Message) -> None:
+        self._broker.subscribe(self._origin(request), field(request, "topic", str))
+
+    def _unsubscribe(self, request: Message) -> None:
+        topic = field(request, "topic", str)
+        if not self._broker.unsubscribe(self._origin(request), topic):
+            raise Refused(errno.ENOENT, f"not subscribed to `{topic}`")
+
+    def _attr_get(self, request: Message) -> dict[str, Any]:
+        name = field(request, "name", str)
+        value = self._attributes.get(name)
+        if value is None:
+            raise Refused(errno.ENOENT, f"no attribute `{name}`")
+        return {"value": value, "flags": 1}
+
+    def _config_get(self, _request: Message) -> dict[str, Any]:
+        return self._config
+
+    def _ping(self, _request: Message) -> dict[str, Any]:
+        return {"pid": os.getpid()}
+
+    def _shutdown(self, request: Message) -> None:
+        if request.userid != self._broker.owner:
+            raise Refused(errno.EPERM, "only the instance owner may stop the instance")
+        self._shut_down()

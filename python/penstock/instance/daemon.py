@@ -1,0 +1,335 @@
+"""The instance: everything put together, run, and taken down again in order."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from penstock._core import Batch, IDset, JobManager, Message, ResourceSet
+from penstock.errors import Error
+from penstock.instance import inventory
+from penstock.instance.broker import Broker
+from penstock.instance.control import ControlService
+from penstock.instance.resource import ResourceService
+from penstock.instance.services import ManagerService, MockExecService, SchedulerService
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from penstock.instance.options import StartOptions
+
+log = logging.getLogger("penstock")
+
+EXEC_NAME = "job-exec"
+
+
+class StartError(Error):
+    """The instance cannot be started; the text says why and what to do."""
+
+
+def run(options: StartOptions) -> int:
+    """Runs an instance until it is told to stop, or until its command ends.
+
+    Args:
+        options: what to run, from the command line and the configuration.
+
+    Returns:
+        The exit code of the command, 0 where there was none.
+
+    Raises:
+        StartError: another instance has the state directory or the socket.
+    """
+    return trio.run(_run, options, strict_exception_groups=True)
+
+
+async def _run(options: StartOptions) -> int:
+    options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _lock(options.state):
+        _clear_stale_socket(options.socket)
+        return await Instance(options).run()
+
+
+@contextmanager
+def _lock(state: Path) -> Iterator[None]:
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"state directory `{state}` is in use by another instance\n"
+                "hint: give this one its own with `--state DIR`"
+            ) from None
+        yield
+
+
+def _clear_stale_socket(path: Path) -> None:
+    if not path.exists():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise StartError(
+        f"an instance listens at `{path}` already\nhint: give this one its own with `--socket PATH`"
+    )
+
+
+class Instance:
+    """One running instance.
+
+    Args:
+        options: what to run.
+    """
+
+    def __init__(self, options: StartOptions) -> None:
+        self._options = options
+        self._uri = f"local://{options.socket}"
+        self._resources = _inventory(options)
+        self._stopping = trio.Event()
+        config = options.config
+        self._broker = Broker(
+            owner=os.geteuid(),
+            allow_guests=config.access.allow_guest_user,
+            allow_root=config.access.allow_root_owner,
+        )
+        self._manager = JobManager(
+            options.state / "jobs.sqlite",
+            json.dumps(_manager_settings(options)),
+            time.time(),
+            synchronous=config.penstock.store.synchronous,
+        )
+
+    def _attach_services(self) -> None:
+        options, broker = self._options, self._broker
+        self._control = ControlService(
+            broker,
+            attributes={
+                "size": str(self._resources.nnodes),
+                "security.owner": str(broker.owner),
+                "local-uri": self._uri,
+                "broker.pid": str(os.getpid()),
+                "broker.starttime": str(time.time()),
+                "statedir": str(options.state),
+                "instance-level": "0",
+            },
+            config=options.config.to_dict(),
+            shut_down=self._stopping.set,
+        )
+        # The manager settles first: what the others answer is on disk by then.
+        self._jobs = ManagerService(broker, self._manager)
+        exclude = _excluded(options.config.resource.exclude, self._resources)
+        ResourceService(broker, self._manager, self._resources, exclude)
+
+    async def run(self) -> int:
+        """Serves until told to stop; returns the exit code."""
+        self._attach_services()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._broker.pump)
+            nursery.start_soon(self._jobs.run)
+            nursery.start_soon(self._watch_signals)
+            async with self._execution(nursery):
+                await nursery.start(self._broker.listen, self._options.socket)
+                log.info("%s: %s", self._uri, self._resources.summary())
+                code = await self._serve(nursery)
+                await self._wind_down()
+            nursery.cancel_scope.cancel()
+        self._manager.flush()
+        return code
+
+    @asynccontextmanager
+    async def _execution(self, nursery: trio.Nursery) -> AsyncIterator[None]:
+        """Attaches the execution service, simulated or real."""
+        options = self._options
+        if options.exec == "sim":
+            mock = MockExecService(self._broker, EXEC_NAME)
+            nursery.start_soon(mock.run)
+            yield
+            return
+        from penstock.instance.local import LocalExecService
+
+        service = LocalExecService(
+            self._broker,
+            EXEC_NAME,
+            uri=self._uri,
+            output_dir=options.state / "output",
+            kill_timeout=options.config.penstock.exec.kill_timeout,
+            oversubscribe=options.oversubscribe,
+        )
+        async with service.running():
+            yield
+
+    async def _serve(self, nursery: trio.Nursery) -> int:
+        """Runs the scheduler and the command, if there is one, until it is time to stop."""
+        limit = self._options.config.penstock.scheduler.limit or None
+        if self._options.sched == "inside":
+            SchedulerService(self._broker, limit)
+        elif self._options.sched == "process":
+            nursery.start_soon(self._keep_scheduler, limit)
+        if not self._options.command:
+            await self._stopping.wait()
+            return 0
+        return await self._run_command(self._options.command)
+
+    async def _run_command(self, command: tuple[str, ...]) -> int:
+        environment = {**os.environ, "PENSTOCK_URI": self._uri}
+        try:
+            process = await trio.lowlevel.open_process(command, env=environment)
+        except FileNotFoundError:
+            log.error("%s: command not found", command[0])
+            return 127
+        except PermissionError:
+            log.error("%s: not executable", command[0])
+            return 126
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._stop_command, process)
+            code = await process.wait()
+            nursery.cancel_scope.cancel()
+        return 128 - code if code < 0 else code
+
+    async def _stop_command(self, process: trio.Process) -> None:
+        await self._stopping.wait()
+        process.terminate()
+
+    async def _keep_scheduler(self, limit: int | None) -> None:
+        """Keeps a scheduler process attached: when one ends, another is started."""
+        command = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
+        if limit is not None:
+            command += ["--limit", str(limit)]
+        backoff = 0.0
+        while True:
+            began = trio.current_time()
+            process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
+            try:
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+            log.warning("scheduler process %d ended with status %d", process.pid, code)
+            # One that ends as soon as it is started is not started again in a tight loop.
+            quick = trio.current_time() - began < 5.0
+            backoff = min(backoff * 2 or 0.1, 30.0) if quick else 0.0
+            await trio.sleep(backoff)
+
+    async def _watch_signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                self._stopping.set()
+
+    async def _wind_down(self) -> None:
+        """Ends what runs; what is pending stays for the next start."""
+        rows = self._rows({"states": ["running"]})
+        if not rows:
+            return
+        ids = [row["id"] for row in rows]
+        waiter = Waiter(self._broker)
+        waiter.ask(Message.request("job-list.wait", {"ids": ids}, flags=64, matchtag=1))
+        note = "the instance was shut down"
+        request = {"ids": ids, "type": "cancel", "severity": 0, "note": note}
+        waiter.ask(Message.request("job-manager.raise", request, matchtag=2))
+        with trio.move_on_after(2 * self._options.config.penstock.exec.kill_timeout + 5.0):
+            await waiter.ended.wait()
+
+    def _rows(self, constraint: dict[str, Any]) -> list[dict[str, Any]]:
+        waiter = Waiter(self._broker)
+        payload = {"constraint": constraint, "attrs": ["id"]}
+        waiter.ask(Message.request("job-list.list", payload, flags=64, matchtag=1))
+        self._broker.run_round()
+        return [row for answer in waiter.answers for row in answer["jobs"]]
+
+
+class Waiter:
+    """A peer that asks something of the daemon's own services and keeps the answers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.answers: list[dict[str, Any]] = []
+        self.ended = trio.Event()
+        self._peer = broker.attach(self)
+
+    def ask(self, request: Message) -> None:
+        """Sends a request. The stream with matchtag 1 is the one that is kept."""
+        self._broker.post_messages(self._peer, [request])
+
+    def deliver(self, batch: Batch) -> None:
+        """Keeps the answers of the stream, and sets `ended` at its end."""
+        for message in batch:
+            if message.matchtag == 1:
+                if message.errnum:
+                    self.ended.set()
+                else:
+                    self.answers.append(message.object())
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""
+
+
+def _inventory(options: StartOptions) -> ResourceSet:
+    resource = options.config.resource
+    if options.R is not None:
+        return inventory.from_file(options.R)
+    if options.nodes is not None:
+        return inventory.made_up(options.nodes, options.cores or 1, options.gpus or 0)
+    if resource.path is not None:
+        return inventory.from_file(resource.path)
+    if resource.config:
+        return inventory.from_config(resource.config)
+    return inventory.discover()
+
+
+def _excluded(text: str | None, resources: ResourceSet) -> IDset:
+    if not text:
+        return IDset()
+    try:
+        return IDset(text)
+    except Error:
+        return IDset(resources.host_ranks(text))
+
+
+def _manager_settings(options: StartOptions) -> dict[str, Any]:
+    """The job manager's part of the configuration."""
+    config = options.config
+    system = config.policy.jobspec.defaults.system
+    return {
+        "owner": os.geteuid(),
+        # Another user's job would run with the owner's rights: only where nothing is run.
+        "guests": config.access.allow_guest_user and options.exec == "sim",
+        "queues": {
+            name: {
+                "requires": list(queue.requires),
+                "limits": _limits(queue.policy.limits),
+                "default_duration": queue.policy.jobspec.defaults.system.duration,
+            }
+            for name, queue in config.queues.items()
+        },
+        "limits": _limits(config.policy.limits),
+        "default_duration": system.duration,
+        "default_queue": system.queue,
+    }
+
+
+def _limits(limits: Any) -> dict[str, Any]:
+    least, most = limits.job_size.min, limits.job_size.max
+    return {
+        "duration": limits.duration,
+        "max_nnodes": most.nnodes,
+        "max_ncores": most.ncores,
+        "max_ngpus": most.ngpus,
+        "min_nnodes": least.nnodes,
+        "min_ncores": least.ncores,
+        "min_ngpus": least.ngpus,
+    }

@@ -1,0 +1,55 @@
+"""What a task finds in its environment."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import fluid_f58
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.instance.layout import TaskPlace
+
+
+def job_environment(
+    jobspec: Mapping[str, Any], job: int, *, uri: str, ntasks: int, nnodes: int
+) -> dict[str, str]:
+    """The environment that all tasks of a job share.
+
+    It is the jobspec's, or where that has none the daemon's own, and says which job this is
+    under Penstock's names and under Flux's, so that existing scripts run.
+    """
+    given = jobspec["attributes"]["system"].get("environment")
+    environment = dict(os.environ) if given is None else dict(given)
+    f58 = fluid_f58(job)
+    environment |= {
+        "PENSTOCK_URI": uri,
+        "PENSTOCK_JOB_ID": f58,
+        "PENSTOCK_NTASKS": str(ntasks),
+        "PENSTOCK_NNODES": str(nnodes),
+        "FLUX_URI": uri,
+        "FLUX_JOB_ID": f58,
+        "FLUX_JOB_SIZE": str(ntasks),
+        "FLUX_JOB_NNODES": str(nnodes),
+        "FLUX_NTASKS": str(ntasks),
+        "FLUX_NNODES": str(nnodes),
+    }
+    return environment
+
+
+def task_environment(shared: Mapping[str, str], place: TaskPlace) -> dict[str, str]:
+    """The environment of one task; gpus that are not the job's are hidden from it."""
+    rank, local = str(place.rank), str(place.local_rank)
+    gpus = ",".join(str(gpu) for gpu in place.gpus) or "-1"
+    return {
+        **shared,
+        "PENSTOCK_TASK_RANK": rank,
+        "PENSTOCK_LOCAL_RANK": local,
+        "PENSTOCK_TASK_LOCAL_RANK": local,
+        "FLUX_TASK_RANK": rank,
+        "FLUX_TASK_LOCAL_ID": local,
+        "FLUX_LOCAL_RANK": local,
+        "CUDA_VISIBLE_DEVICES": gpus,
+    }

@@ -1,0 +1,113 @@
+"""Which task runs where: the slots of a jobspec on the cores and gpus of its R."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import IDset
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock._core import ResourceSet
+
+
+class LayoutError(Error, ValueError):
+    """R does not have what the jobspec asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlace:
+    """One task: its number, its node, and what it may use there."""
+
+    rank: int
+    local_rank: int
+    node_index: int
+    target: int
+    host: str
+    cores: IDset
+    gpus: IDset
+
+
+def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlace]:
+    """Places the tasks of a valid jobspec V1 (RFC 25) on its R.
+
+    Each slot has a task, unless `tasks[0].count.total` says how many there are: then they are
+    spread over the nodes in blocks, as evenly as possible. An exclusive node's spare cores are
+    shared out to its slots.
+
+    Raises:
+        LayoutError: R has fewer slots than the jobspec asks for.
+    """
+    top = jobspec["resources"][0]
+    slot = top["with"][0] if top["type"] == "node" else top
+    amounts = {child["type"]: child["count"] for child in slot["with"]}
+    cores, gpus = amounts["core"], amounts.get("gpu", 0)
+    nodes = list(resources.nodes())
+    if top["type"] == "node":
+        slots = [slot["count"]] * len(nodes)
+    else:
+        slots = _slots_per_node(slot["count"], cores, gpus, nodes)
+    tasks = _tasks_per_node(jobspec["tasks"][0]["count"], slots)
+    places: list[TaskPlace] = []
+    for index, (node, slot_count, task_count) in enumerate(zip(nodes, slots, tasks, strict=True)):
+        if len(node.cores) < slot_count * cores or len(node.gpus) < slot_count * gpus:
+            raise LayoutError(f"R has too little for {slot_count} slots on rank {node.rank}")
+        own_cores, own_gpus = _split(node.cores, slot_count), _split(node.gpus, slot_count)
+        for local in range(task_count):
+            places.append(
+                TaskPlace(
+                    rank=len(places),
+                    local_rank=local,
+                    node_index=index,
+                    target=node.rank,
+                    host=node.host,
+                    cores=own_cores[local],
+                    gpus=own_gpus[local],
+                )
+            )
+    return places
+
+
+def _slots_per_node(total: int, cores: int, gpus: int, nodes: list[Any]) -> list[int]:
+    left, slots = total, []
+    for node in nodes:
+        fit = len(node.cores) // cores
+        if gpus:
+            fit = min(fit, len(node.gpus) // gpus)
+        slots.append(min(fit, left))
+        left -= slots[-1]
+    if left:
+        raise LayoutError(f"R has {total - left} slots, the jobspec asks for {total}")
+    return slots
+
+
+def _tasks_per_node(count: Mapping[str, int], slots: list[int]) -> list[int]:
+    if "total" not in count:
+        return slots
+    tasks, left = [0] * len(slots), count["total"]
+    while left:
+        # One more on each node that has a slot to spare, until all are placed.
+        open_nodes = [index for index, number in enumerate(tasks) if number < slots[index]]
+        if not open_nodes:
+            raise LayoutError(f"{count['total']} tasks do not fit {sum(slots)} slots")
+        share = max(left // len(open_nodes), 1)
+        for index in open_nodes[: left if share == 1 else None]:
+            more = min(share, slots[index] - tasks[index], left)
+            tasks[index] += more
+            left -= more
+    return tasks
+
+
+def _split(ids: IDset, parts: int) -> list[IDset]:
+    """Consecutive parts of equal size, the first ones one larger where it does not divide."""
+    every, parts = list(ids), max(parts, 1)
+    size, more = divmod(len(every), parts)
+    split, begin = [], 0
+    for part in range(parts):
+        end = begin + size + (part < more)
+        split.append(IDset(every[begin:end]))
+        begin = end
+    return split

@@ -1,0 +1,387 @@
+"""The execution service of this machine (RFC 32): jobs as processes."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import logging
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from penstock._core import ResourceSet, fluid_f58
+from penstock.errors import Error
+from penstock.instance.environment import job_environment, task_environment
+from penstock.instance.layout import TaskPlace, lay_out
+from penstock.instance.output import STREAMS, FileWatcher, Output
+from penstock.instance.task import SpawnError, Task, become_subreaper, reap_escaped, spawn
+from penstock.protocol.execution import StartStream
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from pathlib import Path
+
+    from penstock._core import Message
+
+log = logging.getLogger("penstock.exec")
+
+CHUNK = 64 * 1024
+
+
+class Job:
+    """A job that this service runs."""
+
+    def __init__(self, stream: StartStream) -> None:
+        self.stream = stream
+        self.tasks: list[Task] = []
+        self.output: Output | None = None
+        self.expiration = 0.0
+        self.expiration_changed = trio.Event()
+        self.ending = trio.Event()
+        self.over = trio.Event()
+
+    def signal(self, signum: int) -> None:
+        """Sends a signal to every task."""
+        for task in self.tasks:
+            task.signal(signum)
+
+
+class LocalRunner:
+    """Runs jobs as processes.
+
+    Args:
+        send: sends messages to the broker.
+        output_dir: keeps output that no job's options send elsewhere, a directory a job.
+        uri: the instance's address, for the tasks' environment.
+        lookup_r: gives the R of a job whose start request came without.
+        wait_inactive: returns when a job is over, started or not.
+        kill_timeout: seconds between SIGTERM and SIGKILL.
+        oversubscribe: whether tasks run without being bound to cores.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[list[Message]], None],
+        *,
+        output_dir: Path,
+        uri: str,
+        lookup_r: Callable[[int], Awaitable[str]],
+        wait_inactive: Callable[[int], Awaitable[None]],
+        kill_timeout: float = 5.0,
+        oversubscribe: bool = False,
+    ) -> None:
+        self._send = send
+        self._output_dir = output_dir
+        self._uri = uri
+        self._lookup_r = lookup_r
+        self._wait_inactive = wait_inactive
+        self._kill_timeout = kill_timeout
+        self._cpus = os.sched_getaffinity(0)
+        self._bind = not oversubscribe
+        self._jobs: dict[int, Job] = {}
+        self._arrivals: dict[int, trio.Event] = {}
+        self._followers: dict[tuple[bytes, int], trio.CancelScope] = {}
+        self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
+        self._methods: dict[str, Callable[[Message, dict[str, Any]], None]] = {
+            "start": self._start,
+            "kill": self._kill,
+            "expiration": self._expiration,
+            "output": self._output,
+            "output-cancel": self._output_cancel,
+        }
+
+    # --- messages in
+
+    def handle(self, messages: Iterable[Message]) -> None:
+        """Takes requests for this service, and the event `job-exception`."""
+        for message in messages:
+            if message.kind == "event" and message.topic == "job-exception":
+                self._interrupt(message)
+            elif message.kind == "request":
+                self._serve(message)
+
+    def _serve(self, request: Message) -> None:
+        _service, _, method = (request.topic or "").partition(".")
+        if method == "disconnect":
+            return self._disconnect(request)
+        serve = self._methods.get(method)
+        try:
+            if serve is None:
+                raise OSError(errno.ENOSYS, f"unknown method `{request.topic}`")
+            payload = request.object()
+            if not isinstance(payload, dict) or not isinstance(payload.get("id", 0), int):
+                raise OSError(errno.EPROTO, f"{request.topic}: malformed payload")
+            serve(request, payload)
+        except (Error, KeyError, TypeError) as error:
+            self._refuse(request, errno.EPROTO, f"{request.topic}: {error}")
+        except OSError as error:
+            self._refuse(request, error.errno or errno.EINVAL, error.strerror or str(error))
+        return None
+
+    def _refuse(self, request: Message, errnum: int, text: str) -> None:
+        if not request.noresponse:
+            self._send([request.respond(errnum=errnum, errtext=text)])
+
+    def _interrupt(self, event: Message) -> None:
+        payload = event.object()
+        job = self._jobs.get(payload["id"])
+        if job is not None and payload["severity"] == 0:
+            job.stream.interrupt()
+            job.ending.set()
+
+    def _start(self, request: Message, payload: dict[str, Any]) -> None:
+        job_id = payload["id"]
+        stream = StartStream(request, job_id)
+        if job_id in self._jobs:
+            # RFC 32 allows one request a job: this one is not ours to answer twice.
+            log.error("job %s is running already: start request ignored", fluid_f58(job_id))
+        elif payload.get("reattach"):
+            note = "lost: the job's processes did not survive the restart"
+            self._send([stream.exception("exec", note), stream.release()])
+        else:
+            self._jobs[job_id] = Job(stream)
+            self._inbox.send_nowait((self._run_job, self._jobs[job_id], payload))
+
+    def _kill(self, request: Message, payload: dict[str, Any]) -> None:
+        job = self._jobs.get(payload["id"])
+        if job is not None:
+            job.signal(payload["signum"])
+        if not request.noresponse:
+            self._send([request.respond()])
+
+    def _expiration(self, request: Message, payload: dict[str, Any]) -> None:
+        job = self._jobs.get(payload["id"])
+        if job is None:
+            raise OSError(errno.ENOENT, f"job {fluid_f58(payload['id'])} is not running")
+        job.expiration = float(payload["expiration"])
+        job.expiration_changed.set()
+        self._send([request.respond()])
+
+    # --- jobs
+
+    async def run(self) -> None:
+        """Runs jobs until cancelled; whatever runs then is killed and reaped."""
+        become_subreaper()
+        self._watcher = FileWatcher()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watcher.run)
+                async for function, *args in self._outbox:
+                    nursery.start_soon(function, *args)
+        finally:
+            self._watcher.close()
+
+    async def _run_job(self, job: Job, payload: dict[str, Any]) -> None:
+        job_id, stream = payload["id"], job.stream
+        try:
+            try:
+                status = await self._run_tasks(job, payload)
+            except (Error, OSError, KeyError, IndexError, TypeError) as error:
+                log.info("job %s: %s", fluid_f58(job_id), error)
+                note = getattr(error, "strerror", None) or str(error)
+                self._send([stream.exception("exec", note)])
+            else:
+                if status is not None:
+                    self._send([stream.finish(status)])
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._clean_up(job)
+            del self._jobs[job_id]
+            self._send([stream.release()])
+            job.over.set()
+
+    async def _run_tasks(self, job: Job, payload: dict[str, Any]) -> int | None:
+        """Runs the tasks; returns the greatest wait status, None where nothing was started."""
+        r = payload.get("R")
+        resources = ResourceSet(r if r is not None else await self._lookup_r(payload["id"]))
+        job.expiration = resources.expiration or 0.0
+        jobspec = payload["jobspec"]
+        places = lay_out(jobspec, resources)
+        if job.ending.is_set():
+            return None
+        status = self._spawn_all(job, jobspec, payload["id"], places)
+        self._arrived(payload["id"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_expiration, job)
+            nursery.start_soon(self._watch_ending, job)
+            async with trio.open_nursery() as waiting:
+                for task in job.tasks:
+                    waiting.start_soon(task.wait)
+            nursery.cancel_scope.cancel()
+        return max([status, *(task.status or 0 for task in job.tasks)])
+
+    def _spawn_all(
+        self, job: Job, jobspec: dict[str, Any], job_id: int, places: list[TaskPlace]
+    ) -> int:
+        """Starts the tasks; a task that cannot be started ends those that were.
+
+        Returns:
+            The wait status of a failure to start, else 0.
+        """
+        cwd = jobspec["attributes"]["system"].get("cwd")
+        if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - a Path may refuse the text
+            raise OSError(errno.ENOENT, f"working directory `{cwd}` does not exist")
+        job.output = Output(jobspec, job_id, self._output_dir / str(job_id))
+        nnodes = len({place.target for place in places})
+        shared = job_environment(
+            jobspec, job_id, uri=self._uri, ntasks=len(places), nnodes=nnodes
+        )
+        try:
+            for place in places:
+                stdout, stderr = job.output.descriptors(place)
+                bind = self._bind and self._cpus.issuperset(place.cores)
+                try:
+                    task = spawn(
+                        jobspec["tasks"][0]["command"],
+                        environment=task_environment(shared, place),
+                        cwd=cwd,
+                        stdout=stdout,
+                        stderr=stderr,
+                        cores=place.cores if bind else None,
+                    )
+                except SpawnError as error:
+                    os.write(stderr, f"penstock: {error.text}\n".encode())
+                    job.ending.set()
+                    if not job.tasks:
+                        self._send([job.stream.start()])
+                    return error.status
+                job.tasks.append(task)
+        finally:
+            job.output.close()
+        self._send([job.stream.start()])
+        return 0
+
+    async def _watch_expiration(self, job: Job) -> None:
+        """Ends the job when its time is over."""
+        while True:
+            job.expiration_changed = trio.Event()
+            left = job.expiration - time.time() if job.expiration else float("inf")
+            with trio.move_on_after(max(left, 0.0)):
+                await job.expiration_changed.wait()
+                continue
+            if not job.ending.is_set():
+                note = "resource allocation expired"
+                self._send([job.stream.exception("timeout", note)])
+                job.ending.set()
+            return
+
+    async def _watch_ending(self, job: Job) -> None:
+        """SIGTERM when the job is to end, SIGKILL when it does not heed that."""
+        await job.ending.wait()
+        job.signal(signal.SIGTERM)
+        # A stopped process must go on to be terminated.
+        job.signal(signal.SIGCONT)
+        await trio.sleep(self._kill_timeout)
+        job.signal(signal.SIGKILL)
+
+    async def _clean_up(self, job: Job) -> None:
+        """Nothing of the job outlives it."""
+        for task in job.tasks:
+            task.reap()
+        if job.tasks:
+            marker = f"PENSTOCK_JOB_ID={fluid_f58(job.stream.job)}".encode()
+            running = (task.pid for other in self._jobs.values() for task in other.tasks)
+            await reap_escaped(marker, set(running) - {task.pid for task in job.tasks})
+
+    # --- output
+
+    def _arrived(self, job_id: int) -> None:
+        if job_id in self._arrivals:
+            self._arrivals.pop(job_id).set()
+
+    def _output(self, request: Message, payload: dict[str, Any]) -> None:
+        if not request.streaming:
+            raise OSError(errno.EPROTO, "output is a streaming request")
+        self._inbox.send_nowait((self._follow, request, payload))
+
+    def _output_cancel(self, request: Message, payload: dict[str, Any]) -> None:
+        scope = self._followers.get(((request.routes or [b""])[-1], payload["matchtag"]))
+        if scope is not None:
+            scope.cancel()
+        if not request.noresponse:
+            self._send([request.respond()])
+
+    def _disconnect(self, request: Message) -> None:
+        origin = (request.routes or [b""])[-1]
+        for (peer, _tag), scope in list(self._followers.items()):
+            if peer == origin:
+                scope.cancel()
+
+    async def _follow(self, request: Message, payload: dict[str, Any]) -> None:
+        key = ((request.routes or [b""])[-1], request.matchtag)
+        with trio.CancelScope() as scope:
+            self._followers[key] = scope
+            try:
+                await self._send_output(
+                    request, payload["id"], payload.get("streams", STREAMS), payload.get("follow")
+                )
+                self._refuse(request, errno.ENODATA, "")
+            except OSError as error:
+                self._refuse(request, error.errno or errno.EIO, error.strerror or str(error))
+            finally:
+                del self._followers[key]
+        if scope.cancelled_caught:
+            self._refuse(request, errno.ENODATA, "")
+
+    async def _send_output(
+        self, request: Message, job_id: int, streams: Iterable[str], follow: bool | None
+    ) -> None:
+        directory = self._output_dir / str(job_id)
+        if follow and job_id not in self._jobs and not directory.exists():
+            await self._wait_for_start(job_id)
+        job = self._jobs.get(job_id)
+        if job is not None and not job.tasks and follow:
+            await self._wait_for_start(job_id)
+        elsewhere = job.output.elsewhere if job is not None and job.output else None
+        if elsewhere is not None:
+            raise OSError(errno.ENOENT, f"the output of this job goes to `{elsewhere}`")
+        paths = {stream: directory / stream for stream in STREAMS if stream in streams}
+        if not directory.exists():
+            if follow:
+                return
+            raise OSError(errno.ENOENT, f"no output of job {fluid_f58(job_id)} is kept")
+        async with trio.open_nursery() as nursery:
+            for stream, path in paths.items():
+                if path.exists():
+                    nursery.start_soon(
+                        self._send_stream, request, stream, path, job if follow else None
+                    )
+
+    async def _wait_for_start(self, job_id: int) -> None:
+        """Returns when the job has started, or is over without having done so."""
+        arrival = self._arrivals.setdefault(job_id, trio.Event())
+
+        async def end_with_the_job(scope: trio.CancelScope) -> None:
+            await self._wait_inactive(job_id)
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end_with_the_job, nursery.cancel_scope)
+            await arrival.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _send_stream(
+        self, request: Message, stream: str, path: Path, job: Job | None
+    ) -> None:
+        with path.open("rb") as file, self._watcher.watch(path) as number:
+            while True:
+                # Taken before the last read: what comes after it is not missed.
+                over = job is None or job.over.is_set()
+                changed = self._watcher.changed(number)
+                while data := file.read(CHUNK):
+                    text = base64.b64encode(data).decode()
+                    self._send([request.respond({"stream": stream, "data": text})])
+                    await trio.lowlevel.checkpoint()
+                if over or job is None:
+                    return
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_first, changed, nursery.cancel_scope)
+                    nursery.start_soon(_first, job.over, nursery.cancel_scope)
+
+
+async def _first(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

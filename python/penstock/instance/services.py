@@ -1,0 +1,126 @@
+"""The Rust services as the broker's peers: job manager, scheduler, simulated execution."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import trio
+
+from penstock._core import MockExec, Scheduler
+
+if TYPE_CHECKING:
+    from penstock._core import Batch, JobManager
+    from penstock.instance.broker import Broker
+
+log = logging.getLogger("penstock")
+
+
+class Alarm:
+    """Wakes a service when its next deadline comes, however often that changes."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+        self._changed = trio.Event()
+
+    def set(self, deadline: float | None) -> None:
+        """Sets the time of the next call, in seconds since the epoch, or none."""
+        if deadline != self._deadline:
+            self._deadline = deadline
+            self._changed.set()
+
+    async def wait(self) -> None:
+        """Returns when the deadline has come."""
+        while True:
+            self._changed = trio.Event()
+            if self._deadline is None:
+                await self._changed.wait()
+                continue
+            left = self._deadline - time.time()
+            if left <= 0:
+                await trio.lowlevel.checkpoint()
+                self._deadline = None
+                return
+            with trio.move_on_after(left):
+                await self._changed.wait()
+
+
+class ManagerService:
+    """The job manager in the daemon: `job-*` and `kvs`."""
+
+    NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs")
+
+    def __init__(self, broker: Broker, manager: JobManager) -> None:
+        self._broker = broker
+        self._manager = manager
+        self._alarm = Alarm()
+        self.peer = broker.attach(self, names=self.NAMES)
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes messages in; the answers follow when they are durable."""
+        self._manager.handle(batch, time.time())
+
+    def settle(self, now: float) -> None:
+        """Commits, then sends."""
+        self._broker.post(self.peer, self._manager.flush())
+        for line in self._manager.take_log():
+            log.warning("job-manager: %s", line)
+        self._alarm.set(self._manager.deadline())
+
+    async def run(self) -> None:
+        """Lets jobs begin when their time comes."""
+        while True:
+            await self._alarm.wait()
+            self._manager.advance(time.time())
+            self._broker.nudge()
+
+
+class SchedulerService:
+    """The scheduler in the daemon. It speaks what it would speak from outside."""
+
+    def __init__(self, broker: Broker, limit: int | None) -> None:
+        self._broker = broker
+        self._scheduler = Scheduler(limit=limit)
+        self.peer = broker.attach(self)
+        self._scheduler.start()
+        broker.nudge()
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes messages in."""
+        self._scheduler.handle(batch)
+
+    def settle(self, now: float) -> None:
+        """Decides, then sends."""
+        if self._scheduler.schedule(now):
+            self._broker.nudge()
+        self._broker.post(self.peer, self._scheduler.take_out())
+        for line in self._scheduler.take_log():
+            log.info("sched: %s", line)
+
+
+class MockExecService:
+    """Simulated execution in the daemon."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._broker = broker
+        self._exec = MockExec(name)
+        self._alarm = Alarm()
+        self.peer = broker.attach(self)
+        broker.post(self.peer, self._exec.start())
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes messages in and answers."""
+        self._broker.post(self.peer, self._exec.handle(batch, time.time()))
+
+    def settle(self, now: float) -> None:
+        """Sets the alarm for the next job's end."""
+        if self._exec.failure is not None:
+            raise RuntimeError(f"simulated execution: {self._exec.failure}")
+        self._alarm.set(self._exec.deadline)
+
+    async def run(self) -> None:
+        """Ends jobs when their time comes."""
+        while True:
+            await self._alarm.wait()
+            self._broker.post(self.peer, self._exec.advance(time.time()))

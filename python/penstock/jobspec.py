@@ -1,0 +1,189 @@
+"""Jobspecs V1 (RFC 25) from what people say on a command line."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import fluid_parse
+from penstock.constraint import parse_requires
+from penstock.errors import JobspecError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+def from_command(
+    command: Sequence[str],
+    *,
+    ntasks: int | None = None,
+    cores_per_task: int = 1,
+    gpus_per_task: int = 0,
+    nodes: int | None = None,
+    exclusive: bool = False,
+    duration: float = 0.0,
+    queue: str | None = None,
+    requires: str | Mapping[str, Any] | None = None,
+    dependencies: Iterable[str] = (),
+    name: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    output: str | None = None,
+    error: str | None = None,
+    setattr: Mapping[str, Any] | None = None,  # noqa: A002 - the option's name
+) -> dict[str, Any]:
+    """A jobspec for a command.
+
+    Args:
+        command: program and arguments.
+        ntasks: tasks, each in a slot of its own; by default one, or one a node with `nodes`.
+        cores_per_task: cores of each slot.
+        gpus_per_task: gpus of each slot.
+        nodes: distinct nodes to spread the tasks over; without `ntasks` they are exclusive.
+        exclusive: whole nodes only; needs `nodes`.
+        duration: time limit in seconds; 0 for none.
+        queue: queue name.
+        requires: a constraint, in RFC 35's syntax or as an RFC 31 object.
+        dependencies: `scheme:value` each (RFC 26).
+        name: job name.
+        cwd: working directory; by default the current one.
+        environment: the tasks' environment; by default the current one.
+        output: template of the file for stdout; by default output is kept by the instance.
+        error: template of the file for stderr; by default where stdout goes.
+        setattr: further attributes by dotted path, below `attributes`.
+
+    Raises:
+        JobspecError: numbers that contradict each other, or a text that cannot be read.
+
+    >>> spec = from_command(["hostname"], ntasks=4, nodes=2, environment={}, cwd="/")
+    >>> spec["resources"][0]["count"], spec["resources"][0]["with"][0]["count"]
+    (2, 2)
+    """
+    if not command:
+        raise JobspecError("expected a command")
+    for what, number, least in (
+        ("ntasks", ntasks, 1),
+        ("cores per task", cores_per_task, 1),
+        ("gpus per task", gpus_per_task, 0),
+        ("nodes", nodes, 1),
+    ):
+        if number is not None and number < least:
+            raise JobspecError(f"{what}: expected at least {least}, found {number}")
+    resources, count = _resources(
+        ntasks, cores_per_task, gpus_per_task, nodes, exclusive=exclusive
+    )
+    system: dict[str, Any] = {
+        "duration": duration,
+        "cwd": os.fspath(cwd) if cwd is not None else str(Path.cwd()),
+        "environment": dict(os.environ if environment is None else environment),
+    }
+    if queue is not None:
+        system["queue"] = queue
+    if requires is not None:
+        system["constraints"] = parse_requires(requires) if isinstance(requires, str) else requires
+    if parsed := [dependency(text) for text in dependencies]:
+        system["dependencies"] = parsed
+    if name is not None:
+        system["job"] = {"name": name}
+    files = {"stdout": output, "stderr": error}
+    options = {
+        stream: {"type": "file", "path": path} for stream, path in files.items() if path is not None
+    }
+    if options:
+        system["shell"] = {"options": {"output": options}}
+    spec: dict[str, Any] = {
+        "version": 1,
+        "resources": [resources],
+        "tasks": [{"command": list(command), "slot": "task", "count": count}],
+        "attributes": {"system": system},
+    }
+    for path, value in (setattr or {}).items():
+        set_attribute(spec, path, value)
+    return spec
+
+
+def _resources(
+    ntasks: int | None, cores: int, gpus: int, nodes: int | None, *, exclusive: bool
+) -> tuple[dict[str, Any], dict[str, int]]:
+    children = [{"type": "core", "count": cores}]
+    if gpus:
+        children.append({"type": "gpu", "count": gpus})
+    slot = {"type": "slot", "count": ntasks or 1, "with": children, "label": "task"}
+    if nodes is None:
+        if exclusive:
+            raise JobspecError("exclusive: expected a number of nodes as well")
+        return slot, {"per_slot": 1}
+    # As `flux submit`: nodes without tasks are one task a node, and the nodes are the job's own.
+    exclusive = exclusive or ntasks is None
+    ntasks = nodes if ntasks is None else ntasks
+    if ntasks < nodes:
+        raise JobspecError(f"nodes: expected at most {ntasks} (the number of tasks), found {nodes}")
+    slots, rest = divmod(ntasks, nodes)
+    slot["count"] = slots + (1 if rest else 0)
+    node: dict[str, Any] = {"type": "node", "count": nodes, "with": [slot]}
+    if exclusive:
+        node["exclusive"] = True
+    return node, {"total": ntasks} if rest else {"per_slot": 1}
+
+
+def dependency(text: str) -> dict[str, str]:
+    """A dependency from its command-line form `scheme:value[?key=value]` (RFC 26)."""
+    scheme, separator, rest = text.partition(":")
+    value, _, query = rest.partition("?")
+    if not separator or not scheme or not value:
+        raise JobspecError(f"dependency `{text}`: expected scheme:value")
+    if scheme.startswith("after"):
+        # Checked here, so that a slip is told before anything is sent.
+        fluid_parse(value)
+    parsed = {"scheme": scheme, "value": value}
+    for pair in filter(None, query.replace(";", "&").split("&")):
+        key, _, item = pair.partition("=")
+        parsed[key] = item
+    return parsed
+
+
+def set_attribute(spec: dict[str, Any], path: str, value: Any) -> None:
+    """Sets an attribute by its dotted path.
+
+    A path that begins with neither `attributes.`, `system.` nor `user.` is below
+    `attributes.system`.
+    """
+    keys = path.removeprefix("attributes.").split(".")
+    if keys[0] not in ("system", "user"):
+        keys.insert(0, "system")
+    if not all(keys):
+        raise JobspecError(f"attribute `{path}`: expected names between the periods")
+    place = spec["attributes"]
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+        if not isinstance(place, dict):
+            raise JobspecError(f"attribute `{path}`: `{key}` is not an object")
+    place[keys[-1]] = value
+
+
+def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
+    """The environment that `--env` rules make of the current one.
+
+    Rules apply in order: `-PATTERN` removes, `NAME=VALUE` sets (with `$NAME` and `${NAME}` filled
+    in from what there is so far), `PATTERN` takes over from the current environment.
+    """
+    environment = dict(os.environ)
+    for rule in rules:
+        if rule.startswith("-"):
+            for name in fnmatch.filter(list(environment), rule[1:]):
+                del environment[name]
+        elif "=" in rule:
+            name, _, value = rule.partition("=")
+            environment[name] = _expand(value, environment)
+        else:
+            names = fnmatch.filter(list(os.environ), rule)
+            environment |= {name: os.environ[name] for name in names}
+    return environment
+
+
+def _expand(text: str, environment: Mapping[str, str]) -> str:
+    from string import Template
+
+    return Template(text).safe_substitute(environment)

@@ -1,0 +1,38 @@
+"""Where an instance listens and keeps its state, unless it is told otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def default_socket() -> Path:
+    """`$XDG_RUNTIME_DIR/penstock/default.sock`, or below `/tmp/penstock-UID` without that."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    base = Path(runtime) / "penstock" if runtime else Path(f"/tmp/penstock-{os.getuid()}")  # noqa: S108
+    return base / "default.sock"
+
+
+def default_state() -> Path:
+    """`$XDG_STATE_HOME/penstock`, or `~/.local/state/penstock` without that."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local/state") / "penstock"
+
+
+def default_uri() -> str:
+    """`$PENSTOCK_URI`, else the default socket."""
+    return os.environ.get("PENSTOCK_URI") or f"local://{default_socket()}"
+
+
+def socket_of(uri: str) -> Path:
+    """The socket that a `local://PATH` address names; a bare path is one, too.
+
+    Raises:
+        ValueError: another scheme.
+    """
+    scheme, separator, path = uri.partition("://")
+    if not separator:
+        return Path(uri)
+    if scheme != "local" or not path:
+        raise ValueError(f"unsupported address `{uri}`: expected local:///path/to/socket")
+    return Path(path)

@@ -1,0 +1,112 @@
+use super::*;
+
+const OWNER: Credentials = Credentials {
+    userid: 1000,
+    rolemask: ROLE_OWNER | ROLE_LOCAL,
+};
+const GUEST: Credentials = Credentials {
+    userid: 1001,
+    rolemask: ROLE_USER | ROLE_LOCAL,
+};
+
+fn router() -> Router {
+    let mut router = Router::new("broker");
+    router.add_peer(1, "client", OWNER);
+    router.add_peer(2, "service", OWNER);
+    router.add_peer(3, "guest", GUEST);
+    router.add_service("echo", 2).unwrap();
+    router
+}
+
+fn one(mut deliveries: Vec<Delivery>) -> (PeerId, Message) {
+    assert_eq!(deliveries.len(), 1, "{deliveries:?}");
+    let (peer, mut messages) = deliveries.remove(0);
+    assert_eq!(messages.len(), 1, "{messages:?}");
+    (peer, messages.remove(0))
+}
+
+#[test]
+fn a_request_reaches_its_service_and_the_response_its_client() {
+    let mut router = router();
+    let request = Message::request("echo.hello", "{}").with_matchtag(7);
+    let (peer, arrived) = one(router.route(3, vec![request]));
+    assert_eq!((peer, arrived.userid, arrived.rolemask), (2, 1001, 6));
+    assert_eq!(arrived.routes.as_ref().map(Vec::len), Some(2));
+    let response = Message::response_to(&arrived, 0, None);
+    let (peer, back) = one(router.route(2, vec![response]));
+    assert_eq!((peer, back.matchtag, back.errnum()), (3, 7, 0));
+    assert_eq!(back.routes.as_ref().map(Vec::len), Some(0));
+}
+
+#[test]
+fn an_unknown_service_is_enosys_unless_no_response_is_wanted() {
+    let mut router = router();
+    let request = Message::request("nosuch.thing", "{}");
+    let silent = request.clone().with_flags(request.flags | NORESPONSE);
+    let (peer, response) = one(router.route(1, vec![silent, request]));
+    assert_eq!((peer, response.errnum()), (1, ENOSYS));
+    assert_eq!(
+        response.error_text().as_deref(),
+        Some("No service matching nosuch.thing is registered")
+    );
+}
+
+#[test]
+fn names_are_unique_well_formed_and_go_with_their_peer() {
+    let mut router = router();
+    assert_eq!(router.add_service("echo", 1), Err(ServiceError::Taken));
+    for name in ["", "a.b", "a b", "ä"] {
+        assert_eq!(router.add_service(name, 1), Err(ServiceError::Invalid));
+    }
+    assert_eq!(router.add_service("x", 99), Err(ServiceError::Unknown));
+    assert_eq!(router.remove_service("echo", 1), Err(ServiceError::Unknown));
+    router.remove_peer(2);
+    assert_eq!(router.services().count(), 0);
+    assert_eq!(router.add_service("echo", 1), Ok(()));
+    assert_eq!(router.remove_service("echo", 1), Ok(()));
+}
+
+#[test]
+fn services_hear_of_the_disconnect_of_those_who_used_them() {
+    let mut router = router();
+    router.route(3, vec![Message::request("echo.hello", "{}")]);
+    assert!(router.remove_peer(1).is_empty());
+    let (peer, notice) = one(router.remove_peer(3));
+    assert_eq!((peer, notice.topic()), (2, "echo.disconnect"));
+    assert!(notice.is_noresponse());
+    assert_eq!(notice.userid, 1001);
+    let origin = notice.routes.as_ref().and_then(|routes| routes.last());
+    assert_eq!(origin.map(Vec::as_slice), Some(&b"guest"[..]));
+}
+
+#[test]
+fn a_response_whose_way_back_is_gone_or_forged_is_dropped() {
+    let mut router = router();
+    let (_, arrived) = one(router.route(3, vec![Message::request("echo.hello", "{}")]));
+    let mut forged = Message::response_to(&arrived, 0, None);
+    forged.routes = Some(vec![b"guest".to_vec()]);
+    assert!(router.route(2, vec![forged]).is_empty());
+    router.remove_peer(3);
+    let late = Message::response_to(&arrived, 0, None);
+    assert!(router.route(2, vec![late]).is_empty());
+}
+
+#[test]
+fn events_go_to_subscribers_by_prefix_in_sequence() {
+    let mut router = router();
+    router.subscribe(1, "job-");
+    router.subscribe(3, "job-exception");
+    let event = Message::event("job-exception", "{}", 0);
+    let deliveries = router.route(2, vec![event.clone()]);
+    let got: Vec<_> = deliveries
+        .iter()
+        .map(|(peer, messages)| (*peer, messages[0].sequence()))
+        .collect();
+    assert_eq!(got, [(1, 1), (3, 1)]);
+    let private = event.clone().with_flags(event.flags | PRIVATE);
+    let (peer, second) = one(router.route(2, vec![private]));
+    assert_eq!((peer, second.sequence()), (1, 2));
+    assert!(router.unsubscribe(1, "job-"));
+    assert!(!router.unsubscribe(1, "job-"));
+    assert!(router.route(3, vec![event]).is_empty());
+}

@@ -1,0 +1,320 @@
+//! The engine itself: requests in, decisions out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::{Constraint, Request};
+use penstock_rset::ResourceSet;
+
+use crate::inventory::{Inventory, Share};
+use crate::queue::{Job, Queue};
+use crate::{Error, feasibility, matching};
+
+/// What the engine has decided. It never acts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// The job gets these resources.
+    Alloc {
+        /// The job.
+        id: u64,
+        /// Its resources, with start time and expiration.
+        r: Box<ResourceSet>,
+    },
+    /// The job can never run here.
+    Deny {
+        /// The job.
+        id: u64,
+        /// What is impossible, and the most there is.
+        note: String,
+    },
+}
+
+/// What a job holds.
+#[derive(Clone, Debug)]
+struct Running {
+    shares: Vec<Share>,
+    expiration: Option<f64>,
+}
+
+/// What is known of requests that differ only in their duration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    nnodes: Option<u32>,
+    exclusive: bool,
+    slots: u32,
+    cores_per_slot: u32,
+    gpus_per_slot: u32,
+    constraint: Option<Constraint>,
+}
+
+impl Shape {
+    fn of(request: &Request) -> Self {
+        Self {
+            nnodes: request.nnodes,
+            exclusive: request.exclusive,
+            slots: request.slots,
+            cores_per_slot: request.cores_per_slot,
+            gpus_per_slot: request.gpus_per_slot,
+            constraint: request.constraint.clone(),
+        }
+    }
+}
+
+/// A shape's ranks (`None` for all) and whether it could ever be met.
+#[derive(Clone, Debug)]
+struct Known {
+    allowed: Option<IdSet>,
+    feasible: Result<(), String>,
+}
+
+/// Inventory, queue and running jobs.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    resources: ResourceSet,
+    inventory: Inventory,
+    queue: Queue,
+    running: HashMap<u64, Running>,
+    /// Answers that hold until properties change.
+    known: HashMap<Shape, Arc<Known>>,
+    /// The job that did not fit, and the inventory's version at that time.
+    stuck: Option<(u64, u64)>,
+}
+
+/// Shapes remembered before the memory is cleared.
+const MAX_KNOWN: usize = 100_000;
+
+impl Engine {
+    /// An engine for these resources. Every target is down until it is marked up.
+    pub fn new(inventory: &ResourceSet) -> Result<Self, Error> {
+        Ok(Self {
+            inventory: Inventory::new(inventory)?,
+            resources: inventory.clone(),
+            queue: Queue::default(),
+            running: HashMap::new(),
+            known: HashMap::new(),
+            stuck: None,
+        })
+    }
+
+    /// The resources that the engine was made for.
+    pub fn inventory(&self) -> &ResourceSet {
+        &self.resources
+    }
+
+    /// Targets that may be allocated from now on.
+    pub fn mark_up(&mut self, ranks: &IdSet) {
+        self.inventory.mark(ranks, true);
+    }
+
+    /// Targets that may not be allocated any more. Jobs on them are left alone.
+    pub fn mark_down(&mut self, ranks: &IdSet) {
+        self.inventory.mark(ranks, false);
+    }
+
+    /// The targets that are up.
+    pub fn up(&self) -> IdSet {
+        self.inventory.up()
+    }
+
+    /// Gives ranks a property.
+    pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
+        self.inventory.add_property(name, ranks)?;
+        self.known.clear();
+        Ok(())
+    }
+
+    /// Takes a property from ranks.
+    pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
+        self.inventory.remove_property(name, ranks);
+        self.known.clear();
+    }
+
+    /// When the resources themselves end, in seconds since the epoch; `None` for never.
+    pub fn set_inventory_expiration(&mut self, expiration: Option<f64>) {
+        self.inventory.expiration = expiration;
+    }
+
+    /// Queues a job.
+    pub fn submit(&mut self, job: Job) -> Result<(), Error> {
+        if self.queue.contains(job.id) || self.running.contains_key(&job.id) {
+            return Err(Error::new(format!("job {} is known already", job.id)));
+        }
+        self.queue.push(job);
+        Ok(())
+    }
+
+    /// Takes a job out of the queue. Returns whether it was there.
+    pub fn cancel(&mut self, id: u64) -> bool {
+        self.queue.remove(id).is_some()
+    }
+
+    /// Gives a queued job another priority. Returns whether it was there.
+    pub fn prioritize(&mut self, id: u64, priority: u32) -> bool {
+        self.queue.prioritize(id, priority)
+    }
+
+    /// Jobs in the queue.
+    pub fn queue_len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The job that is next, where there is one that is not held.
+    pub fn head(&self) -> Option<u64> {
+        self.queue.first().map(|job| job.id)
+    }
+
+    /// Jobs that hold resources.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Decides about jobs in queue order, first come first served: the first that does not fit
+    /// ends the pass. At most `max` decisions; `now` is in seconds since the epoch.
+    pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        while decisions.len() < max {
+            let Some(job) = self.queue.first() else {
+                break;
+            };
+            let id = job.id;
+            // Nothing was freed since it last did not fit.
+            if self.stuck == Some((id, self.inventory.version)) {
+                break;
+            }
+            let known = Self::look_up(&mut self.known, &self.inventory, &job.request);
+            if let Err(note) = &known.feasible {
+                decisions.push(Decision::Deny {
+                    id,
+                    note: note.clone(),
+                });
+                self.queue.remove(id);
+                continue;
+            }
+            let allowed = known.allowed.as_ref();
+            let Some(shares) = matching::place(&self.inventory, &job.request, allowed) else {
+                self.stuck = Some((id, self.inventory.version));
+                break;
+            };
+            let decision = match self.r(&job.request, &shares, now) {
+                Ok(r) => {
+                    self.inventory.take(&shares);
+                    let expiration = r.expiration();
+                    self.running.insert(id, Running { shares, expiration });
+                    Decision::Alloc { id, r: Box::new(r) }
+                }
+                Err(error) => Decision::Deny {
+                    id,
+                    note: error.to_string(),
+                },
+            };
+            decisions.push(decision);
+            self.queue.remove(id);
+        }
+        decisions
+    }
+
+    fn look_up(
+        known: &mut HashMap<Shape, Arc<Known>>,
+        inventory: &Inventory,
+        request: &Request,
+    ) -> Arc<Known> {
+        let shape = Shape::of(request);
+        if let Some(known) = known.get(&shape) {
+            return Arc::clone(known);
+        }
+        let allowed = request.constraint.as_ref().map(|it| inventory.matching(it));
+        let feasible = feasibility::check(inventory, request, allowed.as_ref());
+        let answer = Arc::new(Known { allowed, feasible });
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert(shape, Arc::clone(&answer));
+        answer
+    }
+
+    /// R of an allocation: it begins now and ends with the job's time limit, or with the
+    /// resources, whichever comes first.
+    fn r(&self, request: &Request, shares: &[Share], now: f64) -> Result<ResourceSet, Error> {
+        let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
+        let mut r = self.inventory.r(shares)?;
+        let limit = (request.duration > 0.0 && request.duration.is_finite())
+            .then_some(now + request.duration);
+        let expiration = match (limit, self.inventory.expiration) {
+            (Some(limit), Some(end)) => Some(limit.min(end)),
+            (limit, end) => limit.or(end),
+        };
+        if expiration.is_some_and(|expiration| expiration <= now) {
+            return Err(Error::new("the resources have expired"));
+        }
+        r.set_starttime(Some(now).filter(|now| *now > 0.0))
+            .map_err(wrap)?;
+        r.set_expiration(expiration).map_err(wrap)?;
+        r.set_nslots(Some(request.total_slots()));
+        Ok(r)
+    }
+
+    /// Whether the request could ever be met: the inventory as a whole, empty and up. The error
+    /// is the note that a denial would have.
+    pub fn feasible(&mut self, request: &Request) -> Result<(), String> {
+        Self::look_up(&mut self.known, &self.inventory, request)
+            .feasible
+            .clone()
+    }
+
+    /// Registers what a job holds already, up or not. Fails, and changes nothing, where it lies
+    /// outside the inventory or is allocated.
+    pub fn allocate(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
+        if self.queue.contains(id) || self.running.contains_key(&id) {
+            return Err(Error::new(format!("job {id} is known already")));
+        }
+        let shares = self.inventory.shares(r)?;
+        self.inventory.take(&shares);
+        let expiration = r.expiration();
+        self.running.insert(id, Running { shares, expiration });
+        Ok(())
+    }
+
+    /// Frees what a job holds: everything, or what it has on some ranks.
+    pub fn free(&mut self, id: u64, ranks: Option<&IdSet>) -> Result<(), Error> {
+        let Some(running) = self.running.get_mut(&id) else {
+            return Err(Error::new(format!("job {id} holds no resources")));
+        };
+        let all = std::mem::take(&mut running.shares);
+        let nodes = &self.inventory.nodes;
+        let (given, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|share| {
+            let rank = nodes[share.place].rank;
+            ranks.is_none_or(|ranks| ranks.contains(rank))
+        });
+        self.inventory.give(&given);
+        running.shares = kept;
+        if running.shares.is_empty() {
+            self.running.remove(&id);
+        }
+        Ok(())
+    }
+
+    /// Tells when a running job will end, in seconds since the epoch; 0 for no known time.
+    pub fn set_expiration(&mut self, id: u64, expiration: f64) -> Result<(), Error> {
+        let Some(running) = self.running.get_mut(&id) else {
+            return Err(Error::new(format!("job {id} holds no resources")));
+        };
+        running.expiration = Some(expiration).filter(|it| *it > 0.0);
+        Ok(())
+    }
+
+    /// When a running job will end, where that is known.
+    pub fn expiration(&self, id: u64) -> Option<f64> {
+        self.running.get(&id)?.expiration
+    }
+
+    /// Everything that jobs hold.
+    pub fn allocated(&self) -> Result<ResourceSet, Error> {
+        let mut all: Vec<Share> = Vec::new();
+        for running in self.running.values() {
+            all.extend(running.shares.iter().cloned());
+        }
+        all.sort_by_key(|share| share.place);
+        self.inventory.r(&all)
+    }
+}

@@ -1,0 +1,185 @@
+//! A run of hosts that differ in their number only, by one from each to the next.
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::stem::{Number, Parts, Stem, digits, push_number};
+
+/// Consecutive hosts of a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) stem: Arc<Stem>,
+    /// The numbers, both included; 0 where the stem has none.
+    pub(crate) lo: u64,
+    pub(crate) hi: u64,
+    /// The least number of digits: what the first number shows if it begins with a zero, else 1.
+    pub(crate) width: u8,
+    /// Position in the list behind the last of these hosts.
+    pub(crate) end: usize,
+}
+
+impl Entry {
+    pub(crate) fn new(stem: Arc<Stem>, number: Option<Number>) -> Self {
+        let Number { value, .. } = number.unwrap_or(Number { value: 0, len: 1 });
+        Self {
+            stem,
+            lo: value,
+            hi: value,
+            width: number.map_or(1, Number::width),
+            end: 0,
+        }
+    }
+
+    /// Number of hosts less one: the number itself may not fit.
+    fn span(&self) -> u64 {
+        self.hi - self.lo
+    }
+
+    /// Number of hosts; `usize::MAX` if there are more.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.span()).map_or(usize::MAX, |span| span.saturating_add(1))
+    }
+
+    pub(crate) fn start(&self) -> usize {
+        self.end - self.len()
+    }
+
+    /// How many digits a number is written with here.
+    fn digits(&self, value: u64) -> u8 {
+        digits(value).max(self.width)
+    }
+
+    pub(crate) fn first(&self) -> Number {
+        Number {
+            value: self.lo,
+            len: self.digits(self.lo),
+        }
+    }
+
+    /// Appends the name of the host at `index`, which is below the number of hosts.
+    pub(crate) fn write(&self, text: &mut String, index: usize) {
+        text.push_str(self.stem.prefix());
+        if self.stem.is_numbered() {
+            push_number(text, self.lo + index as u64, self.width);
+            text.push_str(self.stem.suffix());
+        }
+    }
+
+    pub(crate) fn name(&self, index: usize) -> String {
+        let mut text = String::new();
+        self.write(&mut text, index);
+        text
+    }
+
+    /// Index of the host whose number is written so.
+    pub(crate) fn index_of(&self, number: Number) -> Option<usize> {
+        let fits =
+            (self.lo..=self.hi).contains(&number.value) && number.len == self.digits(number.value);
+        fits.then(|| usize::try_from(number.value - self.lo).ok())?
+    }
+
+    /// The hosts at these indices, of which there is at least one.
+    pub(crate) fn slice(&self, range: Range<usize>) -> Self {
+        let lo = self.lo + range.start as u64;
+        let first = Number {
+            value: lo,
+            len: self.digits(lo),
+        };
+        Self {
+            stem: Arc::clone(&self.stem),
+            lo,
+            hi: self.lo + (range.end - 1) as u64,
+            width: first.width(),
+            end: 0,
+        }
+    }
+
+    pub(crate) fn same_stem(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.stem, &other.stem) || self.stem == other.stem
+    }
+
+    /// Whether the number, written so, comes right after the last one.
+    fn precedes(&self, number: Number) -> bool {
+        self.hi.checked_add(1) == Some(number.value) && number.len == self.digits(number.value)
+    }
+
+    /// Takes up the hosts of an entry that goes on where this one ends. Returns false, and changes nothing, if it
+    /// does not.
+    pub(crate) fn join(&mut self, next: &Self) -> bool {
+        if self.same_stem(next) {
+            let joined = self.stem.is_numbered() && self.precedes(next.first());
+            if joined {
+                self.hi = next.hi;
+            }
+            return joined;
+        }
+        // Names with several numbers may go on in another one than that which they were split at.
+        if next.len() > 1 || !(self.stem.has_digits() || next.stem.has_digits()) {
+            return false;
+        }
+        let name = next.name(0);
+        if self.len() > 1 {
+            let follows = self
+                .number_in(&name)
+                .is_some_and(|number| self.precedes(number));
+            self.hi += u64::from(follows);
+            return follows;
+        }
+        self.step(&name)
+    }
+
+    /// The number of a name that has this stem.
+    pub(crate) fn number_in(&self, name: &str) -> Option<Number> {
+        if !self.stem.is_numbered() {
+            return None;
+        }
+        let rest = name.strip_prefix(self.stem.prefix())?;
+        Number::read(rest.strip_suffix(self.stem.suffix())?)
+    }
+
+    /// Makes a range of this one host and of a name that differs by one in one of its numbers.
+    fn step(&mut self, name: &str) -> bool {
+        let own = self.name(0);
+        let common = own.bytes().zip(name.bytes());
+        let differ = common.take_while(|(a, b)| a == b).count();
+        let first = own[..differ]
+            .trim_end_matches(|c: char| c.is_ascii_digit())
+            .len();
+        let (a, b) = (Split::at(&own, first), Split::at(name, first));
+        if a.suffix != b.suffix {
+            return false;
+        }
+        let (Some(number), Some(next)) = (Number::read(a.digits), Number::read(b.digits)) else {
+            return false;
+        };
+        let parts = Parts {
+            prefix: &own[..first],
+            number: Some(number),
+            suffix: a.suffix,
+        };
+        let mut range = Self::new(Arc::new(Stem::new(&parts)), Some(number));
+        if !range.precedes(next) {
+            return false;
+        }
+        range.hi = next.value;
+        range.end = self.end;
+        *self = range;
+        true
+    }
+}
+
+/// A name from some byte on: the digits there, and the rest.
+struct Split<'a> {
+    digits: &'a str,
+    suffix: &'a str,
+}
+
+impl<'a> Split<'a> {
+    fn at(name: &'a str, first: usize) -> Self {
+        let rest = &name[first..];
+        let suffix = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        Self {
+            digits: &rest[..rest.len() - suffix.len()],
+            suffix,
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The list: what it holds, and what asks for or changes single hosts.
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::Error;
+use crate::entry::Entry;
+use crate::error::Limit;
+use crate::iter::Iter;
+use crate::stem::{Number, Parts, Stem, Stems};
+use crate::text::check_name;
+
+/// Most hosts in ranges whose suffix has digits: these are compared one by one.
+pub(crate) const MAX_SUFFIXED: usize = 1 << 24;
+
+/// An ordered list of host names, repeats kept.
+///
+/// Consecutive hosts that count up by one are kept as one range, so memory and the cost of `len`, `get`, `find`,
+/// slices and set operations go by the number of ranges, never by the number of hosts.
+///
+/// A list holds at most [`Self::MAX_LEN`] hosts; of those in brackets followed by a suffix with digits
+/// (`foo[0-9]-ib0`) at most 16,777,216 come from ranges, because those are compared one by one. What would make the
+/// list longer is refused.
+///
+/// Two lists are equal if they hold the same names in the same order, however they were written.
+#[derive(Clone, Debug, Default)]
+pub struct Hostlist {
+    pub(crate) entries: Vec<Entry>,
+    /// Hosts in ranges whose suffix has digits.
+    suffixed: usize,
+}
+
+/// The hosts of a range that are compared one by one.
+fn suffixed(entry: &Entry) -> usize {
+    let one_by_one = entry.hi > entry.lo && entry.stem.suffix().bytes().any(|b| b.is_ascii_digit());
+    if one_by_one { entry.len() } else { 0 }
+}
+
+impl Hostlist {
+    /// The most hosts a list can hold, 4294967295.
+    pub const MAX_LEN: usize = u32::MAX as usize;
+
+    /// The empty list.
+    pub const fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            suffixed: 0,
+        }
+    }
+
+    /// How many hosts there are, repeats counted.
+    pub fn len(&self) -> usize {
+        self.entries.last().map_or(0, |entry| entry.end)
+    }
+
+    /// Whether there is no host.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Index of the entry that holds the host at a position below the length.
+    fn entry_at(&self, index: usize) -> usize {
+        self.entries.partition_point(|entry| entry.end <= index)
+    }
+
+    /// The host at a position, counted from 0.
+    pub fn get(&self, index: usize) -> Option<String> {
+        let entry = self.entries.get(self.entry_at(index))?;
+        Some(entry.name(index - entry.start()))
+    }
+
+    /// The first host.
+    pub fn first(&self) -> Option<String> {
+        self.get(0)
+    }
+
+    /// The last host.
+    pub fn last(&self) -> Option<String> {
+        self.get(self.len().checked_sub(1)?)
+    }
+
+    /// The hosts in order.
+    pub fn iter(&self) -> Iter<'_> {
+        self.iter_range(0..self.len())
+    }
+
+    /// The hosts at positions `range`, in order; positions past the end count for nothing.
+    pub fn iter_range(&self, range: Range<usize>) -> Iter<'_> {
+        Iter::new(self, range.start..range.end.min(self.len()))
+    }
+
+    /// The position of the first occurrence of a host.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.positions(name).next()
+    }
+
+    /// The position of the first occurrence of a host at or after `start`.
+    pub fn find_from(&self, name: &str, start: usize) -> Option<usize> {
+        self.positions_from(name, self.entry_at(start))
+            .find(|&position| position >= start)
+    }
+
+    /// Whether the host is in the list.
+    pub fn contains(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// How often the host is in the list.
+    pub fn count(&self, name: &str) -> usize {
+        self.positions(name).count()
+    }
+
+    /// The positions of a host, ascending.
+    pub fn positions(&self, name: &str) -> impl Iterator<Item = usize> {
+        self.positions_from(name, 0)
+    }
+
+    fn positions_from(&self, name: &str, entry: usize) -> impl Iterator<Item = usize> {
+        // Neighbours mostly share their stem: the name is held against each stem once.
+        let mut known: Option<(&Arc<Stem>, Option<Number>)> = None;
+        let entries = self.entries.get(entry..).unwrap_or_default();
+        entries.iter().filter_map(move |entry| {
+            if !entry.stem.is_numbered() {
+                return (entry.stem.prefix() == name).then(|| entry.start());
+            }
+            let number = match known {
+                Some((stem, number)) if Arc::ptr_eq(stem, &entry.stem) => number,
+                _ => entry.number_in(name),
+            };
+            known = Some((&entry.stem, number));
+            Some(entry.start() + entry.index_of(number?)?)
+        })
+    }
+
+    /// Appends a run of hosts; its `end` is set here.
+    pub(crate) fn append_entry(&mut self, entry: Entry) -> Result<(), Limit> {
+        if entry.len() > Self::MAX_LEN - self.len() {
+            return Err(Limit::Hosts);
+        }
+        let one_by_one = suffixed(&entry);
+        if one_by_one > 0 && one_by_one > MAX_SUFFIXED.saturating_sub(self.suffixed) {
+            return Err(Limit::Suffixed);
+        }
+        self.append_part(entry);
+        Ok(())
+    }
+
+    /// Appends a run of hosts that is known to be within the limits.
+    pub(crate) fn append_part(&mut self, mut entry: Entry) {
+        entry.end = self.len() + entry.len();
+        if let Some(last) = self.entries.last_mut() {
+            let before = suffixed(last);
+            if last.join(&entry) {
+                last.end = entry.end;
+                self.suffixed = self.suffixed - before + suffixed(last);
+                return;
+            }
+        }
+        self.suffixed += suffixed(&entry);
+        self.entries.push(entry);
+    }
+
+    /// Appends one host.
+    ///
+    /// Refuses what is not a name (RFC 29): empty, blanks, control or non-ASCII characters, commas, brackets.
+    pub fn push(&mut self, name: &str) -> Result<(), Error> {
+        check_name(name)?;
+        let entry = self.entry_for(name, None);
+        self.append_entry(entry).map_err(Error::limit)
+    }
+
+    /// Appends hosts, each a name or a text in RFC 29 form. Stops at the first fault: what came before it stays.
+    ///
+    /// Cheaper than [`Self::push`] for many names.
+    pub fn try_extend<S: AsRef<str>>(
+        &mut self,
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Result<(), Error> {
+        let mut stems = Stems::default();
+        for host in hosts {
+            let host = host.as_ref();
+            if host.contains(['[', ',']) {
+                self.extend_from_str(host)?;
+                continue;
+            }
+            check_name(host)?;
+            let entry = self.entry_for(host, Some(&mut stems));
+            self.append_entry(entry).map_err(Error::limit)?;
+        }
+        Ok(())
+    }
+
+    /// A list of hosts, each a name or a text in RFC 29 form.
+    pub fn try_from_hosts<S: AsRef<str>>(
+        hosts: impl IntoIterator<Item = S>,
+    ) -> Result<Self, Error> {
+        let mut list = Self::new();
+        list.try_extend(hosts)?;
+        Ok(list)
+    }
+
+    /// The run of one host that is to follow the last one, whose stem is taken where it fits.
+    pub(crate) fn entry_for(&self, name: &str, stems: Option<&mut Stems>) -> Entry {
+        let parts = Parts::split(name);
+        let stem = match (self.entries.last(), stems) {
+            (Some(last), _) if last.stem.is_of(&parts) => Arc::clone(&last.stem),
+            (_, Some(stems)) => stems.intern(&parts),
+            (_, None) => Arc::new(Stem::new(&parts)),
+        };
+        Entry::new(stem, parts.number)
+    }
+
+    /// Appends the hosts of a text in RFC 29 form. Nothing is appended where there is a fault in it.
+    pub fn extend_from_str(&mut self, text: &str) -> Result<(), Error> {
+        self.append(&text.parse()?)
+    }
+
+    /// Appends the hosts of another list. Nothing is appended where the list would become too long.
+    pub fn append(&mut self, other: &Self) -> Result<(), Error> {
+        self.splice(self.len()..self.len(), other)
+    }
+
+    /// Inserts one host before the position; at the end where there is no such position.
+    pub fn insert(&mut self, index: usize, name: &str) -> Result<(), Error> {
+        let mut host = Self::new();
+        host.push(name)?;
+        let index = index.min(self.len());
+        self.splice(index..index, &host)
+    }
+
+    /// Takes out the host at a position.
+    pub fn remove(&mut self, index: usize) -> Option<String> {
+        let name = self.get(index)?;
+        self.remove_range(index..index + 1);
+        Some(name)
+    }
+
+    /// Takes out the last host.
+    pub fn pop(&mut self) -> Option<String> {
+        self.remove(self.len().checked_sub(1)?)
+    }
+
+    /// Takes out the hosts at these positions; positions past the end count for nothing.
+    pub fn remove_range(&mut self, range: Range<usize>) {
+        self.replace(range, &Self::new());
+    }
+
+    /// Takes out the hosts from a position on.
+    pub fn truncate(&mut self, len: usize) {
+        self.remove_range(len..self.len());
+    }
+
+    /// Takes out all hosts.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Replaces the hosts at these positions. Nothing is changed where the list would become too long.
+    pub fn splice(&mut self, range: Range<usize>, with: &Self) -> Result<(), Error> {
+        let rest = self.len() - range.end.min(self.len()).saturating_sub(range.start);
+        if with.len() > Self::MAX_LEN - rest {
+            return Err(Error::limit(Limit::Hosts));
+        }
+        if with.suffixed > 0 && with.suffixed > MAX_SUFFIXED.saturating_sub(self.suffixed) {
+            return Err(Error::limit(Limit::Suffixed));
+        }
+        self.replace(range, with);
+        Ok(())
+    }
+
+    /// Replaces the hosts at these positions; the result is known to be within the limits.
+    fn replace(&mut self, range: Range<usize>, with: &Self) {
+        let start = range.start.min(self.len());
+        let first = self.cut(start);
+        let last = self.cut(range.end.clamp(start, self.len()));
+        let tail = self.entries.split_off(last);
+        let gone = self.entries[first..].iter().chain(&tail).map(suffixed);
+        self.suffixed -= gone.sum::<usize>();
+        self.entries.truncate(first);
+        for entry in with.entries.iter().cloned().chain(tail) {
+            self.append_part(entry);
+        }
+    }
+
+    /// Cuts the run that goes on over a position in two; returns the index of the run that begins there.
+    fn cut(&mut self, position: usize) -> usize {
+        let index = self.entry_at(position);
+        let Some(entry) = self.entries.get(index) else {
+            return index;
+        };
+        let (start, end) = (entry.start(), entry.end);
+        if start == position {
+            return index;
+        }
+        let mut head = entry.slice(0..position - start);
+        let mut tail = entry.slice(position - start..end - start);
+        (head.end, tail.end) = (position, end);
+        self.suffixed = self.suffixed - suffixed(entry) + suffixed(&head) + suffixed(&tail);
+        self.entries[index] = head;
+        self.entries.insert(index + 1, tail);
+        index + 1
+    }
+
+    /// The hosts at these positions; positions past the end count for nothing.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let mut part = Self::new();
+        self.copy_range(range, &mut part);
+        part
+    }
+
+    /// Appends the hosts at these positions to a list of such parts.
+    pub(crate) fn copy_range(&self, range: Range<usize>, to: &mut Self) {
+        let end = range.end.min(self.len());
+        let mut position = range.start;
+        let first = self.entry_at(position).min(self.entries.len());
+        for entry in &self.entries[first..] {
+            if position >= end {
+                break;
+            }
+            let start = entry.start();
+            let stop = entry.end.min(end);
+            to.append_part(entry.slice(position - start..stop - start));
+            position = stop;
+        }
+    }
+
+    /// The hosts at these positions, in that order; none where one is past the end, or where there are more than
+    /// [`Self::MAX_LEN`].
+    #[must_use]
+    pub fn select(&self, positions: impl IntoIterator<Item = usize>) -> Option<Self> {
+        let mut list = Self::new();
+        for position in positions {
+            if position >= self.len() || list.len() == Self::MAX_LEN {
+                return None;
+            }
+            self.copy_range(position..position + 1, &mut list);
+        }
+        Some(list)
+    }
+
+    /// Splits the list into `parts` parts in its order, whose lengths differ by one at most, the greater ones first.
+    /// Fewer parts where there are fewer hosts: none is empty.
+    pub fn split(&self, parts: usize) -> Vec<Self> {
+        let len = self.len();
+        let parts = parts.min(len);
+        let mut start = 0;
+        let sizes = (0..parts).map(|part| len / parts + usize::from(part < len % parts));
+        let part = |size| {
+            start += size;
+            self.slice(start - size..start)
+        };
+        sizes.map(part).collect()
+    }
+}
+
+#[cfg(test)]
+impl Hostlist {
+    /// The count of hosts in ranges whose suffix has digits is right.
+    pub(crate) fn check(&self) {
+        let counted: usize = self.entries.iter().map(suffixed).sum();
+        assert_eq!(self.suffixed, counted);
+    }
+}

@@ -1,0 +1,92 @@
+//! The one error of this crate: what was read, where it stopped making sense, what was expected there.
+use std::fmt;
+
+/// Bytes of the input shown on either side of a fault when the whole is too long to show.
+const CONTEXT: usize = 24;
+/// Inputs up to this many bytes are shown whole.
+const WHOLE: usize = 64;
+
+/// Why a string or an id was refused.
+///
+/// Its text names the input, the fault and the byte: `invalid idset "1-x": expected a number at byte 2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    text: String,
+    offset: Option<usize>,
+}
+
+impl Error {
+    pub(crate) fn at(input: &str, offset: usize, reason: impl fmt::Display) -> Self {
+        Self {
+            text: format!(
+                "invalid idset {}: {reason} at byte {offset}",
+                quote(input, offset)
+            ),
+            offset: Some(offset),
+        }
+    }
+
+    pub(crate) fn id(id: u64) -> Self {
+        Self {
+            text: format!(
+                "invalid id {id}: expected a number from 0 to {}",
+                crate::IdSet::MAX_ID
+            ),
+            offset: None,
+        }
+    }
+
+    /// Byte of the input at which the fault was found; 0 where there was no text to blame.
+    pub fn offset(&self) -> usize {
+        self.offset.unwrap_or(0)
+    }
+
+    /// Whether it is a text that was refused, rather than an id or a length.
+    pub fn is_in_text(&self) -> bool {
+        self.offset.is_some()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The input in double quotes, control characters escaped, cut down to the fault's surroundings when long.
+fn quote(input: &str, offset: usize) -> String {
+    let (start, end) = if input.len() <= WHOLE {
+        (0, input.len())
+    } else {
+        (
+            floor(input, offset.saturating_sub(CONTEXT)),
+            floor(input, offset.saturating_add(CONTEXT)),
+        )
+    };
+    let mut shown = String::from("\"");
+    if start > 0 {
+        shown.push('…');
+    }
+    for character in input[start..end].chars() {
+        match character {
+            '\'' => shown.push('\''),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    if end < input.len() {
+        shown.push('…');
+    }
+    shown.push('"');
+    shown
+}
+
+/// The greatest character boundary not above `index`.
+fn floor(input: &str, index: usize) -> usize {
+    let mut index = index.min(input.len());
+    while !input.is_char_boundary(index) {
+        index -= 1;
+    }
+    index
+}

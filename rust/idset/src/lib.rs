@@ -1,0 +1,40 @@
+//! Sets of small non-negative integers (ranks, cores, gpus) and their text form,
+//! [RFC 22](https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_22.html).
+//!
+//! An [`IdSet`] holds ids from 0 to [`IdSet::MAX_ID`] in ascending order. It chooses its own form: a bitmap without
+//! heap for ids below 128, a bitmap on the heap where ids lie close together, a list of ranges where they are thin
+//! or where ranges are long. `0-4294967294` costs as much as `200-300`; nothing is ever sized by the value of an id.
+//!
+//! It is not a set of any integers: ids are ranks and indices, and 4294967295 is no id.
+//!
+//! ```
+//! use penstock_idset::IdSet;
+//!
+//! let cores: IdSet = "0-3,8".parse()?;
+//! let busy: IdSet = "[2,3]".parse()?;
+//! assert_eq!((&cores - &busy).to_string(), "0-1,8");
+//! assert_eq!(cores.len(), 5);
+//! let error = "1-x".parse::<IdSet>().unwrap_err();
+//! assert_eq!(error.to_string(), "invalid idset \"1-x\": expected a number at byte 2");
+//! # Ok::<(), penstock_idset::Error>(())
+//! ```
+
+mod bits;
+mod builder;
+mod error;
+mod iter;
+mod ops;
+mod set;
+mod spans;
+mod text;
+mod traits;
+mod words;
+
+pub use error::Error;
+pub use iter::{Iter, Ranges};
+pub use set::IdSet;
+
+use set::{Form, SMALL};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! Constraints (RFC 31): which execution targets will do.
+
+use std::fmt;
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// How deep operators may be nested.
+const MAX_DEPTH: usize = 64;
+
+/// A condition on one execution target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Constraint {
+    /// All of them hold; with none of them, always.
+    And(Vec<Constraint>),
+    /// One of them holds; with none of them, always (RFC 31).
+    Or(Vec<Constraint>),
+    /// Not all of them hold; with none of them, never.
+    Not(Vec<Constraint>),
+    /// The target has each of these properties; one that begins with `^` it must not have.
+    Properties(Vec<String>),
+    /// The target's host is one of these.
+    Hostlist(Hostlist),
+    /// The target's rank is one of these.
+    Ranks(IdSet),
+}
+
+/// What a constraint asks of a target.
+pub trait Target {
+    /// Its rank.
+    fn rank(&self) -> u32;
+    /// Its host name.
+    fn host(&self) -> &str;
+    /// Whether it has a property; `name@suffix` also counts as `name`.
+    fn has_property(&self, name: &str) -> bool;
+}
+
+impl Constraint {
+    /// Reads `{"operator": [values]}`. `{}` holds for every target.
+    pub fn from_value(value: &Value) -> Result<Self, Error> {
+        parse(value, "", 0)
+    }
+
+    pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
+        parse(value, path, 0)
+    }
+
+    /// Whether the target meets the constraint.
+    pub fn matches(&self, target: &dyn Target) -> bool {
+        match self {
+            Self::And(all) => all.iter().all(|it| it.matches(target)),
+            Self::Or(any) => any.is_empty() || any.iter().any(|it| it.matches(target)),
+            Self::Not(all) => !all.iter().all(|it| it.matches(target)),
+            Self::Properties(names) => names.iter().all(|name| match name.strip_prefix('^') {
+                Some(absent) => !target.has_property(absent),
+                None => target.has_property(name),
+            }),
+            Self::Hostlist(hosts) => hosts.contains(target.host()),
+            Self::Ranks(ranks) => ranks.contains(target.rank()),
+        }
+    }
+
+    /// The constraint as JSON.
+    pub fn to_value(&self) -> Value {
+        let list = |all: &[Self]| all.iter().map(Self::to_value).collect::<Vec<_>>();
+        match self {
+            Self::And(all) => json!({ "and": list(all) }),
+            Self::Or(any) => json!({ "or": list(any) }),
+            Self::Not(all) => json!({ "not": list(all) }),
+            Self::Properties(names) => json!({ "properties": names }),
+            Self::Hostlist(hosts) => json!({ "hostlist": [hosts.to_string()] }),
+            Self::Ranks(ranks) => json!({ "ranks": [ranks.to_string()] }),
+        }
+    }
+}
+
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_value().fmt(f)
+    }
+}
+
+fn parse(value: &Value, path: &str, depth: usize) -> Result<Constraint, Error> {
+    let fail = |path: &str, detail: String| Error::new("constraint", path, detail);
+    if depth > MAX_DEPTH {
+        return Err(fail(
+            "",
+            format!("nested deeper than {MAX_DEPTH} operators"),
+        ));
+    }
+    let object = value
+        .as_object()
+        .ok_or_else(|| fail(path, format!("expected an object, found {}", kind(value))))?;
+    let Some((operator, values)) = object.iter().next() else {
+        return Ok(Constraint::And(Vec::new()));
+    };
+    if object.len() > 1 {
+        let names: Vec<&str> = object.keys().map(String::as_str).collect();
+        let detail = format!("expected one operator, found {}", names.join(", "));
+        return Err(fail(path, detail));
+    }
+    let path = if path.is_empty() {
+        operator.clone()
+    } else {
+        format!("{path}.{operator}")
+    };
+    let known = ["and", "or", "not", "properties", "hostlist", "ranks"];
+    if !known.contains(&operator.as_str()) {
+        let detail = format!("unknown operator: expected {}", known.join(", "));
+        return Err(fail(&path, detail));
+    }
+    let values = values
+        .as_array()
+        .ok_or_else(|| fail(&path, format!("expected a list, found {}", kind(values))))?;
+    let nested = || {
+        let parts = values.iter().enumerate();
+        parts
+            .map(|(place, value)| parse(value, &format!("{path}[{place}]"), depth + 1))
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let strings = || {
+        let parts = values.iter().enumerate();
+        parts
+            .map(|(place, value)| {
+                value.as_str().ok_or_else(|| {
+                    let detail = format!("expected a string, found {}", kind(value));
+                    fail(&format!("{path}[{place}]"), detail)
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()
+    };
+    Ok(match operator.as_str() {
+        "and" => Constraint::And(nested()?),
+        "or" => Constraint::Or(nested()?),
+        "not" => Constraint::Not(nested()?),
+        "properties" => {
+            let names = strings()?;
+            for (place, name) in names.iter().enumerate() {
+                let bare = name.strip_prefix('^').unwrap_or(name);
+                if bare.is_empty() || bare.contains(|it| "!&'\"^`|()".contains(it)) {
+                    let detail = format!("invalid property `{}`", name.escape_debug());
+                    return Err(fail(&format!("{path}[{place}]"), detail));
+                }
+            }
+            Constraint::Properties(names.into_iter().map(str::to_owned).collect())
+        }
+        "hostlist" => {
+            let mut hosts = Hostlist::new();
+            for (place, text) in strings()?.into_iter().enumerate() {
+                let more: Hostlist = text.parse().map_err(|error: penstock_hostlist::Error| {
+                    fail(&format!("{path}[{place}]"), error.to_string())
+                })?;
+                hosts
+                    .append(&more)
+                    .map_err(|error| fail(&format!("{path}[{place}]"), error.to_string()))?;
+            }
+            Constraint::Hostlist(hosts)
+        }
+        _ => {
+            let mut ranks = IdSet::new();
+            for (place, text) in strings()?.into_iter().enumerate() {
+                let more: IdSet = text.parse().map_err(|error: penstock_idset::Error| {
+                    fail(&format!("{path}[{place}]"), error.to_string())
+                })?;
+                ranks.union_with(&more);
+            }
+            Constraint::Ranks(ranks)
+        }
+    })
+}
+
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,36 @@
+use std::fmt;
+
+/// What is wrong with an input: what kind of input it was, where in it, and what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    what: &'static str,
+    path: String,
+    detail: String,
+}
+
+impl Error {
+    pub(crate) fn new(what: &'static str, path: &str, detail: impl Into<String>) -> Self {
+        Self {
+            what,
+            path: path.to_owned(),
+            detail: detail.into(),
+        }
+    }
+
+    /// Where in the document, such as `resources[0].count`; empty where the whole is meant.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid {}: ", self.what)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for Error {}

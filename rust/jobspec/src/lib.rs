@@ -1,0 +1,28 @@
+//! What users write to ask for resources: jobspec V1 (RFC 25) with constraints (RFC 31), time
+//! limits as Flux Standard Durations (RFC 23), and the job ids that answer them (RFC 19).
+//!
+//! ```
+//! use penstock_jobspec::Jobspec;
+//!
+//! let jobspec = Jobspec::from_json(r#"{
+//!     "version": 1,
+//!     "resources": [{"type": "slot", "count": 4, "label": "task",
+//!                    "with": [{"type": "core", "count": 2}]}],
+//!     "tasks": [{"command": ["hostname"], "slot": "task", "count": {"per_slot": 1}}],
+//!     "attributes": {"system": {"duration": 60}}
+//! }"#)?;
+//! assert_eq!((jobspec.ntasks(), jobspec.request().cores_per_slot), (4, 2));
+//! # Ok::<(), penstock_jobspec::Error>(())
+//! ```
+
+pub mod constraint;
+pub mod duration;
+mod error;
+pub mod fluid;
+mod jobspec;
+mod request;
+
+pub use constraint::{Constraint, Target};
+pub use error::Error;
+pub use jobspec::{Dependency, Jobspec, TaskCount};
+pub use request::Request;

@@ -1,0 +1,448 @@
+//! RFC 27 as the job manager speaks it: whom to ask for resources, for which jobs, in what order.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::fluid::Fluid;
+use penstock_rset::ResourceSet;
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::annotations;
+use crate::event::Event;
+use crate::job::Alloc;
+use crate::manager::Manager;
+use crate::rpc::{self, EINVAL, ENODATA, EPROTO, Refusal};
+use crate::state::State;
+
+/// Alloc response types (RFC 27).
+const SUCCESS: u64 = 0;
+const ANNOTATE: u64 = 1;
+const DENY: u64 = 2;
+const CANCEL: u64 = 3;
+
+/// Queue order: priority descending, then id ascending.
+type Key = (Reverse<u32>, u64);
+
+/// Where the scheduler is in its handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Handshake {
+    /// None has said hello, or it went away.
+    #[default]
+    Suspended,
+    /// Hello was answered; ready is awaited.
+    Greeted,
+    /// Requests may be sent, this many at a time.
+    Ready(Option<usize>),
+}
+
+/// The talk with the scheduler.
+#[derive(Debug, Default)]
+pub struct Allocator {
+    handshake: Handshake,
+    /// The scheduler's route: who is meant by a disconnect.
+    peer: Option<Vec<u8>>,
+    /// Jobs to ask for.
+    queued: BTreeSet<Key>,
+    /// Jobs asked for.
+    requested: BTreeSet<Key>,
+    /// Jobs asked for and recalled; still count against the limit until the scheduler lets go.
+    recalled: usize,
+}
+
+impl Allocator {
+    pub(crate) fn enqueue(&mut self, priority: u32, id: u64) {
+        self.queued.insert((Reverse(priority), id));
+    }
+
+    pub(crate) fn dequeue(&mut self, priority: u32, id: u64) {
+        self.queued.remove(&(Reverse(priority), id));
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self.handshake, Handshake::Ready(_))
+    }
+
+    pub(crate) fn describe(&self) -> Value {
+        let state = match self.handshake {
+            Handshake::Suspended => "suspended",
+            Handshake::Greeted => "greeted",
+            Handshake::Ready(_) => "ready",
+        };
+        json!({
+            "state": state,
+            "queued": self.queued.len(),
+            "requested": self.requested.len() + self.recalled,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    mode: String,
+    limit: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct AllocResponse {
+    id: u64,
+    #[serde(rename = "type")]
+    kind: u64,
+    note: Option<String>,
+    annotations: Option<Map<String, Value>>,
+}
+
+impl Manager {
+    /// `sched-hello`: one response for every job that holds resources, then ENODATA.
+    pub(crate) fn sched_hello(&mut self, request: &Message) {
+        if !request.is_streaming() {
+            let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");
+            return self.refuse(request, &refusal);
+        }
+        if self.settings.owner != request.userid {
+            let refusal = Refusal::new(rpc::EPERM, "only the instance owner may schedule");
+            return self.refuse(request, &refusal);
+        }
+        self.suspend_scheduling("a scheduler says hello");
+        self.allocator.handshake = Handshake::Greeted;
+        self.allocator.peer = rpc::origin(request).map(<[u8]>::to_vec);
+        let mut responses = Vec::new();
+        for job in self.jobs.values().filter(|job| job.alloc == Alloc::Held) {
+            let mut payload = json!({
+                "id": job.id,
+                "priority": job.priority,
+                "userid": job.userid,
+                "t_submit": job.t_submit,
+            });
+            if !job.freed.is_empty() {
+                payload["free"] = job.freed.to_string().into();
+            }
+            responses.push(rpc::answer(request, Some(&payload)));
+        }
+        self.out.append(&mut responses);
+        self.refuse(request, &Refusal::new(ENODATA, ""));
+    }
+
+    /// `sched-ready`: from now on `sched.alloc` requests flow.
+    pub(crate) fn sched_ready(&mut self, request: &Message) {
+        let outcome = self.accept_ready(request);
+        match outcome {
+            Ok(limit) => {
+                self.allocator.handshake = Handshake::Ready(limit);
+                let count = self.allocator.queued.len();
+                self.respond(request, Some(&json!({ "count": count })));
+            }
+            Err(refusal) => self.refuse(request, &refusal),
+        }
+    }
+
+    fn accept_ready(&self, request: &Message) -> Result<Option<usize>, Refusal> {
+        let ready: Ready = rpc::payload(request)?;
+        let same = self.allocator.peer.as_deref() == rpc::origin(request);
+        if self.allocator.handshake == Handshake::Suspended || !same {
+            return Err(Refusal::new(EPROTO, "sched-ready without sched-hello"));
+        }
+        match (ready.mode.as_str(), ready.limit) {
+            ("unlimited", _) => Ok(None),
+            ("limited", Some(limit)) => match usize::try_from(limit) {
+                Ok(limit @ 1..=0x7fff_ffff) => Ok(Some(limit)),
+                _ => Err(Refusal::new(
+                    EINVAL,
+                    format!("limit {limit} is out of range: expected 1 to 2147483647"),
+                )),
+            },
+            ("limited", None) => Err(Refusal::new(EPROTO, "mode `limited` needs a `limit`")),
+            (mode, _) => Err(Refusal::new(
+                EPROTO,
+                format!("unknown mode `{mode}`: expected `unlimited` or `limited`"),
+            )),
+        }
+    }
+
+    /// Asks for resources as far as the mode allows, the first in queue order first.
+    pub(crate) fn send_allocs(&mut self) {
+        let Handshake::Ready(limit) = self.allocator.handshake else {
+            return;
+        };
+        loop {
+            let outstanding = self.allocator.requested.len() + self.allocator.recalled;
+            if limit.is_some_and(|limit| outstanding >= limit) {
+                return self.recall_for_the_first();
+            }
+            let Some(key) = self.allocator.queued.pop_first() else {
+                return;
+            };
+            let Some(job) = self.jobs.get_mut(&key.1) else {
+                continue;
+            };
+            job.alloc = Alloc::Requested;
+            // The jobspec is JSON text already: it goes in as it is.
+            let payload = format!(
+                "{{\"id\":{},\"priority\":{},\"userid\":{},\"t_submit\":{},\"jobspec\":{}}}",
+                job.id,
+                job.priority,
+                job.userid,
+                Value::from(job.t_submit),
+                job.spec.redacted
+            );
+            self.allocator.requested.insert(key);
+            self.out.push(Message::request("sched.alloc", &payload));
+        }
+    }
+
+    /// In limited mode a more urgent job displaces the last one asked for, which is asked for
+    /// again later.
+    fn recall_for_the_first(&mut self) {
+        let (Some(first), Some(last)) = (
+            self.allocator.queued.first(),
+            self.allocator.requested.last().copied(),
+        ) else {
+            return;
+        };
+        if *first >= last || self.allocator.recalled > 0 {
+            return;
+        }
+        if let Some(job) = self.jobs.get_mut(&last.1) {
+            job.alloc = Alloc::Recalled;
+            self.allocator.requested.remove(&last);
+            self.allocator.recalled += 1;
+            self.send_cancel(last.1);
+        }
+    }
+
+    /// The job does not want resources any more; its request ends with CANCEL or SUCCESS.
+    pub(crate) fn cancel_alloc(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.alloc == Alloc::Requested {
+            job.alloc = Alloc::Recalled;
+            let key = (Reverse(job.priority), id);
+            self.allocator.requested.remove(&key);
+            self.allocator.recalled += 1;
+            self.send_cancel(id);
+        }
+    }
+
+    fn send_cancel(&mut self, id: u64) {
+        let payload = json!({ "id": id }).to_string();
+        let request = Message::request("sched.cancel", &payload);
+        self.out.push(rpc::unanswered(request));
+    }
+
+    /// Tells the scheduler that some of a job's ranks are free again.
+    pub(crate) fn send_free(&mut self, id: u64, ranks: &IdSet, last: bool) {
+        let Some(r) = self.jobs.get(&id).and_then(|job| job.r.as_ref()) else {
+            return;
+        };
+        // A scheduler that comes later does not hear of this job at hello.
+        if self.allocator.is_ready() {
+            let part = if last && r.ranks() == *ranks {
+                r.to_json()
+            } else {
+                r.restrict(ranks).to_json()
+            };
+            let payload = format!("{{\"id\":{id},\"R\":{part},\"final\":{last}}}");
+            self.out.push(Message::request("sched.free", &payload));
+        }
+    }
+
+    /// A job in SCHED has another priority.
+    pub(crate) fn reprioritize(&mut self, id: u64, old: u32) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let new = job.priority;
+        if old == new {
+            return;
+        }
+        match job.alloc {
+            Alloc::Queued => {
+                self.allocator.dequeue(old, id);
+                if new > 0 {
+                    self.allocator.enqueue(new, id);
+                } else {
+                    job.alloc = Alloc::Idle;
+                }
+            }
+            Alloc::Requested => {
+                self.allocator.requested.remove(&(Reverse(old), id));
+                if new > 0 {
+                    self.allocator.requested.insert((Reverse(new), id));
+                    let payload = json!({ "jobs": [[id, new]] }).to_string();
+                    let request = Message::request("sched.prioritize", &payload);
+                    self.out.push(rpc::unanswered(request));
+                } else {
+                    // Held: the request is taken back, and not sent again until released.
+                    job.alloc = Alloc::Recalled;
+                    self.allocator.recalled += 1;
+                    self.send_cancel(id);
+                }
+            }
+            Alloc::Idle => self.revisit(id),
+            Alloc::Recalled | Alloc::Held | Alloc::Freed => {}
+        }
+    }
+
+    /// A response to `sched.alloc`.
+    pub(crate) fn alloc_response(&mut self, response: &Message, now: f64) {
+        if response.errnum() != 0 {
+            let errnum = response.errnum();
+            return self.suspend_scheduling(&format!("sched.alloc failed with errnum {errnum}"));
+        }
+        if !self.allocator.is_ready() {
+            return self.note("alloc response before sched-ready: ignored".to_owned());
+        }
+        let alloc: AllocResponse = match rpc::payload(response) {
+            Ok(alloc) => alloc,
+            Err(refusal) => return self.note(format!("alloc response ignored: {}", refusal.text)),
+        };
+        let id = alloc.id;
+        let state = self.jobs.get(&id).map(|job| (job.alloc, job.state));
+        let Some((Alloc::Requested | Alloc::Recalled, state)) = state else {
+            let name = Fluid(id);
+            return self.note(format!("alloc response for {name} ignored: none is due"));
+        };
+        match alloc.kind {
+            SUCCESS => self.alloc_success(id, alloc.annotations.as_ref(), now),
+            ANNOTATE => {
+                if let (Some(job), Some(update)) = (self.jobs.get_mut(&id), &alloc.annotations)
+                    && state == State::Sched
+                {
+                    annotations::merge(&mut job.annotations, update);
+                }
+            }
+            DENY => {
+                self.end_alloc(id);
+                let note = alloc.note.unwrap_or_default();
+                if state == State::Sched {
+                    self.fail_job(id, now, "alloc", &note);
+                }
+                self.revisit(id);
+            }
+            CANCEL => {
+                self.end_alloc(id);
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.annotations.clear();
+                }
+                self.revisit(id);
+            }
+            kind => self.note(format!("alloc response of unknown type {kind} ignored")),
+        }
+    }
+
+    /// The request is over: the job is neither asked for nor recalled.
+    fn end_alloc(&mut self, id: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            if job.alloc == Alloc::Recalled {
+                self.allocator.recalled -= 1;
+            } else {
+                self.allocator
+                    .requested
+                    .remove(&(Reverse(job.priority), id));
+            }
+            job.alloc = Alloc::Idle;
+        }
+    }
+
+    fn alloc_success(&mut self, id: u64, update: Option<&Map<String, Value>>, now: f64) {
+        self.end_alloc(id);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.r.is_none() {
+            let name = Fluid(id);
+            self.note(format!("scheduler allocated {name} without committing R"));
+            if job_is_pending(self.jobs.get(&id).map(|job| job.state)) {
+                self.fail_job(id, now, "alloc", "the scheduler did not commit R");
+            }
+            return self.revisit(id);
+        }
+        if let Some(update) = update {
+            annotations::merge(&mut job.annotations, update);
+        }
+        if job.state == State::Sched {
+            let annotations = job.annotations.clone();
+            let context = json!({ "annotations": annotations });
+            self.post(id, &Event::with(now, "alloc", context));
+        } else {
+            // Cancelled while the answer was on its way: give it back at once.
+            job.alloc = Alloc::Held;
+            self.revisit(id);
+        }
+    }
+
+    /// A response to `sched.free`: tolerated, never awaited, but an error ends the scheduler.
+    pub(crate) fn free_response(&mut self, response: &Message) {
+        if response.errnum() != 0 {
+            let errnum = response.errnum();
+            self.suspend_scheduling(&format!("sched.free failed with errnum {errnum}"));
+        }
+    }
+
+    /// No more requests until the next hello and ready; what was asked for is asked for again.
+    pub(crate) fn suspend_scheduling(&mut self, why: &str) {
+        if self.allocator.handshake == Handshake::Suspended {
+            return;
+        }
+        self.note(format!("scheduling is suspended: {why}"));
+        self.allocator.handshake = Handshake::Suspended;
+        self.allocator.peer = None;
+        self.allocator.requested.clear();
+        self.allocator.recalled = 0;
+        let mut orphans = Vec::new();
+        for job in self.jobs.values_mut() {
+            if matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {
+                job.alloc = Alloc::Idle;
+                job.r = None;
+                job.annotations.clear();
+                orphans.push(job.id);
+            }
+        }
+        for id in orphans {
+            self.revisit(id);
+        }
+    }
+
+    /// Whether a disconnect means the scheduler.
+    pub(crate) fn is_scheduler(&self, origin: &[u8]) -> bool {
+        self.allocator.peer.as_deref() == Some(origin)
+    }
+
+    /// R for a job, if it may be committed: the job has asked for resources, and this is an R.
+    pub(crate) fn check_r(&self, id: u64, text: &str) -> Result<ResourceSet, Refusal> {
+        let name = Fluid(id);
+        let Some(job) = self.jobs.get(&id) else {
+            return Err(Refusal::new(
+                rpc::ENOENT,
+                format!("no job {name} to commit R for"),
+            ));
+        };
+        if !matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {
+            let text = format!("job {name} has not asked for resources");
+            return Err(Refusal::new(EINVAL, text));
+        }
+        ResourceSet::from_json(text)
+            .map_err(|error| Refusal::new(EINVAL, format!("job {name}: {error}")))
+    }
+
+    /// Keeps R as the scheduler committed it.
+    pub(crate) fn take_r(
+        &mut self,
+        id: u64,
+        r: ResourceSet,
+        text: &str,
+    ) -> Result<(), penstock_store::Error> {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.r = Some(Arc::new(r));
+        }
+        self.store.set_r(id, text).map(drop)
+    }
+}
+
+fn job_is_pending(state: Option<State>) -> bool {
+    state == Some(State::Sched)
+}

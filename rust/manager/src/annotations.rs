@@ -1,0 +1,74 @@
+//! Job annotations and how a scheduler's updates are merged into them (RFC 27, Alloc Annotate).
+
+use serde_json::{Map, Value};
+
+/// Applies `update` to `current` by the recursive rules of RFC 27: dictionaries merge,
+/// `null` removes a key, anything else replaces or adds it.
+pub fn merge(current: &mut Map<String, Value>, update: &Map<String, Value>) {
+    for (key, new) in update {
+        match (current.get_mut(key), new) {
+            (_, Value::Null) => {
+                current.shift_remove(key);
+            }
+            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
+            (_, Value::Object(new)) => {
+                // A new dictionary may carry nulls of its own: they remove nothing, and are not kept.
+                let mut added = Map::new();
+                merge(&mut added, new);
+                current.insert(key.clone(), Value::Object(added));
+            }
+            (_, new) => {
+                current.insert(key.clone(), new.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::merge;
+    use serde_json::{Value, json};
+
+    fn merged(current: Value, update: Value) -> Value {
+        let (Value::Object(mut current), Value::Object(update)) = (current, update) else {
+            unreachable!("the cases are objects")
+        };
+        merge(&mut current, &update);
+        Value::Object(current)
+    }
+
+    #[test]
+    fn dictionaries_merge_null_removes_the_rest_replaces() {
+        let cases = [
+            (json!({}), json!({"a": 1}), json!({"a": 1})),
+            (json!({"a": 1}), json!({"a": null}), json!({})),
+            (json!({"a": 1}), json!({"b": null}), json!({"a": 1})),
+            (json!({"a": 1}), json!({"a": [2]}), json!({"a": [2]})),
+            (
+                json!({"sched": {"t_estimate": 1.5, "reason_pending": "x"}}),
+                json!({"sched": {"t_estimate": null, "resource_summary": "rank0"}}),
+                json!({"sched": {"reason_pending": "x", "resource_summary": "rank0"}}),
+            ),
+            (
+                json!({"a": 1}),
+                json!({"a": {"b": 2}}),
+                json!({"a": {"b": 2}}),
+            ),
+            (json!({"a": {"b": 2}}), json!({"a": 1}), json!({"a": 1})),
+            (
+                json!({}),
+                json!({"sched": {"x": null}}),
+                json!({"sched": {}}),
+            ),
+            (
+                json!({"a": {"b": 2}}),
+                json!({"a": {"b": null}}),
+                json!({"a": {}}),
+            ),
+        ];
+        for (current, update, expected) in cases {
+            let shown = format!("{current} <- {update}");
+            assert_eq!(merged(current, update), expected, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What users do to jobs after submission: raise an exception (cancel), signal, change urgency.
+
+use penstock_jobspec::fluid::Fluid;
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::event::Event;
+use crate::job::Alloc;
+use crate::manager::{Manager, priority_of};
+use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
+use crate::state::State;
+
+#[derive(Deserialize)]
+struct Raise {
+    id: Option<u64>,
+    ids: Option<Vec<u64>>,
+    #[serde(default)]
+    all: bool,
+    userid: Option<u32>,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    severity: i64,
+    #[serde(default)]
+    note: String,
+}
+
+#[derive(Deserialize)]
+struct Urgency {
+    id: u64,
+    urgency: i64,
+}
+
+#[derive(Deserialize)]
+struct Kill {
+    id: u64,
+    signum: i32,
+}
+
+impl Manager {
+    fn active(&self, request: &Message, id: u64) -> Result<(), Refusal> {
+        self.may_see(request, id)?;
+        let state = self.jobs.get(&id).map(|job| job.state);
+        if state == Some(State::Inactive) {
+            let text = format!("job {} is inactive", Fluid(id));
+            return Err(Refusal::new(ENOENT, text));
+        }
+        Ok(())
+    }
+
+    /// `job-manager.raise` for one job, for several, or for all active ones.
+    pub(crate) fn raise(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+        let raise: Raise = rpc::payload(request)?;
+        if !(0..=7).contains(&raise.severity) {
+            let text = format!(
+                "severity {} is out of range: expected 0 to 7",
+                raise.severity
+            );
+            return Err(Refusal::new(EINVAL, text));
+        }
+        if raise.kind.is_empty() || !raise.kind.chars().all(|it| it.is_ascii_graphic()) {
+            let text = format!("invalid exception type `{}`", raise.kind.escape_debug());
+            return Err(Refusal::new(EINVAL, text));
+        }
+        if let Some(id) = raise.id {
+            self.active(request, id)?;
+            self.raise_one(id, &raise, request.userid, now);
+            return Ok(json!({}));
+        }
+        let owner = request.userid == self.settings.owner;
+        let ids = match &raise.ids {
+            Some(ids) => ids.clone(),
+            None if raise.all => {
+                let of = raise.userid.or((!owner).then_some(request.userid));
+                let active = self.jobs.values().filter(|job| {
+                    job.state != State::Inactive && of.is_none_or(|userid| job.userid == userid)
+                });
+                active.map(|job| job.id).collect()
+            }
+            None => return Err(Refusal::new(EINVAL, "expected `id`, `ids` or `all`")),
+        };
+        let mut count = 0_u64;
+        let mut errors = Map::new();
+        for id in ids {
+            match self.active(request, id) {
+                Ok(()) => {
+                    self.raise_one(id, &raise, request.userid, now);
+                    count += 1;
+                }
+                Err(refusal) => {
+                    errors.insert(id.to_string(), refusal.text.into());
+                }
+            }
+        }
+        Ok(json!({ "count": count, "errors": errors }))
+    }
+
+    fn raise_one(&mut self, id: u64, raise: &Raise, userid: u32, now: f64) {
+        self.post_exception(id, now, &raise.kind, raise.severity, &raise.note, userid);
+    }
+
+    /// `job-manager.kill`: a signal for the job's tasks, by way of the execution service.
+    pub(crate) fn kill(&mut self, request: &Message) -> Result<Value, Refusal> {
+        let kill: Kill = rpc::payload(request)?;
+        self.active(request, kill.id)?;
+        if !(1..=64).contains(&kill.signum) {
+            let text = format!("signal {} is out of range: expected 1 to 64", kill.signum);
+            return Err(Refusal::new(EINVAL, text));
+        }
+        let running = self
+            .jobs
+            .get(&kill.id)
+            .is_some_and(|job| job.state == State::Run);
+        let topic = self.executor.topic("kill").filter(|_| running);
+        let Some(topic) = topic else {
+            let text = format!("job {} is not running", Fluid(kill.id));
+            return Err(Refusal::new(EINVAL, text));
+        };
+        let payload = json!({"id": kill.id, "signum": kill.signum}).to_string();
+        let message = Message::request(&topic, &payload);
+        self.out.push(rpc::unanswered(message));
+        Ok(json!({}))
+    }
+
+    /// `job-manager.urgency`: a new place in the queue for a job without resources.
+    pub(crate) fn set_urgency(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+        let wanted: Urgency = rpc::payload(request)?;
+        self.active(request, wanted.id)?;
+        let urgency = u8::try_from(wanted.urgency).ok().filter(|it| *it <= 31);
+        let Some(urgency) = urgency else {
+            let text = format!(
+                "urgency {} is out of range: expected 0 to 31",
+                wanted.urgency
+            );
+            return Err(Refusal::new(EINVAL, text));
+        };
+        if request.userid != self.settings.owner && urgency > 16 {
+            let text = format!("urgency {urgency}: only the instance owner may go above 16");
+            return Err(Refusal::new(EPERM, text));
+        }
+        let Some(job) = self.jobs.get(&wanted.id) else {
+            return Err(Refusal::new(ENOENT, ""));
+        };
+        if job.alloc == Alloc::Held || job.state > State::Sched {
+            let text = "urgency cannot be changed once resources are allocated";
+            return Err(Refusal::new(EINVAL, text));
+        }
+        let (id, old, was) = (job.id, job.urgency, job.priority);
+        let in_queue = job.state == State::Sched;
+        let context = json!({"urgency": urgency, "userid": request.userid});
+        self.post(id, &Event::with(now, "urgency", context));
+        if in_queue {
+            let context = json!({ "priority": priority_of(urgency) });
+            self.post(id, &Event::with(now, "priority", context));
+            self.reprioritize(id, was);
+        }
+        Ok(json!({ "old": old }))
+    }
+}

@@ -1,0 +1,141 @@
+//! `job-ingest.submit`: one jobspec, many copies of one, or many jobspecs in one request.
+
+use std::sync::Arc;
+
+use penstock_jobspec::Jobspec;
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::event::Event;
+use crate::job::{Job, Spec};
+use crate::manager::{Manager, milliseconds};
+use crate::policy;
+use crate::rpc::{EINVAL, EPERM, EPROTO, Refusal};
+
+/// The highest urgency of a guest's job (RFC 30).
+const GUEST_URGENCY: i64 = 16;
+/// The most jobs that one submission may make.
+const MAX_COUNT: u64 = 10_000_000;
+
+#[derive(Deserialize)]
+struct Submission<'a> {
+    #[serde(borrow)]
+    jobspec: Option<&'a RawValue>,
+    urgency: Option<i64>,
+    #[serde(default)]
+    flags: u32,
+    count: Option<u64>,
+    #[serde(borrow)]
+    jobs: Option<Vec<&'a RawValue>>,
+}
+
+fn read(text: &str) -> Result<Submission<'_>, Refusal> {
+    serde_json::from_str(text)
+        .map_err(|error| Refusal::new(EPROTO, format!("malformed submission: {error}")))
+}
+
+impl Manager {
+    /// Takes jobs in. The ids are told when the jobs are on disk.
+    pub(crate) fn submit(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+        let payload = request.payload_json().unwrap_or(b"{}");
+        let text = std::str::from_utf8(payload)
+            .map_err(|error| Refusal::new(EPROTO, format!("malformed submission: {error}")))?;
+        let submission = read(text)?;
+        if let Some(jobs) = &submission.jobs {
+            let results = jobs.iter().map(|job| {
+                let ids = read(job.get()).and_then(|job| self.take_in(request, &job, now));
+                match ids {
+                    Ok(ids) => json!({ "ids": ids }),
+                    Err(refusal) => json!({ "error": refusal.text }),
+                }
+            });
+            let results: Vec<Value> = results.collect();
+            return Ok(json!({ "results": results }));
+        }
+        let ids = self.take_in(request, &submission, now)?;
+        Ok(match (submission.count, ids.as_slice()) {
+            (None, [id]) => json!({ "id": id }),
+            _ => json!({ "ids": ids }),
+        })
+    }
+
+    fn take_in(
+        &mut self,
+        request: &Message,
+        submission: &Submission<'_>,
+        now: f64,
+    ) -> Result<Vec<u64>, Refusal> {
+        let userid = request.userid;
+        let urgency = submission.urgency.unwrap_or(16);
+        self.check_submitter(userid, urgency)?;
+        let count = submission.count.unwrap_or(1);
+        if !(1..=MAX_COUNT).contains(&count) {
+            let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
+            return Err(Refusal::new(EINVAL, text));
+        }
+        let Some(jobspec) = submission.jobspec else {
+            return Err(Refusal::new(EPROTO, "the submission has no `jobspec`"));
+        };
+        let spec = self.take_spec(jobspec.get())?;
+        let context = json!({
+            "userid": userid,
+            "urgency": urgency,
+            "flags": submission.flags,
+            "version": 1,
+        });
+        let ids: Vec<u64> = (0..count).map(|_| self.next_id(now)).collect();
+        for id in &ids {
+            let stored = self.store.add_job(*id, userid, now, spec.key);
+            self.keep(stored);
+            self.jobs
+                .insert(*id, Job::new(*id, userid, Arc::clone(&spec)));
+            self.post(*id, &Event::with(now, "submit", context.clone()));
+            self.revisit(*id);
+        }
+        Ok(ids)
+    }
+
+    fn check_submitter(&self, userid: u32, urgency: i64) -> Result<(), Refusal> {
+        let guest = userid != self.settings.owner;
+        if guest && !self.settings.guests {
+            let text = "this instance runs jobs of its owner only";
+            return Err(Refusal::new(EPERM, text));
+        }
+        if !(0..=31).contains(&urgency) {
+            let text = format!("urgency {urgency} is out of range: expected 0 to 31");
+            return Err(Refusal::new(EINVAL, text));
+        }
+        if guest && urgency > GUEST_URGENCY {
+            let text = format!("urgency {urgency}: only the instance owner may go above 16");
+            return Err(Refusal::new(EPERM, text));
+        }
+        Ok(())
+    }
+
+    /// Validates a jobspec, fills in the site's defaults and stores it.
+    fn take_spec(&mut self, text: &str) -> Result<Arc<Spec>, Refusal> {
+        let invalid = |error: &dyn std::fmt::Display| Refusal::new(EINVAL, error.to_string());
+        let mut jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
+        let filled = policy::fill_in(text, &jobspec, &self.settings);
+        let filled = filled.map_err(|error| invalid(&error))?;
+        let text = filled.as_deref().unwrap_or(text);
+        if filled.is_some() {
+            jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
+        }
+        policy::check(&jobspec, &self.settings)?;
+        let redacted = policy::redact(text, &self.settings, jobspec.queue());
+        let redacted = redacted.map_err(|error| invalid(&error))?;
+        let spec = Spec::new(0, &jobspec, redacted);
+        self.check_dependencies(&spec.dependencies)?;
+        let stored = self.store.add_jobspec(text);
+        let key = self.keep(stored);
+        Ok(Arc::new(Spec { key, ..spec }))
+    }
+
+    fn next_id(&mut self, now: f64) -> u64 {
+        let since_epoch = milliseconds(now).saturating_sub(self.epoch_ms);
+        self.ids.next(since_epoch)
+    }
+}

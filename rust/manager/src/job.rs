@@ -1,0 +1,377 @@
+//! One job: the facts that its events tell, and how far its talks with scheduler and
+//! execution service have come.
+
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::Jobspec;
+use penstock_rset::ResourceSet;
+use serde_json::{Map, Value};
+
+use crate::event::Event;
+use crate::state::{Outcome, State};
+
+/// What the manager needs of a jobspec, shared by jobs that were submitted together.
+#[derive(Debug)]
+pub struct Spec {
+    /// Key of the full text in the store.
+    pub key: i64,
+    /// The jobspec as the scheduler gets it: without environment, with the queue's constraint.
+    pub redacted: String,
+    /// Job name: as given, else the command's last path component.
+    pub name: String,
+    /// Working directory.
+    pub cwd: Option<String>,
+    /// Queue.
+    pub queue: Option<String>,
+    /// Tasks.
+    pub ntasks: u64,
+    /// Nodes asked for; `None` where only slots are.
+    pub nnodes: Option<u32>,
+    /// Cores asked for.
+    pub ncores: u64,
+    /// Time limit in seconds; 0 for none.
+    pub duration: f64,
+    /// Dependencies as (scheme, value).
+    pub dependencies: Vec<(String, String)>,
+}
+
+impl Spec {
+    /// Takes what is needed from a valid jobspec. `redacted` is what the scheduler is sent.
+    pub fn new(key: i64, jobspec: &Jobspec, redacted: String) -> Self {
+        let request = jobspec.request();
+        let slots = u64::from(request.slots) * u64::from(request.nnodes.unwrap_or(1));
+        let name = jobspec.job_name().map_or_else(
+            || {
+                let command = jobspec.command().first().map_or("", String::as_str);
+                command.rsplit('/').next().unwrap_or(command).to_owned()
+            },
+            str::to_owned,
+        );
+        Self {
+            key,
+            redacted,
+            name,
+            cwd: jobspec.cwd().map(str::to_owned),
+            queue: jobspec.queue().map(str::to_owned),
+            ntasks: jobspec.ntasks(),
+            nnodes: request.nnodes,
+            ncores: slots * u64::from(request.cores_per_slot),
+            duration: jobspec.duration(),
+            dependencies: jobspec
+                .dependencies()
+                .iter()
+                .map(|dependency| (dependency.scheme.clone(), dependency.value.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// How far the talk with the scheduler has come (RFC 27).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alloc {
+    /// Nothing asked for.
+    Idle,
+    /// In the queue of jobs to ask for.
+    Queued,
+    /// `sched.alloc` is outstanding.
+    Requested,
+    /// `sched.alloc` is outstanding and `sched.cancel` was sent to make room for a more urgent job.
+    Recalled,
+    /// Holds resources.
+    Held,
+    /// Held resources, and gave all of them back.
+    Freed,
+}
+
+/// How far the talk with the execution service has come (RFC 32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exec {
+    /// Not to be started yet.
+    Idle,
+    /// To be started as soon as there is a service.
+    Waiting,
+    /// `start` was sent; responses are expected until the final release.
+    Requested,
+    /// The final release has come, or nothing was ever started.
+    Released,
+}
+
+/// An exception as its event tells it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exception {
+    /// Type, such as `cancel`.
+    pub kind: String,
+    /// 0 (fatal) to 7.
+    pub severity: i64,
+    /// For people.
+    pub note: String,
+}
+
+/// A job and its history so far.
+#[derive(Debug)]
+pub struct Job {
+    /// FLUID (RFC 19).
+    pub id: u64,
+    /// Owner.
+    pub userid: u32,
+    /// 0 to 31 (RFC 30).
+    pub urgency: u8,
+    /// 0 (held) to 4294967295.
+    pub priority: u32,
+    /// RFC 21 state.
+    pub state: State,
+    /// The request.
+    pub spec: Arc<Spec>,
+    /// Events logged so far.
+    pub events: u32,
+    /// Times of entering states, seconds since the epoch; 0 where that has not happened.
+    pub t_submit: f64,
+    /// Entered DEPEND.
+    pub t_depend: f64,
+    /// Entered RUN.
+    pub t_run: f64,
+    /// Entered CLEANUP.
+    pub t_cleanup: f64,
+    /// Entered INACTIVE.
+    pub t_inactive: f64,
+    /// Dependencies not yet satisfied, by description.
+    pub waits_for: Vec<String>,
+    /// The scheduler's and others' annotations.
+    pub annotations: Map<String, Value>,
+    /// Resources, from the commit of R on.
+    pub r: Option<Arc<ResourceSet>>,
+    /// Ranks already given back.
+    pub freed: IdSet,
+    /// The talk with the scheduler.
+    pub alloc: Alloc,
+    /// The talk with the execution service.
+    pub exec: Exec,
+    /// The `start` event was logged.
+    pub started: bool,
+    /// Greatest wait status, from the `finish` event.
+    pub status: Option<i32>,
+    /// The first fatal exception, else the first of any severity.
+    pub exception: Option<Exception>,
+    /// Those who wait for the job's end have been told of it.
+    pub announced: bool,
+}
+
+impl Job {
+    /// A job before its first event.
+    pub fn new(id: u64, userid: u32, spec: Arc<Spec>) -> Self {
+        Self {
+            id,
+            userid,
+            urgency: 16,
+            priority: 0,
+            state: State::New,
+            spec,
+            events: 0,
+            t_submit: 0.0,
+            t_depend: 0.0,
+            t_run: 0.0,
+            t_cleanup: 0.0,
+            t_inactive: 0.0,
+            waits_for: Vec::new(),
+            annotations: Map::new(),
+            r: None,
+            freed: IdSet::new(),
+            alloc: Alloc::Idle,
+            exec: Exec::Idle,
+            started: false,
+            status: None,
+            exception: None,
+            announced: false,
+        }
+    }
+
+    /// Takes an event in: the only way by which a job's facts change, live and in replay.
+    pub fn apply(&mut self, event: &Event) {
+        self.events = self.events.saturating_add(1);
+        match event.name.as_str() {
+            "submit" => {
+                self.t_submit = event.timestamp;
+                self.set_urgency(event);
+            }
+            "urgency" => self.set_urgency(event),
+            "priority" => {
+                self.priority = event
+                    .integer("priority")
+                    .and_then(|priority| u32::try_from(priority).ok())
+                    .unwrap_or(0);
+            }
+            "dependency-add" => {
+                if let Some(description) = event.text("description") {
+                    self.waits_for.push(description.to_owned());
+                }
+            }
+            "dependency-remove" => {
+                if let Some(description) = event.text("description") {
+                    self.waits_for.retain(|waiting| waiting != description);
+                }
+            }
+            "alloc" => {
+                self.alloc = Alloc::Held;
+                let told = event.context.as_ref().and_then(|it| it.get("annotations"));
+                if let Some(Value::Object(annotations)) = told {
+                    self.annotations.clone_from(annotations);
+                }
+            }
+            "start" => self.started = true,
+            "finish" => {
+                self.status = event
+                    .integer("status")
+                    .and_then(|status| i32::try_from(status).ok());
+            }
+            "release" => self.note_release(event),
+            "free" => self.alloc = Alloc::Freed,
+            "exception" => self.note_exception(event),
+            _ => {}
+        }
+        let next = self.state.after(event);
+        if next != self.state {
+            self.state = next;
+            match next {
+                State::Depend => self.t_depend = event.timestamp,
+                State::Run => self.t_run = event.timestamp,
+                State::Cleanup => self.t_cleanup = event.timestamp,
+                State::Inactive => self.t_inactive = event.timestamp,
+                State::New | State::Priority | State::Sched => {}
+            }
+        }
+    }
+
+    fn set_urgency(&mut self, event: &Event) {
+        if let Some(urgency) = event
+            .integer("urgency")
+            .and_then(|it| u8::try_from(it).ok())
+        {
+            self.urgency = urgency.min(31);
+        }
+    }
+
+    fn note_release(&mut self, event: &Event) {
+        match event.text("ranks") {
+            Some("all") => {
+                if let Some(r) = &self.r {
+                    self.freed.union_with(&r.ranks());
+                }
+            }
+            Some(ranks) => {
+                if let Ok(ranks) = ranks.parse() {
+                    self.freed.union_with(&ranks);
+                }
+            }
+            None => {}
+        }
+        let context = event.context.as_ref();
+        if context.and_then(|it| it.get("final")) == Some(&Value::Bool(true)) {
+            self.exec = Exec::Released;
+        }
+    }
+
+    fn note_exception(&mut self, event: &Event) {
+        let exception = Exception {
+            kind: event.text("type").unwrap_or("unknown").to_owned(),
+            severity: event.integer("severity").unwrap_or(0),
+            note: event.text("note").unwrap_or("").to_owned(),
+        };
+        let known = self.exception.as_ref().map(|known| known.severity);
+        if known.is_none_or(|known| known != 0 && exception.severity == 0) {
+            self.exception = Some(exception);
+        }
+        // RFC 27: annotations are volatile until an allocation; without one they go.
+        if event.integer("severity") == Some(0) && self.alloc != Alloc::Held {
+            self.annotations.clear();
+        }
+    }
+
+    /// Whether the first exception was fatal.
+    pub fn fatal(&self) -> Option<&Exception> {
+        self.exception.as_ref().filter(|it| it.severity == 0)
+    }
+
+    /// How the job ended, where it did.
+    pub fn outcome(&self) -> Option<Outcome> {
+        if self.state != State::Inactive {
+            return None;
+        }
+        Some(
+            match self.fatal().map(|exception| exception.kind.as_str()) {
+                Some("cancel") => Outcome::Canceled,
+                Some("timeout") => Outcome::Timeout,
+                None if self.status == Some(0) => Outcome::Completed,
+                _ => Outcome::Failed,
+            },
+        )
+    }
+
+    /// What a shell would see as the job's exit code: 0 to 255, or 128 + signal.
+    pub fn returncode(&self) -> Option<i32> {
+        let status = self.status?;
+        let signal = status & 0x7f;
+        Some(if signal == 0 {
+            (status >> 8) & 0xff
+        } else {
+            128 + signal
+        })
+    }
+}
+
+/// A job as `job-list` shows it. Keys without a value are left out.
+pub fn row(job: &Job) -> Map<String, Value> {
+    let mut row = Map::new();
+    let mut put = |key: &str, value: Value| {
+        if !value.is_null() {
+            row.insert(key.to_owned(), value);
+        }
+    };
+    let time = |t: f64| if t > 0.0 { Value::from(t) } else { Value::Null };
+    put("id", job.id.into());
+    put("userid", job.userid.into());
+    put("urgency", job.urgency.into());
+    if job.state > State::Priority {
+        put("priority", job.priority.into());
+    }
+    put("t_submit", time(job.t_submit));
+    put("t_depend", time(job.t_depend));
+    put("t_run", time(job.t_run));
+    put("t_cleanup", time(job.t_cleanup));
+    put("t_inactive", time(job.t_inactive));
+    put("state", job.state.bit().into());
+    put("name", job.spec.name.as_str().into());
+    put("cwd", job.spec.cwd.as_deref().into());
+    put("queue", job.spec.queue.as_deref().into());
+    put("ntasks", job.spec.ntasks.into());
+    put("duration", job.spec.duration.into());
+    if let Some(r) = job.r.as_ref().filter(|_| job.t_run > 0.0) {
+        put("ncores", r.ncores().into());
+        put("nnodes", r.nnodes().into());
+        put("ranks", r.ranks().to_string().into());
+        put("nodelist", r.nodelist().to_string().into());
+        put("expiration", r.expiration().unwrap_or(0.0).into());
+    } else {
+        put("ncores", job.spec.ncores.into());
+        put("nnodes", job.spec.nnodes.into());
+    }
+    put("waitstatus", job.status.into());
+    put("returncode", job.returncode().into());
+    if let Some(outcome) = job.outcome() {
+        put("result", (outcome as u8).into());
+        put("success", (outcome == Outcome::Completed).into());
+    }
+    put("exception_occurred", job.exception.is_some().into());
+    if let Some(exception) = &job.exception {
+        put("exception_type", exception.kind.as_str().into());
+        put("exception_severity", exception.severity.into());
+        put("exception_note", exception.note.as_str().into());
+    }
+    if !job.annotations.is_empty() {
+        put("annotations", Value::Object(job.annotations.clone()));
+    }
+    if !job.waits_for.is_empty() {
+        put("dependencies", job.waits_for.clone().into());
+    }
+    row
+}

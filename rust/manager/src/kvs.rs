@@ -1,0 +1,170 @@
+//! `kvs.commit` and `kvs.lookup` over the job schema of RFC 16, for who schedules or executes
+//! from outside: `job.<dothex>.R`, `.jobspec`, `.eventlog`. Other keys are plain values.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_jobspec::fluid::Fluid;
+use penstock_rset::ResourceSet;
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::manager::Manager;
+use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
+
+/// The one namespace there is.
+const NAMESPACE: &str = "primary";
+
+#[derive(Deserialize)]
+struct Commit {
+    #[serde(default)]
+    namespace: Option<String>,
+    ops: Vec<Op>,
+}
+
+#[derive(Deserialize)]
+struct Op {
+    key: String,
+    #[serde(default)]
+    dirent: Option<Dirent>,
+}
+
+#[derive(Deserialize)]
+struct Dirent {
+    #[serde(rename = "type")]
+    kind: String,
+    data: Value,
+}
+
+#[derive(Deserialize)]
+struct Lookup {
+    #[serde(default)]
+    namespace: Option<String>,
+    key: String,
+}
+
+/// One operation of a commit, checked.
+enum Write {
+    R(u64, Box<ResourceSet>, String),
+    Set(String, Vec<u8>),
+    Remove(String),
+}
+
+/// `job.<dothex>.<document>` as its two parts.
+fn job_key(key: &str) -> Option<(u64, &str)> {
+    let (dothex, document) = key.strip_prefix("job.")?.rsplit_once('.')?;
+    let id: Fluid = dothex.parse().ok()?;
+    (id.dothex() == dothex).then_some((id.0, document))
+}
+
+fn check_namespace(namespace: Option<&str>) -> Result<(), Refusal> {
+    match namespace {
+        None | Some(NAMESPACE) => Ok(()),
+        Some(other) => Err(Refusal::new(ENOENT, format!("no namespace `{other}`"))),
+    }
+}
+
+impl Manager {
+    fn check_owner(&self, request: &Message) -> Result<(), Refusal> {
+        if request.userid == self.settings.owner {
+            Ok(())
+        } else {
+            Err(Refusal::new(EPERM, "the store is the instance owner's"))
+        }
+    }
+
+    /// `kvs.commit`: all operations or, where one cannot be done, none.
+    pub(crate) fn kvs_commit(&mut self, request: &Message) -> Result<Value, Refusal> {
+        self.check_owner(request)?;
+        let commit: Commit = rpc::payload(request)?;
+        check_namespace(commit.namespace.as_deref())?;
+        let mut writes = Vec::with_capacity(commit.ops.len());
+        for op in commit.ops {
+            let data = op
+                .dirent
+                .map(|dirent| decode(&op.key, &dirent))
+                .transpose()?;
+            writes.push(match job_key(&op.key) {
+                Some((id, "R")) => {
+                    let text = data.and_then(|data| String::from_utf8(data).ok());
+                    let text = text.ok_or_else(|| {
+                        Refusal::new(EINVAL, format!("`{}`: expected the text of an R", op.key))
+                    })?;
+                    let r = self.check_r(id, &text)?;
+                    Write::R(id, Box::new(r), text)
+                }
+                Some(_) => {
+                    let text = format!("`{}`: only R of a job can be committed", op.key);
+                    return Err(Refusal::new(EINVAL, text));
+                }
+                None => match data {
+                    Some(data) => Write::Set(op.key, data),
+                    None => Write::Remove(op.key),
+                },
+            });
+        }
+        for write in writes {
+            let stored = match write {
+                Write::R(id, r, text) => self.take_r(id, *r, &text),
+                Write::Set(key, data) => self.store.set_value(&key, &data),
+                Write::Remove(key) => self.store.remove_value(&key),
+            };
+            self.keep(stored);
+        }
+        Ok(json!({ "rootseq": self.next_commit() }))
+    }
+
+    /// `kvs.lookup`.
+    pub(crate) fn kvs_lookup(&mut self, request: &Message) -> Result<Value, Refusal> {
+        let lookup: Lookup = rpc::payload(request)?;
+        check_namespace(lookup.namespace.as_deref())?;
+        let data = if let Some((id, document)) = job_key(&lookup.key) {
+            self.may_see(request, id)?;
+            self.document(id, document)?.map(String::into_bytes)
+        } else {
+            self.check_owner(request)?;
+            let value = self.store.value(&lookup.key);
+            self.keep(value)
+        };
+        let Some(data) = data else {
+            return Err(Refusal::new(ENOENT, ""));
+        };
+        Ok(json!({"val": {"ver": 1, "type": "val", "data": BASE64.encode(data)}}))
+    }
+}
+
+fn decode(key: &str, dirent: &Dirent) -> Result<Vec<u8>, Refusal> {
+    let refuse = |why: &str| Refusal::new(EINVAL, format!("`{key}`: {why}"));
+    if dirent.kind != "val" {
+        return Err(refuse("expected a dirent of type `val`"));
+    }
+    let data = dirent.data.as_str();
+    let data = data.ok_or_else(|| refuse("expected `data` to be a base64 string"))?;
+    BASE64
+        .decode(data)
+        .map_err(|error| refuse(&format!("invalid base64: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::job_key;
+
+    #[test]
+    fn a_job_key_is_recognised_by_its_exact_form() {
+        let id = 6_731_191_091_817_518;
+        assert_eq!(job_key("job.0017.e9fb.8df1.6c2e.R"), Some((id, "R")));
+        assert_eq!(
+            job_key("job.0017.e9fb.8df1.6c2e.eventlog"),
+            Some((id, "eventlog"))
+        );
+        for other in [
+            "job.nope.R",
+            "job.17.e9fb.8df1.6c2e.R",
+            "penstock.a",
+            "job.R",
+            "job",
+        ] {
+            assert_eq!(job_key(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The job manager: jobs, their states and events (RFC 21, RFC 18), and its ends of the
+//! allocation (RFC 27) and execution (RFC 32) protocols.
+//!
+//! The crate is sans-IO: [`Manager::handle`] takes messages, [`Manager::flush`] makes what they
+//! changed durable and hands out the messages to be sent. Time comes in as an argument.
+
+mod alloc;
+mod annotations;
+mod control;
+mod depend;
+mod event;
+mod exec;
+mod info;
+mod ingest;
+mod job;
+mod kvs;
+mod list;
+mod manager;
+mod policy;
+mod rpc;
+mod settings;
+mod state;
+mod watch;
+
+pub use event::Event;
+pub use job::{Exception, Job};
+pub use manager::Manager;
+pub use settings::{Limits, Queue, Settings};
+pub use state::{Outcome, State};

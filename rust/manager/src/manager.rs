@@ -1,0 +1,465 @@
+//! The job manager: owns the jobs, logs their events, and moves each one on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::Jobspec;
+use penstock_jobspec::fluid::{Fluid, FluidGenerator};
+use penstock_rset::ResourceSet;
+use penstock_store::Store;
+use penstock_wire::{Kind, Message};
+use serde_json::{Value, json};
+
+use crate::alloc::Allocator;
+use crate::depend::Dependencies;
+use crate::event::Event;
+use crate::exec::Executor;
+use crate::job::{Alloc, Exec, Job, Spec};
+use crate::policy;
+use crate::rpc::{self, ENOSYS, Refusal};
+use crate::settings::Settings;
+use crate::state::State;
+use crate::watch::Watchers;
+
+/// The user-given urgency that means "now" (RFC 30).
+const EXPEDITE: u8 = 31;
+
+/// The job manager of one instance: messages in, messages out, everything durable in between.
+///
+/// [`handle`](Self::handle) and [`advance`](Self::advance) change the state and collect what is
+/// to be sent; [`flush`](Self::flush) makes the changes durable and only then hands it out.
+#[derive(Debug)]
+pub struct Manager {
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    pub(crate) ids: FluidGenerator,
+    pub(crate) epoch_ms: u64,
+    pub(crate) jobs: BTreeMap<u64, Job>,
+    pub(crate) allocator: Allocator,
+    pub(crate) executor: Executor,
+    pub(crate) dependencies: Dependencies,
+    pub(crate) watchers: Watchers,
+    pub(crate) out: Vec<Message>,
+    /// Events not yet in the store: a job's first sequence number, and the lines.
+    lines: BTreeMap<u64, (u32, String)>,
+    /// Jobs that may be able to move on.
+    work: VecDeque<u64>,
+    log: Vec<String>,
+    failure: Option<penstock_store::Error>,
+    commits: u64,
+}
+
+impl Manager {
+    /// Opens the manager over a store and brings back what is in it. `now` is in seconds since
+    /// the epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
+    pub fn open(mut store: Store, settings: Settings, now: f64) -> Result<Self, String> {
+        let stored = store.meta("epoch_ms").map_err(|error| error.to_string())?;
+        let epoch_ms = if let Some(text) = stored {
+            text.parse()
+                .map_err(|_| format!("store: invalid epoch `{text}`: expected milliseconds"))?
+        } else {
+            let epoch = milliseconds(now);
+            let set = store.set_meta("epoch_ms", &epoch.to_string());
+            set.map_err(|error| error.to_string())?;
+            epoch
+        };
+        let mut manager = Self {
+            store,
+            settings,
+            ids: FluidGenerator::new(0),
+            epoch_ms,
+            jobs: BTreeMap::new(),
+            allocator: Allocator::default(),
+            executor: Executor::default(),
+            dependencies: Dependencies::default(),
+            watchers: Watchers::default(),
+            out: Vec::new(),
+            lines: BTreeMap::new(),
+            work: VecDeque::new(),
+            log: Vec::new(),
+            failure: None,
+            commits: 0,
+        };
+        manager.replay(now)?;
+        Ok(manager)
+    }
+
+    /// Rebuilds every job from its eventlog, then lets the active ones move on.
+    fn replay(&mut self, now: f64) -> Result<(), String> {
+        let records = self.store.jobs().map_err(|error| error.to_string())?;
+        let mut specs: BTreeMap<i64, Arc<Spec>> = BTreeMap::new();
+        let mut active = Vec::new();
+        for record in records {
+            let name = Fluid(record.id);
+            let spec = if let Some(spec) = specs.get(&record.spec) {
+                Arc::clone(spec)
+            } else {
+                let text = self
+                    .store
+                    .jobspec(record.spec)
+                    .map_err(|error| error.to_string())?
+                    .ok_or_else(|| format!("store: job {name} has no jobspec"))?;
+                let jobspec = Jobspec::from_json(&text)
+                    .map_err(|error| format!("store: job {name}: {error}"))?;
+                let redacted = policy::redact(&text, &self.settings, jobspec.queue())
+                    .map_err(|error| format!("store: job {name}: {error}"))?;
+                let spec = Arc::new(Spec::new(record.spec, &jobspec, redacted));
+                specs.insert(record.spec, Arc::clone(&spec));
+                spec
+            };
+            let mut job = Job::new(record.id, record.userid, spec);
+            if let Some(text) = &record.r {
+                let r = ResourceSet::from_json(text)
+                    .map_err(|error| format!("store: job {name}: {error}"))?;
+                job.r = Some(Arc::new(r));
+            }
+            for line in record.eventlog.lines() {
+                let event = Event::parse(line)
+                    .map_err(|error| format!("store: job {name}: event `{line}`: {error}"))?;
+                job.apply(&event);
+            }
+            self.ids.observe(record.id);
+            if job.state != State::Inactive {
+                active.push(record.id);
+            }
+            self.jobs.insert(record.id, job);
+        }
+        for id in active {
+            self.resume(id, now);
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Sets a job that was active before the restart on its way again.
+    fn resume(&mut self, id: u64, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if job.alloc == Alloc::Idle {
+            // An R that was committed for a request which the restart cut off.
+            job.r = None;
+        } else if job.alloc == Alloc::Held && job.exec == Exec::Idle {
+            if job.state == State::Run || job.started {
+                job.exec = Exec::Waiting;
+                self.executor.waiting.insert(id);
+            } else {
+                job.exec = Exec::Released;
+            }
+        }
+        let waits_for = job.waits_for.clone();
+        for description in waits_for {
+            self.watch_dependency(id, &description, now);
+        }
+        self.post(id, &Event::new(now, "flux-restart"));
+        self.work.push_back(id);
+    }
+
+    /// Takes one message in. Answers and further requests come out of [`flush`](Self::flush).
+    pub fn handle(&mut self, message: &Message, now: f64) {
+        match message.kind {
+            Kind::Request => self.handle_request(message, now),
+            Kind::Response => self.handle_response(message, now),
+            Kind::Event | Kind::Control => {}
+        }
+        self.settle(now);
+    }
+
+    fn handle_request(&mut self, request: &Message, now: f64) {
+        let outcome = match request.topic() {
+            "job-ingest.submit" => self.submit(request, now).map(Some),
+            "job-manager.raise" => self.raise(request, now).map(Some),
+            "job-manager.kill" => self.kill(request).map(Some),
+            "job-manager.urgency" => self.set_urgency(request, now).map(Some),
+            "job-manager.stats-get" => Ok(Some(self.stats())),
+            "job-manager.sched-hello" => return self.sched_hello(request),
+            "job-manager.sched-ready" => return self.sched_ready(request),
+            "job-manager.exec-hello" => return self.exec_hello(request),
+            "job-list.list" => return self.list(request),
+            "job-list.list-id" => self.list_id(request).map(Some),
+            "job-list.wait" => return self.wait(request),
+            "job-info.lookup" => self.lookup(request).map(Some),
+            "job-info.eventlog-watch" => return self.eventlog_watch(request),
+            "job-info.eventlog-watch-cancel" | "job-list.wait-cancel" => {
+                return self.watch_cancel(request);
+            }
+            "kvs.commit" => self.kvs_commit(request).map(Some),
+            "kvs.lookup" => self.kvs_lookup(request).map(Some),
+            topic => match request.method() {
+                "disconnect" => return self.disconnect(request),
+                "ping" => Ok(Some(json!({}))),
+                _ => Err(Refusal::new(ENOSYS, format!("unknown method `{topic}`"))),
+            },
+        };
+        match outcome {
+            Ok(payload) => self.respond(request, payload.as_ref()),
+            Err(refusal) => self.refuse(request, &refusal),
+        }
+    }
+
+    fn handle_response(&mut self, response: &Message, now: f64) {
+        match response.topic() {
+            "sched.alloc" => self.alloc_response(response, now),
+            "sched.free" => self.free_response(response),
+            _ if response.method() == "start" => self.start_response(response, now),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn respond(&mut self, request: &Message, payload: Option<&Value>) {
+        if !request.is_noresponse() {
+            self.out.push(rpc::answer(request, payload));
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, request: &Message, refusal: &Refusal) {
+        if !request.is_noresponse() {
+            self.out.push(rpc::refuse(request, refusal));
+        }
+    }
+
+    /// Puts the events of this batch into the open transaction.
+    pub(crate) fn write_lines(&mut self) {
+        for (id, (seq, lines)) in std::mem::take(&mut self.lines) {
+            let stored = self.store.append_events(id, seq, &lines);
+            self.keep(stored);
+        }
+    }
+
+    /// The number of the commit that the changes made now will be part of.
+    pub(crate) fn next_commit(&self) -> u64 {
+        self.commits + 1
+    }
+
+    /// Makes every change durable, then hands out what may now be sent, in order.
+    /// After an error nothing is handed out and the manager must not be used any more.
+    pub fn flush(&mut self) -> Result<Vec<Message>, penstock_store::Error> {
+        self.write_lines();
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if self.store.commit()? {
+            self.commits += 1;
+        }
+        Ok(std::mem::take(&mut self.out))
+    }
+
+    /// Does what time alone brings: jobs whose `begin-time` has come.
+    pub fn advance(&mut self, now: f64) {
+        self.begin_due(now);
+        self.settle(now);
+    }
+
+    /// When [`advance`](Self::advance) has something to do next.
+    pub fn deadline(&self) -> Option<f64> {
+        self.dependencies.next_begin()
+    }
+
+    /// Lines for the daemon's log since the last call.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    pub(crate) fn note(&mut self, line: String) {
+        self.log.push(line);
+    }
+
+    /// Keeps the result of a store operation. A failure stops the manager at the next flush.
+    pub(crate) fn keep<T: Default>(&mut self, result: Result<T, penstock_store::Error>) -> T {
+        result.unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            T::default()
+        })
+    }
+
+    /// The store, for the resource service's own events.
+    pub fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// The resources that jobs hold now.
+    pub fn held(&self) -> Result<ResourceSet, penstock_rset::Error> {
+        let mut held = ResourceSet::new();
+        for job in self.jobs.values().filter(|job| job.alloc == Alloc::Held) {
+            if let Some(r) = &job.r {
+                let left = r.ranks().difference(&job.freed);
+                held = held.union(&r.restrict(&left))?;
+            }
+        }
+        Ok(held)
+    }
+
+    fn stats(&self) -> Value {
+        let count = |mask: u8| {
+            let jobs = self.jobs.values();
+            jobs.filter(|job| job.state.bit() & mask != 0).count()
+        };
+        json!({
+            "active_jobs": count(0x3f),
+            "inactive_jobs": count(0x40),
+            "pending": count(2 | 4 | 8),
+            "running": count(16 | 32),
+            "max_jobid": self.jobs.last_key_value().map_or(0, |(id, _)| *id),
+            "commits": self.commits,
+            "sched": self.allocator.describe(),
+            "exec": self.executor.describe(),
+        })
+    }
+
+    /// Logs an event: the store's copy, the watchers' copy, and its effect on the job.
+    pub(crate) fn post(&mut self, id: u64, event: &Event) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let (_, lines) = self
+            .lines
+            .entry(id)
+            .or_insert_with(|| (job.events, String::new()));
+        let start = lines.len();
+        event.write(lines);
+        self.watchers
+            .event(id, &lines[start..], event.name == "clean", &mut self.out);
+        let before = job.state;
+        job.apply(event);
+        if job.state != before {
+            self.work.push_back(id);
+        }
+    }
+
+    /// Logs an exception and tells whoever listens for it.
+    pub(crate) fn post_exception(
+        &mut self,
+        id: u64,
+        now: f64,
+        kind: &str,
+        severity: i64,
+        note: &str,
+        userid: u32,
+    ) {
+        let context = json!({"type": kind, "severity": severity, "note": note, "userid": userid});
+        self.post(id, &Event::with(now, "exception", context));
+        let told = json!({"id": id, "type": kind, "severity": severity});
+        self.out
+            .push(Message::event("job-exception", &told.to_string(), 0));
+    }
+
+    /// An exception that the instance itself raises.
+    pub(crate) fn fail_job(&mut self, id: u64, now: f64, kind: &str, note: &str) {
+        let owner = self.settings.owner;
+        self.post_exception(id, now, kind, 0, note, owner);
+    }
+
+    /// Lets jobs move on until none can.
+    pub(crate) fn settle(&mut self, now: f64) {
+        loop {
+            while let Some(id) = self.work.pop_front() {
+                self.step(id, now);
+            }
+            self.send_allocs();
+            self.send_starts(now);
+            if self.work.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn step(&mut self, id: u64, now: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        match job.state {
+            State::New => {
+                self.post(id, &Event::new(now, "validate"));
+                self.add_dependencies(id, now);
+            }
+            State::Depend => {
+                if job.waits_for.is_empty() {
+                    self.post(id, &Event::new(now, "depend"));
+                }
+            }
+            State::Priority => {
+                let priority = priority_of(job.urgency);
+                let context = json!({ "priority": priority });
+                self.post(id, &Event::with(now, "priority", context));
+            }
+            State::Sched => {
+                if job.alloc == Alloc::Idle && job.priority > 0 {
+                    job.alloc = Alloc::Queued;
+                    self.allocator.enqueue(job.priority, id);
+                }
+            }
+            State::Run => {
+                if job.exec == Exec::Idle {
+                    job.exec = Exec::Waiting;
+                    self.executor.waiting.insert(id);
+                }
+                self.wake_dependents(id, now);
+            }
+            State::Cleanup => self.clean_up(id, now),
+            State::Inactive if job.announced => {}
+            State::Inactive => {
+                job.announced = true;
+                self.wake_dependents(id, now);
+                self.watchers.inactive(id, &self.jobs, &mut self.out);
+            }
+        }
+    }
+
+    /// Looks at a job again after something that is not an event has changed.
+    pub(crate) fn revisit(&mut self, id: u64) {
+        self.work.push_back(id);
+    }
+
+    /// Gives back what the job holds, once nothing is running and nothing asked for any more.
+    fn clean_up(&mut self, id: u64, now: f64) {
+        self.forget_dependencies(id);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        match job.alloc {
+            Alloc::Queued => {
+                self.allocator.dequeue(job.priority, id);
+                job.alloc = Alloc::Idle;
+            }
+            Alloc::Requested | Alloc::Recalled => return self.cancel_alloc(id),
+            Alloc::Idle | Alloc::Held | Alloc::Freed => {}
+        }
+        match job.exec {
+            Exec::Waiting if !job.started => {
+                self.executor.waiting.remove(&id);
+                job.exec = Exec::Released;
+            }
+            // Reattached after a restart: the service must say that it has let go.
+            Exec::Waiting | Exec::Requested => return,
+            Exec::Idle | Exec::Released => {}
+        }
+        if job.alloc == Alloc::Held {
+            let ranks = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
+            let left = ranks.difference(&job.freed);
+            if !left.is_empty() {
+                self.send_free(id, &left, true);
+            }
+            self.post(id, &Event::new(now, "free"));
+        }
+        self.post(id, &Event::new(now, "clean"));
+    }
+}
+
+/// The priority that an urgency stands for: held is 0, expedited the greatest (RFC 30).
+pub(crate) fn priority_of(urgency: u8) -> u32 {
+    match urgency {
+        EXPEDITE.. => u32::MAX,
+        urgency => u32::from(urgency),
+    }
+}
+
+/// Seconds since the epoch as whole milliseconds; the past before it counts as the epoch.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float out of range saturates, which is what a broken clock deserves"
+)]
+pub(crate) fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0) as u64
+}

@@ -1,0 +1,164 @@
+//! RFC 21: the states of a job, and the one table of what moves a job between them.
+
+use crate::event::Event;
+
+/// The state of a job (RFC 21). The discriminants are the bits that Flux's tools use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum State {
+    /// Submitted, not yet validated.
+    New = 1,
+    /// Waiting for dependencies.
+    Depend = 2,
+    /// Waiting for a priority.
+    Priority = 4,
+    /// Waiting for resources.
+    Sched = 8,
+    /// Has resources; starting or running.
+    Run = 16,
+    /// Finished or failed; resources are being given back.
+    Cleanup = 32,
+    /// Over: its record does not change any more.
+    Inactive = 64,
+}
+
+impl State {
+    /// The bit of the state in masks.
+    pub fn bit(self) -> u8 {
+        self as u8
+    }
+
+    /// The state's name as RFC 21 spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::New => "NEW",
+            Self::Depend => "DEPEND",
+            Self::Priority => "PRIORITY",
+            Self::Sched => "SCHED",
+            Self::Run => "RUN",
+            Self::Cleanup => "CLEANUP",
+            Self::Inactive => "INACTIVE",
+        }
+    }
+
+    /// The state with this bit or this name, virtual states of RFC 21 included, as a mask.
+    pub fn mask(name: &str) -> Option<u8> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "new" => 1,
+            "depend" => 2,
+            "priority" => 4,
+            "sched" => 8,
+            "run" => 16,
+            "cleanup" => 32,
+            "inactive" => 64,
+            "pending" => 2 | 4 | 8,
+            "running" => 16 | 32,
+            "active" => 2 | 4 | 8 | 16 | 32,
+            _ => return None,
+        })
+    }
+
+    /// Where `event` takes a job that is in this state: the transition table.
+    ///
+    /// Events that do not move a job, and events that come when their moment has passed
+    /// (a `finish` in CLEANUP), leave the state as it is.
+    #[must_use]
+    pub fn after(self, event: &Event) -> Self {
+        use State::{Cleanup, Depend, Inactive, New, Priority, Run, Sched};
+        match (self, event.name.as_str()) {
+            (New, "validate") => Depend,
+            // After a restart a job gets its priority again.
+            (Depend, "depend") | (Sched, "flux-restart") => Priority,
+            (Priority, "priority") => Sched,
+            (Sched, "alloc") => Run,
+            (Run, "finish") => Cleanup,
+            (Cleanup, "clean") => Inactive,
+            (New | Depend | Priority | Sched | Run, "exception")
+                if event.integer("severity") == Some(0) =>
+            {
+                Cleanup
+            }
+            (state, _) => state,
+        }
+    }
+}
+
+/// How a job ended. The discriminants are the bits that Flux's tools use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Every task ended with status 0.
+    Completed = 1,
+    /// A task failed, or a fatal exception other than the two below was raised.
+    Failed = 2,
+    /// A fatal exception of type `cancel`.
+    Canceled = 4,
+    /// A fatal exception of type `timeout`.
+    Timeout = 8,
+}
+
+impl Outcome {
+    /// The bit or name of a result as a mask.
+    pub fn mask(name: &str) -> Option<u8> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "completed" => 1,
+            "failed" => 2,
+            "canceled" => 4,
+            "timeout" => 8,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+    use crate::event::Event;
+    use serde_json::json;
+
+    #[test]
+    fn the_normal_life_goes_through_every_state() {
+        let mut state = State::New;
+        let mut seen = vec![state];
+        for name in [
+            "submit", "validate", "depend", "priority", "alloc", "start", "finish", "release",
+            "free", "clean",
+        ] {
+            let next = state.after(&Event::new(0.0, name));
+            if next != state {
+                seen.push(next);
+            }
+            state = next;
+        }
+        assert_eq!(
+            seen,
+            [
+                State::New,
+                State::Depend,
+                State::Priority,
+                State::Sched,
+                State::Run,
+                State::Cleanup,
+                State::Inactive
+            ]
+        );
+    }
+
+    #[test]
+    fn only_a_fatal_exception_moves_a_job_and_never_out_of_the_end() {
+        let fatal = Event::with(0.0, "exception", json!({"type": "cancel", "severity": 0}));
+        let mild = Event::with(0.0, "exception", json!({"type": "oom", "severity": 3}));
+        for state in [
+            State::New,
+            State::Depend,
+            State::Priority,
+            State::Sched,
+            State::Run,
+        ] {
+            assert_eq!(state.after(&fatal), State::Cleanup);
+            assert_eq!(state.after(&mild), state);
+        }
+        assert_eq!(State::Inactive.after(&fatal), State::Inactive);
+        assert_eq!(State::Cleanup.after(&fatal), State::Cleanup);
+    }
+}

@@ -1,0 +1,187 @@
+//! A job manager with a hand-driven scheduler and execution service at its sides.
+
+use penstock_manager::{Manager, Settings};
+use penstock_store::Store;
+use penstock_wire::{Kind, Message, STREAMING};
+use serde_json::{Value, json};
+
+pub const OWNER: u32 = 1000;
+pub const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-3"}}],"nodelist":["n[0-1]"],"starttime":0.0,"expiration":0.0}}"#;
+
+/// Messages in the words of a test: `topic` and payload.
+pub struct Bench {
+    pub manager: Manager,
+    pub now: f64,
+    tag: u32,
+}
+
+pub fn settings() -> Settings {
+    Settings {
+        owner: OWNER,
+        ..Settings::default()
+    }
+}
+
+pub fn jobspec(system: &Value) -> Value {
+    let mut attributes = json!({"system": {"duration": 0}});
+    for (key, value) in system.as_object().unwrap() {
+        attributes["system"][key] = value.clone();
+    }
+    json!({
+        "version": 1,
+        "resources": [{"type": "slot", "count": 1, "label": "task",
+                       "with": [{"type": "core", "count": 1}]}],
+        "tasks": [{"command": ["/bin/true"], "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": attributes,
+    })
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(settings())
+    }
+
+    pub fn with(settings: Settings) -> Self {
+        let store = Store::in_memory().unwrap();
+        let manager = Manager::open(store, settings, 1000.0).unwrap();
+        Self {
+            manager,
+            now: 1000.0,
+            tag: 0,
+        }
+    }
+
+    /// Sends a request as `userid` from peer `from`; returns everything that comes out.
+    pub fn request_as(
+        &mut self,
+        from: &str,
+        userid: u32,
+        topic: &str,
+        payload: &Value,
+        flags: u8,
+    ) -> Vec<Message> {
+        self.tag += 1;
+        self.now += 1.0;
+        let text = match payload {
+            Value::Null => String::new(),
+            payload => payload.to_string(),
+        };
+        let mut request = Message::request(topic, &text).with_matchtag(self.tag);
+        request = request.with_flags(flags);
+        request.userid = userid;
+        request.push_route(from.as_bytes());
+        request.push_route(b"broker");
+        self.manager.handle(&request, self.now);
+        self.manager.flush().unwrap()
+    }
+
+    pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
+        self.request_as("client", OWNER, topic, payload, 0)
+    }
+
+    pub fn stream(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
+        self.request_as("client", OWNER, topic, payload, STREAMING)
+    }
+
+    pub fn submit(&mut self, system: &Value) -> (u64, Vec<Message>) {
+        let out = self.request("job-ingest.submit", &json!({"jobspec": jobspec(system)}));
+        let id = body(&out[0])["id"].as_u64().unwrap();
+        (id, out)
+    }
+
+    /// A scheduler says hello and ready; returns what follows.
+    pub fn scheduler(&mut self, limit: Option<u32>) -> Vec<Message> {
+        let hello = json!({"partial-ok": true});
+        let mut out = self.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+        let ready = match limit {
+            None => json!({"mode": "unlimited"}),
+            Some(limit) => json!({"mode": "limited", "limit": limit}),
+        };
+        out.extend(self.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0));
+        out
+    }
+
+    pub fn executor(&mut self) -> Vec<Message> {
+        let hello = json!({"service": "job-exec"});
+        self.request_as("exec", OWNER, "job-manager.exec-hello", &hello, 0)
+    }
+
+    /// A response to a request that the manager sent.
+    pub fn answer(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
+        self.now += 1.0;
+        let request = Message::request(topic, "");
+        let payload = Some(Message::json_payload(&payload.to_string()));
+        let response = Message::response_to(&request, 0, payload);
+        self.manager.handle(&response, self.now);
+        self.manager.flush().unwrap()
+    }
+
+    pub fn fail(&mut self, topic: &str, errnum: u32) -> Vec<Message> {
+        let response = Message::error_to(&Message::request(topic, ""), errnum, "");
+        self.manager.handle(&response, self.now);
+        self.manager.flush().unwrap()
+    }
+
+    /// Commits R and answers SUCCESS, as a scheduler does.
+    pub fn allocate(&mut self, id: u64) -> Vec<Message> {
+        let committed = self.commit_r(id, R);
+        assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
+        self.answer("sched.alloc", &json!({"id": id, "type": 0}))
+    }
+
+    pub fn commit_r(&mut self, id: u64, r: &str) -> Vec<Message> {
+        use base64::Engine as _;
+        let data = base64::engine::general_purpose::STANDARD.encode(r);
+        let hex: Vec<String> = (0..4)
+            .rev()
+            .map(|word| format!("{:04x}", (id >> (16 * word)) & 0xffff))
+            .collect();
+        let key = format!("job.{}.R", hex.join("."));
+        let op = json!({"key": key, "flags": 0, "dirent": {"ver": 1, "type": "val", "data": data}});
+        let commit = json!({"namespace": "primary", "flags": 0, "ops": [op]});
+        self.request_as("sched", OWNER, "kvs.commit", &commit, 0)
+    }
+
+    pub fn exec(&mut self, id: u64, kind: &str, data: &Value) -> Vec<Message> {
+        let payload = json!({"id": id, "type": kind, "data": data});
+        self.answer("job-exec.start", &payload)
+    }
+
+    /// The names of a job's events.
+    pub fn events(&mut self, id: u64) -> Vec<String> {
+        let out = self.request("job-info.lookup", &json!({"id": id, "keys": ["eventlog"]}));
+        let log = body(&out[0]);
+        let lines = log["eventlog"].as_str().unwrap().lines();
+        lines
+            .map(|line| {
+                let event: Value = serde_json::from_str(line).unwrap();
+                event["name"].as_str().unwrap().to_owned()
+            })
+            .collect()
+    }
+
+    pub fn row(&mut self, id: u64) -> Value {
+        let out = self.request("job-list.list-id", &json!({ "id": id }));
+        body(&out[0])["job"].clone()
+    }
+}
+
+pub fn body(message: &Message) -> Value {
+    assert_eq!(message.errnum(), 0, "{:?}", message.error_text());
+    message
+        .payload_json()
+        .map_or(Value::Null, |json| serde_json::from_slice(json).unwrap())
+}
+
+/// The topics of the requests and events among what came out, in order.
+pub fn topics(out: &[Message]) -> Vec<&str> {
+    let sent = out.iter().filter(|it| it.kind != Kind::Response);
+    sent.map(Message::topic).collect()
+}
+
+/// The errnum and text of the first response.
+pub fn refused(out: &[Message]) -> (u32, String) {
+    let response = out.iter().find(|it| it.kind == Kind::Response).unwrap();
+    let text = response.error_text().unwrap_or_default().into_owned();
+    (response.errnum(), text)
+}

@@ -1,0 +1,653 @@
+//! The life of a job, seen from the three protocols at once.
+
+mod common;
+
+use common::{Bench, OWNER, R, body, refused, settings, topics};
+use penstock_manager::{Manager, Settings};
+use penstock_store::{Store, Synchronous};
+use penstock_wire::{Kind, Message, STREAMING};
+use serde_json::{Value, json};
+
+fn nothing() -> Value {
+    json!({})
+}
+
+#[test]
+fn a_job_goes_from_submit_to_clean() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, out) = bench.submit(&nothing());
+    assert_eq!(topics(&out), ["sched.alloc"]);
+    let request = body(&out[1]);
+    assert_eq!(request["id"], id);
+    assert_eq!(request["priority"], 16);
+    assert_eq!(request["userid"], OWNER);
+    assert_eq!(out[1].matchtag, 0);
+    let out = bench.allocate(id);
+    assert_eq!(topics(&out), ["job-exec.start"]);
+    let start = body(&out[0]);
+    assert_eq!(start["reattach"], false);
+    assert_eq!(start["R"]["execution"]["nodelist"][0], "n[0-1]");
+    bench.exec(id, "start", &nothing());
+    bench.exec(id, "finish", &json!({"status": 0}));
+    let out = bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(topics(&out), ["sched.free"]);
+    let free = body(&out[0]);
+    assert_eq!((&free["id"], &free["final"]), (&json!(id), &json!(true)));
+    assert_eq!(free["R"]["execution"]["R_lite"][0]["rank"], "0-1");
+    assert_eq!(
+        bench.events(id),
+        [
+            "submit", "validate", "depend", "priority", "alloc", "start", "finish", "release",
+            "free", "clean"
+        ]
+    );
+    let row = bench.row(id);
+    assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(1)));
+    assert_eq!((&row["ncores"], &row["nnodes"]), (&json!(8), &json!(2)));
+    assert_eq!(row["returncode"], 0);
+}
+
+#[test]
+fn the_environment_stays_out_of_the_alloc_request_and_is_in_the_start() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, out) = bench.submit(&json!({"environment": {"SECRET": "x"}}));
+    assert!(body(&out[1])["jobspec"]["attributes"]["system"]["environment"].is_null());
+    let out = bench.allocate(id);
+    let system = &body(&out[0])["jobspec"]["attributes"]["system"];
+    assert_eq!(system["environment"]["SECRET"], "x");
+}
+
+#[test]
+fn ranks_are_freed_in_parts_as_they_are_released() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    bench.exec(id, "start", &nothing());
+    bench.exec(id, "finish", &json!({"status": 0}));
+    let out = bench.exec(id, "release", &json!({"ranks": "1", "final": false}));
+    let free = body(&out[0]);
+    assert_eq!(free["final"], false);
+    assert_eq!(free["R"]["execution"]["R_lite"][0]["rank"], "1");
+    let hello = bench.scheduler(None);
+    assert_eq!(body(&hello[0])["free"], "1");
+    let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
+    let free = body(&out[0]);
+    assert_eq!(free["final"], true);
+    assert_eq!(free["R"]["execution"]["R_lite"][0]["rank"], "0");
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
+fn a_denied_job_fails_with_the_note_and_without_annotations() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    let told = json!({"id": id, "type": 1, "annotations": {"sched": {"reason_pending": "x"}}});
+    bench.answer("sched.alloc", &told);
+    assert_eq!(bench.row(id)["annotations"]["sched"]["reason_pending"], "x");
+    let out = bench.answer(
+        "sched.alloc",
+        &json!({"id": id, "type": 2, "note": "too big"}),
+    );
+    assert_eq!(topics(&out), ["job-exception"]);
+    let row = bench.row(id);
+    assert_eq!(row["exception_type"], "alloc");
+    assert_eq!(row["exception_note"], "too big");
+    assert_eq!((&row["result"], row.get("annotations")), (&json!(2), None));
+    assert!(
+        bench
+            .events(id)
+            .ends_with(&["exception".to_owned(), "clean".to_owned()])
+    );
+}
+
+#[test]
+fn cancelling_a_waiting_job_takes_its_request_back_first() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    let cancel = json!({"id": id, "type": "cancel", "severity": 0, "note": "enough"});
+    let out = bench.request("job-manager.raise", &cancel);
+    assert_eq!(topics(&out), ["job-exception", "sched.cancel"]);
+    assert!(
+        out.iter()
+            .any(|it| it.topic() == "sched.cancel" && it.is_noresponse())
+    );
+    assert_eq!(bench.row(id)["state"], 32);
+    bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    let row = bench.row(id);
+    assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(4)));
+    let (errnum, text) = refused(&bench.request("job-manager.raise", &cancel));
+    assert_eq!(errnum, 2);
+    assert!(text.ends_with("is inactive"), "{text}");
+}
+
+#[test]
+fn an_allocation_that_crosses_a_cancel_is_given_back() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    let out = bench.allocate(id);
+    assert_eq!(topics(&out), ["sched.free"]);
+    assert_eq!(bench.row(id)["result"], 4);
+    assert!(!bench.events(id).contains(&"alloc".to_owned()));
+}
+
+#[test]
+fn cancelling_a_running_job_waits_for_the_release() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    bench.exec(id, "start", &nothing());
+    let out = bench.request(
+        "job-manager.raise",
+        &json!({"ids": [id, 7], "type": "cancel"}),
+    );
+    let answer = out.iter().find(|it| it.kind == Kind::Response).unwrap();
+    assert_eq!(body(answer)["count"], 1);
+    assert_eq!(body(answer)["errors"].as_object().unwrap().len(), 1);
+    assert_eq!(bench.row(id)["state"], 32);
+    bench.exec(id, "finish", &json!({"status": 15}));
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    let row = bench.row(id);
+    assert_eq!(
+        (&row["result"], &row["returncode"]),
+        (&json!(4), &json!(143))
+    );
+}
+
+#[test]
+fn a_scheduler_that_goes_leaves_running_jobs_and_the_next_hears_of_them() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (running, _) = bench.submit(&nothing());
+    let (waiting, _) = bench.submit(&nothing());
+    bench.allocate(running);
+    bench.exec(running, "start", &nothing());
+    bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    let (late, out) = bench.submit(&nothing());
+    assert_eq!(topics(&out), Vec::<&str>::new());
+    // Without a scheduler nothing is accepted in its name.
+    bench.answer(
+        "sched.alloc",
+        &json!({"id": waiting, "type": 2, "note": "forged"}),
+    );
+    assert_eq!(bench.row(waiting)["state"], 8);
+    let out = bench.scheduler(None);
+    assert_eq!(body(&out[0])["id"], running);
+    assert_eq!(out[1].errnum(), 61);
+    assert_eq!(body(&out[2])["count"], 2);
+    let asked: Vec<_> = out[3..].iter().map(|it| body(it)["id"].clone()).collect();
+    assert_eq!(asked, [json!(waiting), json!(late)]);
+}
+
+#[test]
+fn a_conventional_error_suspends_scheduling_until_the_next_hello() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    bench.fail("sched.alloc", 38);
+    let (_, out) = bench.submit(&nothing());
+    assert_eq!(topics(&out), Vec::<&str>::new());
+    let out = bench.scheduler(None);
+    assert_eq!(topics(&out), ["sched.alloc", "sched.alloc"]);
+    assert_eq!(bench.row(id)["state"], 8);
+}
+
+#[test]
+fn the_handshake_is_checked() {
+    let mut bench = Bench::new();
+    let ready = json!({"mode": "unlimited"});
+    let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(
+        refused(&out),
+        (71, "sched-ready without sched-hello".to_owned())
+    );
+    let out = bench.request_as("sched", OWNER, "job-manager.sched-hello", &Value::Null, 0);
+    assert_eq!(refused(&out).0, 71);
+    let out = bench.request_as("x", 7, "job-manager.sched-hello", &Value::Null, STREAMING);
+    assert_eq!(refused(&out).0, 1);
+    for (mode, errnum) in [
+        (json!({"mode": "limited"}), 71),
+        (json!({"mode": "limited", "limit": 0}), 22),
+        (json!({"mode": "limited", "limit": 2_147_483_648_u32}), 22),
+        (json!({"mode": "single"}), 71),
+        (json!({}), 71),
+    ] {
+        bench.request_as(
+            "s",
+            OWNER,
+            "job-manager.sched-hello",
+            &Value::Null,
+            STREAMING,
+        );
+        let out = bench.request_as("s", OWNER, "job-manager.sched-ready", &mode, 0);
+        assert_eq!(refused(&out).0, errnum, "{mode}");
+    }
+}
+
+#[test]
+fn limited_mode_keeps_to_its_limit_and_recalls_for_a_more_urgent_job() {
+    let mut bench = Bench::new();
+    bench.scheduler(Some(2));
+    let ids: Vec<u64> = (0..3).map(|_| bench.submit(&nothing()).0).collect();
+    let stats = body(&bench.request("job-manager.stats-get", &Value::Null)[0]);
+    assert_eq!(stats["sched"]["requested"], 2);
+    let out = bench.request("job-manager.urgency", &json!({"id": ids[2], "urgency": 20}));
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let recalled = out.iter().find(|it| it.topic() == "sched.cancel").unwrap();
+    assert_eq!(body(recalled)["id"], ids[1]);
+    let out = bench.answer("sched.alloc", &json!({"id": ids[1], "type": 3}));
+    assert_eq!(body(&out[0])["id"], ids[2]);
+    assert_eq!(bench.row(ids[1])["state"], 8);
+    let out = bench.answer(
+        "sched.alloc",
+        &json!({"id": ids[0], "type": 2, "note": "no"}),
+    );
+    let again = out.iter().find(|it| it.topic() == "sched.alloc").unwrap();
+    assert_eq!(body(again)["id"], ids[1]);
+}
+
+#[test]
+fn a_held_job_is_not_asked_for_until_it_is_let_go() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let held = json!({"jobspec": common::jobspec(&nothing()), "urgency": 0});
+    let out = bench.request("job-ingest.submit", &held);
+    assert_eq!(topics(&out), Vec::<&str>::new());
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 31}));
+    let asked = out.iter().find(|it| it.topic() == "sched.alloc").unwrap();
+    assert_eq!(body(asked)["priority"], u32::MAX);
+    let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 8}));
+    assert_eq!(topics(&out), ["sched.prioritize"]);
+    let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 0}));
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    assert_eq!(topics(&out), Vec::<&str>::new());
+    assert_eq!(bench.row(id)["state"], 8);
+}
+
+#[test]
+fn success_without_a_committed_r_fails_the_job() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+    let row = bench.row(id);
+    assert_eq!(row["exception_note"], "the scheduler did not commit R");
+    assert_eq!(row["state"], 64);
+}
+
+#[test]
+fn r_can_be_committed_only_for_a_job_that_asked_and_only_if_it_is_one() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&nothing());
+    let (errnum, text) = refused(&bench.commit_r(id, R));
+    assert_eq!(errnum, 22);
+    assert!(text.ends_with("has not asked for resources"), "{text}");
+    bench.scheduler(None);
+    assert_eq!(refused(&bench.commit_r(id, "{}")).0, 22);
+    assert_eq!(refused(&bench.commit_r(99, R)).0, 2);
+    assert_eq!(bench.commit_r(id, R)[0].errnum(), 0);
+}
+
+#[test]
+fn the_execution_service_can_be_replaced_while_a_job_runs() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    bench.exec(id, "start", &nothing());
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    bench.exec(id, "finish", &json!({"status": 9}));
+    assert_eq!(bench.row(id)["state"], 16);
+    let out = bench.executor();
+    let start = out
+        .iter()
+        .find(|it| it.topic() == "job-exec.start")
+        .unwrap();
+    assert_eq!(body(start)["reattach"], true);
+    bench.exec(id, "reattached", &nothing());
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(bench.row(id)["result"], 1);
+}
+
+#[test]
+fn dependencies_hold_a_job_back_and_let_it_go_or_fail_it() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (first, _) = bench.submit(&nothing());
+    let on =
+        |scheme: &str| json!({"dependencies": [{"scheme": scheme, "value": first.to_string()}]});
+    let (after, _) = bench.submit(&on("after"));
+    let (any, _) = bench.submit(&on("afterany"));
+    let (ok, _) = bench.submit(&on("afterok"));
+    let (notok, _) = bench.submit(&on("afternotok"));
+    for id in [after, any, ok, notok] {
+        assert_eq!(bench.row(id)["state"], 2);
+    }
+    bench.allocate(first);
+    assert_eq!(bench.row(after)["state"], 8);
+    assert_eq!(bench.row(any)["state"], 2);
+    bench.exec(first, "start", &nothing());
+    bench.exec(first, "finish", &json!({"status": 256}));
+    bench.exec(first, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(bench.row(any)["state"], 8);
+    assert_eq!(bench.row(notok)["state"], 8);
+    let row = bench.row(ok);
+    assert_eq!(
+        (&row["state"], &row["exception_type"]),
+        (&json!(64), &json!("dependency"))
+    );
+    // One that was over before is settled at once.
+    let (late, _) = bench.submit(&on("afterok"));
+    assert_eq!(bench.row(late)["result"], 2);
+    let unknown = json!({"dependencies": [{"scheme": "afterok", "value": "99"}]});
+    let request = json!({"jobspec": common::jobspec(&unknown)});
+    let (errnum, text) = refused(&bench.request("job-ingest.submit", &request));
+    assert_eq!(errnum, 22);
+    assert_eq!(text, "dependency `afterok:99`: there is no such job");
+}
+
+#[test]
+fn a_begin_time_is_waited_for() {
+    let mut bench = Bench::new();
+    let at = json!({"dependencies": [{"scheme": "begin-time", "value": "5000"}]});
+    let (id, _) = bench.submit(&at);
+    assert_eq!(bench.manager.deadline(), Some(5000.0));
+    bench.manager.advance(4999.0);
+    assert_eq!(bench.row(id)["state"], 2);
+    bench.manager.advance(5000.0);
+    bench.manager.flush().unwrap();
+    assert_eq!(bench.row(id)["state"], 8);
+    assert_eq!(bench.manager.deadline(), None);
+}
+
+#[test]
+fn submissions_are_checked_each_for_itself() {
+    let mut bench = Bench::new();
+    let good = common::jobspec(&nothing());
+    let bulk = json!({"jobs": [
+        {"jobspec": good, "count": 3},
+        {"jobspec": {"version": 2}},
+        {"jobspec": good, "urgency": 32},
+        {"jobspec": good},
+    ]});
+    let results = body(&bench.request("job-ingest.submit", &bulk)[0]);
+    let results = results["results"].as_array().unwrap();
+    assert_eq!(results[0]["ids"].as_array().unwrap().len(), 3);
+    assert!(results[1]["error"].is_string());
+    assert_eq!(
+        results[2]["error"],
+        "urgency 32 is out of range: expected 0 to 31"
+    );
+    assert_eq!(results[3]["ids"].as_array().unwrap().len(), 1);
+    let request = json!({ "jobspec": good });
+    let out = bench.request_as("guest", 7, "job-ingest.submit", &request, 0);
+    assert_eq!(refused(&out).0, 1);
+    let out = bench.request("job-ingest.submit", &json!({"jobspec": good, "count": 0}));
+    assert_eq!(refused(&out).0, 22);
+    assert_eq!(
+        refused(&bench.request("job-ingest.submit", &json!({}))).0,
+        71
+    );
+    assert_eq!(
+        refused(&bench.request("job-manager.nosuch", &json!({}))).0,
+        38
+    );
+}
+
+#[test]
+fn queues_limits_and_defaults_shape_a_submission() {
+    let settings: Settings = serde_json::from_value(json!({
+        "owner": OWNER,
+        "queues": {"batch": {"requires": ["big"], "limits": {"max_nnodes": 4}},
+                   "debug": {"default_duration": 60.0}},
+        "limits": {"duration": 3600.0},
+        "default_duration": 600.0,
+        "default_queue": "batch",
+    }))
+    .unwrap();
+    let mut bench = Bench::with(settings);
+    bench.scheduler(None);
+    let (id, out) = bench.submit(&nothing());
+    let row = bench.row(id);
+    assert_eq!(
+        (&row["queue"], &row["duration"]),
+        (&json!("batch"), &json!(600.0))
+    );
+    let system = &body(&out[1])["jobspec"]["attributes"]["system"];
+    assert_eq!(system["constraints"], json!({"properties": ["big"]}));
+    let (id, _) = bench.submit(&json!({"queue": "debug"}));
+    assert_eq!(bench.row(id)["duration"], 60.0);
+    let (_, out) = bench.submit(&json!({"constraints": {"properties": ["gpu"]}}));
+    let system = &body(&out[1])["jobspec"]["attributes"]["system"];
+    assert_eq!(
+        system["constraints"],
+        json!({"and": [{"properties": ["gpu"]}, {"properties": ["big"]}]})
+    );
+    for (system, text) in [
+        (
+            json!({"queue": "nope"}),
+            "unknown queue `nope`: expected batch, debug",
+        ),
+        (
+            json!({"duration": 7200}),
+            "a time limit of 7200 s exceeds the policy's 3600 s",
+        ),
+    ] {
+        let request = json!({"jobspec": common::jobspec(&system)});
+        assert_eq!(
+            refused(&bench.request("job-ingest.submit", &request)),
+            (22, text.to_owned())
+        );
+    }
+}
+
+#[test]
+fn streams_follow_a_job_to_its_end() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&nothing());
+    let out = bench.stream(
+        "job-info.eventlog-watch",
+        &json!({"id": id, "path": "eventlog"}),
+    );
+    assert_eq!(out.len(), 4);
+    let wait = bench.stream("job-list.wait", &json!({"ids": [id]}));
+    assert!(wait.is_empty());
+    let out = bench.answer("sched.alloc", &json!({"id": id, "type": 2, "note": "no"}));
+    let responses = out.iter().filter(|it| it.kind == Kind::Response);
+    let ends = responses
+        .map(|it| (it.topic(), it.errnum()))
+        .collect::<Vec<_>>();
+    assert_eq!(
+        ends,
+        [
+            ("job-info.eventlog-watch", 0),
+            ("job-info.eventlog-watch", 0),
+            ("job-info.eventlog-watch", 61),
+            ("job-list.wait", 0),
+            ("job-list.wait", 61),
+        ]
+    );
+    let wait = bench.stream("job-list.wait", &json!({"ids": [id]}));
+    assert_eq!((wait.len(), wait[1].errnum()), (2, 61));
+    assert_eq!(
+        refused(&bench.stream("job-list.wait", &json!({"ids": [1]}))).0,
+        2
+    );
+    let rows = bench.stream(
+        "job-list.list",
+        &json!({"constraint": {"results": ["failed"]}}),
+    );
+    assert_eq!(body(&rows[0])["jobs"][0]["id"], id);
+    let rows = bench.stream(
+        "job-list.list",
+        &json!({"constraint": {"states": ["active"]}}),
+    );
+    assert_eq!((rows.len(), rows[0].errnum()), (1, 61));
+    let out = bench.stream("job-list.list", &json!({"constraint": {"nosuch": []}}));
+    assert_eq!(
+        refused(&out),
+        (22, "job constraint: unknown operator `nosuch`".to_owned())
+    );
+}
+
+#[test]
+fn a_stream_ends_when_it_is_cancelled_and_with_its_peer() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&nothing());
+    bench.stream("job-info.eventlog-watch", &json!({"id": id}));
+    let tag = 2;
+    let out = bench.request("job-info.eventlog-watch-cancel", &json!({"matchtag": tag}));
+    assert_eq!((out[0].matchtag, out[0].errnum()), (tag, 61));
+    bench.stream("job-list.wait", &json!({"ids": [id]}));
+    bench.request_as("client", OWNER, "job-list.disconnect", &Value::Null, 4);
+    let out = bench.request_as(
+        "other",
+        OWNER,
+        "job-manager.raise",
+        &json!({"id": id, "type": "cancel"}),
+        0,
+    );
+    assert!(out.iter().all(|it| it.topic() != "job-list.wait"));
+}
+
+#[test]
+fn another_users_job_is_neither_shown_nor_touched() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&nothing());
+    for (topic, payload) in [
+        ("job-info.lookup", json!({"id": id, "keys": ["jobspec"]})),
+        ("job-manager.raise", json!({"id": id, "type": "cancel"})),
+        ("job-manager.urgency", json!({"id": id, "urgency": 1})),
+        ("kvs.commit", json!({"ops": []})),
+        ("kvs.lookup", json!({"key": "x"})),
+    ] {
+        let out = bench.request_as("guest", 7, topic, &payload, 0);
+        assert_eq!(refused(&out).0, 1, "{topic}");
+    }
+}
+
+#[test]
+fn the_store_serves_job_data_and_plain_keys() {
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&nothing());
+    let value = json!({"ver": 1, "type": "val", "data": "e30="});
+    let set = json!({"ops": [{"key": "a.b", "dirent": value}, {"key": "a.c", "dirent": value}]});
+    assert_eq!(bench.request("kvs.commit", &set)[0].errnum(), 0);
+    let got = body(&bench.request("kvs.lookup", &json!({"key": "a.b"}))[0]);
+    assert_eq!(got["val"]["data"], "e30=");
+    bench.request(
+        "kvs.commit",
+        &json!({"ops": [{"key": "a", "dirent": null}]}),
+    );
+    assert_eq!(
+        refused(&bench.request("kvs.lookup", &json!({"key": "a.c"}))).0,
+        2
+    );
+    let hex = format!("{id:016x}");
+    let dothex: Vec<&str> = (0..4).map(|word| &hex[4 * word..4 * word + 4]).collect();
+    let key = format!("job.{}.eventlog", dothex.join("."));
+    assert_eq!(
+        bench.request("kvs.lookup", &json!({ "key": key }))[0].errnum(),
+        0
+    );
+    // One bad operation and nothing of the commit is kept.
+    let bad = json!({"ops": [{"key": "z", "dirent": value}, {"key": key, "dirent": value}]});
+    assert_eq!(refused(&bench.request("kvs.commit", &bad)).0, 22);
+    assert_eq!(
+        refused(&bench.request("kvs.lookup", &json!({"key": "z"}))).0,
+        2
+    );
+}
+
+#[test]
+fn a_restart_brings_everything_back() {
+    let directory = std::env::temp_dir().join(format!("penstock-manager-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("jobs.sqlite");
+    let open = |now: f64| {
+        let store = Store::open(&path, Synchronous::Full).unwrap();
+        Manager::open(store, settings(), now).unwrap()
+    };
+    let mut bench = Bench::new();
+    bench.manager = open(1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let (running, _) = bench.submit(&nothing());
+    let (pending, _) = bench.submit(&nothing());
+    let (over, _) = bench.submit(&nothing());
+    let on = json!({"dependencies": [{"scheme": "afterok", "value": running.to_string()}]});
+    let (dependent, _) = bench.submit(&on);
+    bench.allocate(running);
+    bench.exec(running, "start", &nothing());
+    bench.answer("sched.alloc", &json!({"id": over, "type": 2, "note": "no"}));
+    let before = bench.row(over);
+    drop(std::mem::replace(&mut bench.manager, open_in_memory()));
+    bench.manager = open(2000.0);
+    assert_eq!(bench.row(over), before);
+    assert_eq!(bench.row(running)["state"], 16);
+    assert_eq!(bench.row(dependent)["state"], 2);
+    let (new, _) = bench.submit(&nothing());
+    assert!(new > dependent);
+    let out = bench.scheduler(None);
+    assert_eq!(body(&out[0])["id"], running);
+    let asked: Vec<Value> = out
+        .iter()
+        .filter(|it| it.topic() == "sched.alloc")
+        .map(|it| body(it)["id"].clone())
+        .collect();
+    assert_eq!(asked, [json!(pending), json!(new)]);
+    let out = bench.executor();
+    let start = out
+        .iter()
+        .find(|it| it.topic() == "job-exec.start")
+        .unwrap();
+    assert_eq!(body(start)["reattach"], true);
+    bench.exec(running, "finish", &json!({"status": 0}));
+    bench.exec(running, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(bench.row(dependent)["state"], 8);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn open_in_memory() -> Manager {
+    Manager::open(Store::in_memory().unwrap(), settings(), 0.0).unwrap()
+}
+
+#[test]
+fn what_is_not_due_or_not_understood_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.answer("sched.alloc", &json!({"id": 12345, "type": 0}));
+    bench.answer("sched.alloc", &json!({"id": id, "type": 9}));
+    bench.answer("sched.alloc", &json!({"nonsense": true}));
+    let stray = Message::request("sched.alloc", "{}");
+    let garbled = Message::response_to(&stray, 0, Some(b"{\"id\":".to_vec()));
+    bench.manager.handle(&garbled, 0.0);
+    assert_eq!(bench.row(id)["state"], 8);
+    bench.allocate(id);
+    bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+    bench.exec(id, "release", &json!({"ranks": "x", "final": true}));
+    bench.exec(id, "dance", &nothing());
+    assert_eq!(bench.row(id)["state"], 16);
+    assert_eq!(bench.manager.take_log().len(), 8);
+}

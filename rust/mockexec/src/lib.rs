@@ -1,0 +1,318 @@
+//! An execution service that runs nothing (RFC 32): each job takes the time that its jobspec
+//! says, in real or virtual time, and ends well.
+//!
+//! A job lasts `attributes.system.exec.test.run_duration` (Flux Standard Duration, or seconds),
+//! else its duration, else no time at all. Where it would outlast its time limit it ends there,
+//! with the exception `timeout` and the status of a SIGTERM, as the real service would end it.
+//!
+//! The crate is sans-IO: messages in, messages out, time as an argument.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+use penstock_jobspec::duration;
+use penstock_wire::{Kind, Message, STREAMING};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Wait status of a task that SIGTERM ended.
+const TERMINATED: i32 = 15;
+/// Not a known method.
+const ENOSYS: u32 = 38;
+/// Protocol error.
+const EPROTO: u32 = 71;
+
+#[derive(Deserialize)]
+struct Start {
+    id: u64,
+    #[serde(default)]
+    reattach: bool,
+    jobspec: Jobspec,
+    #[serde(rename = "R")]
+    r: Option<R>,
+}
+
+#[derive(Deserialize)]
+struct Jobspec {
+    attributes: Attributes,
+}
+
+#[derive(Deserialize)]
+struct Attributes {
+    system: System,
+}
+
+#[derive(Deserialize)]
+struct System {
+    #[serde(default)]
+    duration: f64,
+    #[serde(default)]
+    exec: Option<Exec>,
+}
+
+#[derive(Deserialize)]
+struct Exec {
+    #[serde(default)]
+    test: Option<Test>,
+}
+
+#[derive(Deserialize)]
+struct Test {
+    run_duration: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct R {
+    execution: Execution,
+}
+
+#[derive(Deserialize)]
+struct Execution {
+    #[serde(default)]
+    starttime: f64,
+}
+
+#[derive(Deserialize)]
+struct Raised {
+    id: u64,
+    severity: i64,
+}
+
+/// How a job will end, unless something comes in between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ending {
+    Done,
+    Overrun,
+}
+
+#[derive(Debug)]
+struct Running {
+    /// The start request, to be answered until the final release.
+    request: Message,
+    ending: Ending,
+}
+
+/// When a job ends. The heap gives the earliest first, equal times by id.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct End {
+    at: f64,
+    id: u64,
+}
+
+impl Eq for End {}
+
+impl Ord for End {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_time = other.at.total_cmp(&self.at);
+        by_time.then_with(|| other.id.cmp(&self.id))
+    }
+}
+
+impl PartialOrd for End {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The service.
+#[derive(Debug)]
+pub struct MockExec {
+    name: String,
+    running: HashMap<u64, Running>,
+    ends: BinaryHeap<End>,
+    failure: Option<String>,
+}
+
+impl MockExec {
+    /// A service that registers under `name`.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            running: HashMap::new(),
+            ends: BinaryHeap::new(),
+            failure: None,
+        }
+    }
+
+    /// The messages that register the service with the broker and the job manager.
+    pub fn start(&self) -> Vec<Message> {
+        let name = &self.name;
+        [
+            ("service.add", json!({ "service": name })),
+            ("event.subscribe", json!({ "topic": "job-exception" })),
+            ("job-manager.exec-hello", json!({ "service": name })),
+        ]
+        .iter()
+        .zip(1..)
+        .map(|((topic, payload), tag)| {
+            Message::request(topic, &payload.to_string()).with_matchtag(tag)
+        })
+        .collect()
+    }
+
+    /// Why the service cannot go on: its registration was refused.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Jobs that run now.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// When [`advance`](Self::advance) has something to do next.
+    pub fn deadline(&self) -> Option<f64> {
+        self.ends.peek().map(|end| end.at)
+    }
+
+    /// Takes one message in and appends the answers to `out`.
+    pub fn handle(&mut self, message: &Message, now: f64, out: &mut Vec<Message>) {
+        match message.kind {
+            Kind::Request if message.service() == self.name => match message.method() {
+                "start" => self.begin(message, now, out),
+                "kill" | "disconnect" => {}
+                method => {
+                    if !message.is_noresponse() {
+                        let text = format!("the simulated execution has no `{method}`");
+                        out.push(Message::error_to(message, ENOSYS, &text));
+                    }
+                }
+            },
+            Kind::Response if message.errnum() != 0 => {
+                let (topic, errnum) = (message.topic(), message.errnum());
+                self.failure = Some(format!("{topic} failed with errnum {errnum}"));
+            }
+            Kind::Event if message.topic() == "job-exception" => self.interrupt(message, out),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
+        let payload = request.payload_json().unwrap_or(b"{}");
+        let start: Start = match serde_json::from_slice(payload) {
+            Ok(start) => start,
+            Err(error) => return refuse(request, &error.to_string(), out),
+        };
+        let Start {
+            id,
+            reattach,
+            jobspec,
+            r,
+        } = start;
+        let system = jobspec.attributes.system;
+        let limit = system.duration;
+        let asked = system
+            .exec
+            .and_then(|exec| exec.test)
+            .and_then(|test| test.run_duration);
+        let lasts = match asked {
+            None => Ok(limit),
+            Some(Value::String(text)) => duration::parse(&text).map_err(|error| error.to_string()),
+            Some(value) => value
+                .as_f64()
+                .ok_or_else(|| format!("run_duration {value}: expected a duration")),
+        };
+        let lasts = match lasts {
+            Ok(lasts) => lasts,
+            Err(note) => {
+                respond(request, id, "exception", &exception("exec", &note), out);
+                return respond(request, id, "release", &released(), out);
+            }
+        };
+        let (lasts, ending) = if limit > 0.0 && lasts > limit {
+            (limit, Ending::Overrun)
+        } else {
+            (lasts, Ending::Done)
+        };
+        // A job that is taken over goes on from when it began.
+        let began = match r.map(|r| r.execution.starttime) {
+            Some(began) if reattach && began > 0.0 => began,
+            _ => now,
+        };
+        let kind = if reattach { "reattached" } else { "start" };
+        respond(request, id, kind, &json!({}), out);
+        let mut request = request.clone();
+        request.set_payload(None);
+        self.running.insert(id, Running { request, ending });
+        let end = End {
+            at: began + lasts,
+            id,
+        };
+        if end.at <= now {
+            self.finish(id, out);
+        } else {
+            self.ends.push(end);
+        }
+    }
+
+    /// A fatal exception ends the job at once.
+    fn interrupt(&mut self, event: &Message, out: &mut Vec<Message>) {
+        let payload = event.payload_json().unwrap_or(b"{}");
+        if let Ok(raised) = serde_json::from_slice::<Raised>(payload)
+            && raised.severity == 0
+            && let Some(running) = self.running.remove(&raised.id)
+        {
+            let finish = json!({ "status": TERMINATED });
+            respond(&running.request, raised.id, "finish", &finish, out);
+            respond(&running.request, raised.id, "release", &released(), out);
+        }
+    }
+
+    /// Ends the jobs whose time has come, in order of time, then id.
+    pub fn advance(&mut self, now: f64, out: &mut Vec<Message>) {
+        while let Some(end) = self.ends.peek().copied().filter(|end| end.at <= now) {
+            self.ends.pop();
+            self.finish(end.id, out);
+        }
+    }
+
+    fn finish(&mut self, id: u64, out: &mut Vec<Message>) {
+        let Some(running) = self.running.remove(&id) else {
+            return;
+        };
+        let status = match running.ending {
+            Ending::Done => 0,
+            Ending::Overrun => {
+                let note = "resource allocation expired";
+                let data = exception("timeout", note);
+                respond(&running.request, id, "exception", &data, out);
+                TERMINATED
+            }
+        };
+        let finish = json!({ "status": status });
+        respond(&running.request, id, "finish", &finish, out);
+        respond(&running.request, id, "release", &released(), out);
+    }
+}
+
+fn exception(kind: &str, note: &str) -> Value {
+    json!({ "severity": 0, "type": kind, "note": note })
+}
+
+fn released() -> Value {
+    json!({ "ranks": "all", "final": true })
+}
+
+fn respond(request: &Message, id: u64, kind: &str, data: &Value, out: &mut Vec<Message>) {
+    let payload = format!("{{\"id\":{id},\"type\":\"{kind}\",\"data\":{data}}}");
+    let payload = Some(Message::json_payload(&payload));
+    let response = Message::response_to(request, 0, payload);
+    let flags = response.flags | STREAMING;
+    out.push(response.with_flags(flags));
+}
+
+/// A start request that cannot be read: where its id can be, the job fails and is released.
+fn refuse(request: &Message, error: &str, out: &mut Vec<Message>) {
+    let payload = request.payload_json().unwrap_or(b"{}");
+    let value: Value = serde_json::from_slice(payload).unwrap_or_default();
+    if let Some(id) = value.get("id").and_then(Value::as_u64) {
+        let note = format!("malformed start request: {error}");
+        respond(request, id, "exception", &exception("exec", &note), out);
+        respond(request, id, "release", &released(), out);
+    } else {
+        out.push(Message::error_to(request, EPROTO, error));
+    }
+}
+
+#[cfg(test)]
+mod tests;

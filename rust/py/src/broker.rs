@@ -1,0 +1,90 @@
+//! `Router`: the broker's data plane.
+
+use penstock_broker::{Credentials, ServiceError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::wire::Batch;
+
+const ENOENT: u32 = 2;
+const EEXIST: u32 = 17;
+const EINVAL: u32 = 22;
+
+/// Who gets which message: routing tables of services, peers and subscriptions.
+#[pyclass(module = "penstock._core")]
+struct Router(penstock_broker::Router);
+
+type Deliveries = Vec<(u32, Batch)>;
+
+fn deliveries(routed: Vec<penstock_broker::Delivery>) -> Deliveries {
+    let wrap = |(peer, messages)| (peer, Batch { messages });
+    routed.into_iter().map(wrap).collect()
+}
+
+fn errnum(result: Result<(), ServiceError>) -> u32 {
+    match result {
+        Ok(()) => 0,
+        Err(ServiceError::Taken) => EEXIST,
+        Err(ServiceError::Invalid) => EINVAL,
+        Err(ServiceError::Unknown) => ENOENT,
+    }
+}
+
+#[pymethods]
+impl Router {
+    #[new]
+    fn new(uuid: &str) -> PyResult<Self> {
+        if uuid.is_empty() {
+            return Err(PyValueError::new_err("the router's uuid is empty"));
+        }
+        Ok(Self(penstock_broker::Router::new(uuid)))
+    }
+
+    fn add_peer(&mut self, peer: u32, uuid: &str, userid: u32, rolemask: u32) -> PyResult<()> {
+        if uuid.is_empty() {
+            return Err(PyValueError::new_err("a peer's uuid is empty"));
+        }
+        let credentials = Credentials { userid, rolemask };
+        self.0.add_peer(peer, uuid, credentials);
+        Ok(())
+    }
+
+    fn remove_peer(&mut self, peer: u32) -> Deliveries {
+        deliveries(self.0.remove_peer(peer))
+    }
+
+    fn add_service(&mut self, name: &str, peer: u32) -> u32 {
+        errnum(self.0.add_service(name, peer))
+    }
+
+    fn remove_service(&mut self, name: &str, peer: u32) -> u32 {
+        errnum(self.0.remove_service(name, peer))
+    }
+
+    fn services(&self) -> Vec<(String, u32)> {
+        let own = |(name, peer): (&str, u32)| (name.to_owned(), peer);
+        self.0.services().map(own).collect()
+    }
+
+    fn subscribe(&mut self, peer: u32, prefix: &str) {
+        self.0.subscribe(peer, prefix);
+    }
+
+    fn unsubscribe(&mut self, peer: u32, prefix: &str) -> bool {
+        self.0.unsubscribe(peer, prefix)
+    }
+
+    fn peer(&self, route: &[u8]) -> Option<u32> {
+        self.0.peer(route)
+    }
+
+    /// Takes the batch's messages: it is empty afterwards.
+    fn route(&mut self, peer: u32, batch: &Bound<'_, Batch>) -> Deliveries {
+        let messages = std::mem::take(&mut batch.borrow_mut().messages);
+        deliveries(self.0.route(peer, messages))
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Router>()
+}

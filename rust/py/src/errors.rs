@@ -1,0 +1,48 @@
+//! Errors as Python exceptions: the classes of `penstock.errors`, imported when the first one is raised.
+use pyo3::prelude::*;
+
+/// The exception classes. `WireError::new_err(text)` makes one to be raised.
+mod classes {
+    pyo3::import_exception!(penstock.errors, EngineError);
+    pyo3::import_exception!(penstock.errors, HostlistError);
+    pyo3::import_exception!(penstock.errors, IdsetError);
+    pyo3::import_exception!(penstock.errors, JobspecError);
+    pyo3::import_exception!(penstock.errors, NotFoundError);
+    pyo3::import_exception!(penstock.errors, ResourceSetError);
+    pyo3::import_exception!(penstock.errors, WireError);
+}
+
+pub(crate) use classes::*;
+
+/// Sets an attribute of an exception that is about to be raised.
+pub(crate) fn with_attribute<'py>(
+    py: Python<'py>,
+    raised: PyErr,
+    name: &str,
+    value: impl IntoPyObject<'py>,
+) -> PyErr {
+    match raised.value(py).setattr(name, value) {
+        Ok(()) => raised,
+        Err(other) => other,
+    }
+}
+
+/// The `IdsetError` of an error in a text; its attribute `offset` is the byte.
+pub(crate) fn idset_error(py: Python<'_>, error: &penstock_idset::Error) -> PyErr {
+    let raised = IdsetError::new_err(error.to_string());
+    if error.is_in_text() {
+        with_attribute(py, raised, "offset", error.offset())
+    } else {
+        raised
+    }
+}
+
+/// The `HostlistError` of an error; its attribute `offset` is the byte, where the error is in a text.
+pub(crate) fn hostlist_error(py: Python<'_>, error: &penstock_hostlist::Error) -> PyErr {
+    let raised = HostlistError::new_err(error.to_string());
+    if error.is_in_text() {
+        with_attribute(py, raised, "offset", error.offset())
+    } else {
+        raised
+    }
+}

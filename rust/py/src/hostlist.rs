@@ -1,0 +1,590 @@
+//! `Hostlist`: a Python list of host names.
+#![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
+
+use std::sync::Arc;
+
+use penstock_hostlist as hostlist;
+use pyo3::basic::CompareOp;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
+
+use crate::errors::{HostlistError, hostlist_error};
+use crate::shared::{Shared, Stride, detached, position};
+
+mod iterator;
+mod operand;
+mod operations;
+
+use iterator::HostlistIterator;
+use operand::{name, operand, required};
+use operations::{CONCATENATION, DIFFERENCE, INTERSECTION, Operation, Parts, apply};
+
+/// Texts of more bytes, and lists of more hosts, are worked on without the GIL.
+const LONG: usize = 4096;
+
+/// Lists that cannot be folded are made of no more hosts than this.
+const MAX_UNFOLDED: usize = 1 << 24;
+
+/// An ordered list of host names, repeats kept.
+#[pyclass(module = "penstock.hostlist", name = "Hostlist", frozen)]
+#[derive(Debug)]
+pub(crate) struct Hostlist(Shared<hostlist::Hostlist>);
+
+impl Hostlist {
+    pub(crate) fn new(list: impl Into<Arc<hostlist::Hostlist>>) -> Self {
+        Self(Shared::new(list))
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<hostlist::Hostlist> {
+        self.0.snapshot()
+    }
+
+    fn len(&self) -> usize {
+        self.0.with(hostlist::Hostlist::len)
+    }
+
+    fn text(&self, py: Python<'_>) -> String {
+        let list = self.snapshot();
+        detached(py, list.len() > LONG, || list.to_string())
+    }
+
+    /// The result of an operation with what stands on the right, or on the left where it is `reflected`.
+    fn operate(
+        &self,
+        other: &Bound<'_, PyAny>,
+        operation: Operation,
+        reflected: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let Some(other) = operand(other)? else {
+            return Ok(py.NotImplemented());
+        };
+        let (mut left, mut right) = (self.snapshot(), other);
+        if reflected {
+            std::mem::swap(&mut left, &mut right);
+        }
+        let result = Self::new(apply(py, operation, &left, &right)?);
+        Ok(Py::new(py, result)?.into_any())
+    }
+
+    fn operate_all(&self, others: &Bound<'_, PyTuple>, operation: Operation) -> PyResult<Self> {
+        let mut result = self.snapshot();
+        for other in others {
+            result = Arc::new(apply(others.py(), operation, &result, &*required(&other)?)?);
+        }
+        Ok(Self::new(result))
+    }
+
+    /// Changes the list by a function that leaves it as it was where it fails.
+    fn change<R: Send>(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&mut hostlist::Hostlist) -> Result<R, hostlist::Error> + Send,
+    ) -> PyResult<R> {
+        let long = self.len() > LONG;
+        let changed = detached(py, long, || self.0.change(change));
+        changed.map_err(|error| hostlist_error(py, &error))
+    }
+
+    /// Replaces the list by what an operation makes of it.
+    fn replace(&self, other: &Bound<'_, PyAny>, operation: Operation) -> PyResult<()> {
+        let right = required(other)?;
+        self.change(other.py(), |left| {
+            *left = operation(left, &right)?;
+            Ok(())
+        })
+    }
+
+    /// The hosts of a slice.
+    fn pick(
+        py: Python<'_>,
+        list: &hostlist::Hostlist,
+        stride: Stride,
+    ) -> PyResult<hostlist::Hostlist> {
+        let (range, step) = stride.ascending();
+        if step == 1 && !stride.is_descending() {
+            return Ok(list.slice(range));
+        }
+        if stride.count > MAX_UNFOLDED {
+            return Err(HostlistError::new_err(format!(
+                "hostlist too long: expected a slice of at most {MAX_UNFOLDED} hosts that are not neighbours"
+            )));
+        }
+        let picked = detached(py, stride.count > LONG, || {
+            if stride.is_descending() {
+                list.select(range.step_by(step).rev())
+            } else {
+                list.select(range.step_by(step))
+            }
+        });
+        picked.ok_or_else(|| PyIndexError::new_err("Hostlist index out of range"))
+    }
+}
+
+#[pymethods]
+impl Hostlist {
+    #[new]
+    #[pyo3(signature = (hosts = None, /))]
+    fn py_new(hosts: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        match hosts {
+            Some(hosts) => required(hosts).map(Self::new),
+            None => Ok(Self::new(hostlist::Hostlist::new())),
+        }
+    }
+
+    fn __len__(&self) -> usize {
+        self.len()
+    }
+
+    fn __bool__(&self) -> bool {
+        self.len() > 0
+    }
+
+    fn __contains__(&self, host: &Bound<'_, PyAny>) -> bool {
+        let Ok(host) = host.cast::<PyString>() else {
+            return false;
+        };
+        let list = self.snapshot();
+        host.to_str().is_ok_and(|host| list.contains(host))
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> HostlistIterator {
+        HostlistIterator::new(slf.unbind(), None)
+    }
+
+    fn __reversed__(slf: Bound<'_, Self>) -> HostlistIterator {
+        let len = slf.get().len();
+        HostlistIterator::new(slf.unbind(), Some(len))
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let py = key.py();
+        let list = self.snapshot();
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let stride = Stride::new(slice, list.len())?;
+            let part = Self::new(Self::pick(py, &list, stride)?);
+            return Ok(Py::new(py, part)?.into_any());
+        }
+        let index = position(key, list.len(), "Hostlist")?;
+        let host = list
+            .get(index)
+            .ok_or_else(|| PyIndexError::new_err("Hostlist index out of range"))?;
+        Ok(PyString::new(py, &host).into_any().unbind())
+    }
+
+    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = key.py();
+        let Ok(slice) = key.cast::<PySlice>() else {
+            let index = position(key, self.len(), "Hostlist")?;
+            let host = name(value)?;
+            return self.change(py, |list| list.splice(index..index + 1, &host));
+        };
+        let hosts = required(value)?;
+        let stride = Stride::new(slice, self.len())?;
+        let (range, step) = stride.ascending();
+        if step == 1 && !stride.is_descending() {
+            return self.change(py, |list| list.splice(range, &hosts));
+        }
+        if hosts.len() != stride.count {
+            return Err(PyValueError::new_err(format!(
+                "attempt to assign {} hosts to a slice of {}",
+                hosts.len(),
+                stride.count
+            )));
+        }
+        self.change(py, |list| {
+            let mut parts = Parts::new(list);
+            for (turn, position) in range.step_by(step).enumerate() {
+                let turn = if stride.is_descending() {
+                    stride.count - 1 - turn
+                } else {
+                    turn
+                };
+                parts.replace(position, &hosts.slice(turn..turn + 1))?;
+            }
+            *list = parts.finish()?;
+            Ok(())
+        })
+    }
+
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = key.py();
+        let Ok(slice) = key.cast::<PySlice>() else {
+            let index = position(key, self.len(), "Hostlist")?;
+            return self.change(py, |list| {
+                list.remove_range(index..index + 1);
+                Ok(())
+            });
+        };
+        let (range, step) = Stride::new(slice, self.len())?.ascending();
+        self.change(py, |list| {
+            if step == 1 {
+                list.remove_range(range);
+                return Ok(());
+            }
+            let mut parts = Parts::new(list);
+            for position in range.step_by(step) {
+                parts.replace(position, &hostlist::Hostlist::new())?;
+            }
+            *list = parts.finish()?;
+            Ok(())
+        })
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let Ok(other) = other.cast::<Self>() else {
+            return Ok(py.NotImplemented());
+        };
+        let (left, right) = (self.snapshot(), other.get().snapshot());
+        let equal = || detached(py, left.len() > LONG, || left == right);
+        let result = match op {
+            CompareOp::Eq => equal(),
+            CompareOp::Ne => !equal(),
+            _ => return Ok(py.NotImplemented()),
+        };
+        Ok(result.into_pyobject(py)?.to_owned().into_any().unbind())
+    }
+
+    fn __add__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, CONCATENATION, false)
+    }
+
+    fn __radd__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, CONCATENATION, true)
+    }
+
+    fn __iadd__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.extend(other)
+    }
+
+    fn __or__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, hostlist::Hostlist::union, false)
+    }
+
+    fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, hostlist::Hostlist::union, true)
+    }
+
+    fn __ior__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.replace(other, hostlist::Hostlist::union)
+    }
+
+    fn __and__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, INTERSECTION, false)
+    }
+
+    fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, INTERSECTION, true)
+    }
+
+    fn __iand__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.replace(other, INTERSECTION)
+    }
+
+    fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, DIFFERENCE, false)
+    }
+
+    fn __rsub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, DIFFERENCE, true)
+    }
+
+    fn __isub__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.replace(other, DIFFERENCE)
+    }
+
+    fn __xor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, hostlist::Hostlist::symmetric_difference, false)
+    }
+
+    fn __rxor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.operate(other, hostlist::Hostlist::symmetric_difference, true)
+    }
+
+    fn __ixor__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.replace(other, hostlist::Hostlist::symmetric_difference)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let text = PyString::new(py, &self.text(py)).repr()?;
+        Ok(format!("Hostlist({text})"))
+    }
+
+    fn __str__(&self, py: Python<'_>) -> String {
+        self.text(py)
+    }
+
+    fn __format__<'py>(&self, py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny>> {
+        PyString::new(py, &self.text(py)).call_method1("__format__", (spec,))
+    }
+
+    fn __copy__(&self) -> Self {
+        self.copy()
+    }
+
+    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> Self {
+        self.copy()
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (String,)) {
+        (py.get_type::<Self>(), (self.text(py),))
+    }
+
+    /// Append one host.
+    ///
+    /// Args:
+    ///     host: Its name; for a text with brackets or commas there is `extend`.
+    ///
+    /// Raises:
+    ///     HostlistError: It is not a name, or the list is full.
+    #[pyo3(signature = (host, /))]
+    fn append(&self, host: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = host.py();
+        let host = name(host)?;
+        self.change(py, |list| list.append(&host))
+    }
+
+    /// Append hosts.
+    ///
+    /// Args:
+    ///     hosts: A Hostlist, the text of one, or an iterable of names or texts.
+    ///
+    /// Raises:
+    ///     HostlistError: A text is bad, or the list would become too long. Nothing is appended then.
+    #[pyo3(signature = (hosts, /))]
+    fn extend(&self, hosts: &Bound<'_, PyAny>) -> PyResult<()> {
+        let right = required(hosts)?;
+        self.change(hosts.py(), |list| list.append(&right))
+    }
+
+    /// Insert one host before a position.
+    ///
+    /// Args:
+    ///     index: Position, from 0; negative ones count from the end, what is outside is the start or the end.
+    ///     host: Its name.
+    ///
+    /// Raises:
+    ///     HostlistError: It is not a name, or the list is full.
+    #[pyo3(signature = (index, host, /))]
+    fn insert(&self, index: isize, host: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = host.py();
+        let host = name(host)?;
+        self.change(py, |list| {
+            let index = clamp(index, list.len());
+            list.splice(index..index, &host)
+        })
+    }
+
+    /// Take out the host at a position and return it.
+    ///
+    /// Args:
+    ///     index: Position, from 0; negative ones count from the end. The last one if left out.
+    ///
+    /// Raises:
+    ///     IndexError: There is no such position.
+    #[pyo3(signature = (index = None, /))]
+    fn pop(&self, py: Python<'_>, index: Option<&Bound<'_, PyAny>>) -> PyResult<String> {
+        let len = self.len();
+        let index = match index {
+            Some(index) => position(index, len, "Hostlist")?,
+            None => len.saturating_sub(1),
+        };
+        let host = self.change(py, |list| Ok(list.remove(index)))?;
+        host.ok_or_else(|| PyIndexError::new_err("pop from an empty Hostlist"))
+    }
+
+    /// Take out the first occurrence of a host.
+    ///
+    /// Args:
+    ///     host: A name in the list.
+    ///
+    /// Raises:
+    ///     HostlistError: It is not in the list.
+    #[pyo3(signature = (host, /))]
+    fn remove(&self, py: Python<'_>, host: &str) -> PyResult<()> {
+        let found = self.change(py, |list| {
+            Ok(list.find(host).and_then(|index| list.remove(index)))
+        })?;
+        found.map(drop).ok_or_else(|| absent(host))
+    }
+
+    /// Take out the first occurrence of each of some hosts; of one that is named twice the first two, and so on.
+    ///
+    /// Args:
+    ///     hosts: A Hostlist, the text of one, or an iterable of names or texts.
+    ///
+    /// Returns:
+    ///     How many were taken out.
+    #[pyo3(signature = (hosts, /))]
+    fn delete(&self, hosts: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let hosts_to_go = required(hosts)?;
+        self.change(hosts.py(), |list| Ok(list.delete(&hosts_to_go)))
+    }
+
+    /// Take out all hosts.
+    fn clear(&self) {
+        self.0.change(hostlist::Hostlist::clear);
+    }
+
+    /// Return an independent list of the same hosts. Costs nothing until one of the two changes.
+    fn copy(&self) -> Self {
+        Self::new(self.snapshot())
+    }
+
+    /// Return the position of the first occurrence of a host, None if there is none.
+    ///
+    /// Args:
+    ///     host: A name.
+    #[pyo3(signature = (host, /))]
+    fn find(&self, host: &str) -> Option<usize> {
+        self.snapshot().find(host)
+    }
+
+    /// Return the position of the first occurrence of a host.
+    ///
+    /// Args:
+    ///     host: A name.
+    ///     start: Where to begin; negative ones count from the end.
+    ///     stop: Where to end.
+    ///
+    /// Raises:
+    ///     HostlistError: It is not there; a `ValueError`, as of any list.
+    #[pyo3(signature = (host, start = 0, stop = isize::MAX, /))]
+    fn index(&self, host: &str, start: isize, stop: isize) -> PyResult<usize> {
+        let list = self.snapshot();
+        let (start, stop) = (clamp(start, list.len()), clamp(stop, list.len()));
+        let found = list.find_from(host, start).filter(|&found| found < stop);
+        found.ok_or_else(|| absent(host))
+    }
+
+    /// Return how often a host is in the list.
+    ///
+    /// Args:
+    ///     host: A name.
+    #[pyo3(signature = (host, /))]
+    fn count(&self, host: &str) -> usize {
+        self.snapshot().count(host)
+    }
+
+    /// Reverse the list.
+    ///
+    /// Raises:
+    ///     HostlistError: The list has more than 16,777,216 hosts: descending they do not fold.
+    fn reverse(&self, py: Python<'_>) -> PyResult<()> {
+        let list = self.snapshot();
+        let reversed = Self::pick(py, &list, Stride::reversed(list.len())?)?;
+        self.0.change(|list| *list = reversed);
+        Ok(())
+    }
+
+    /// Sort in natural order: by prefix (runs of digits in it as numbers), number, its width, suffix.
+    ///
+    /// Returns:
+    ///     The list itself.
+    ///
+    /// Raises:
+    ///     HostlistError: Ranges that overlap would fall apart into more than 16,777,216 hosts.
+    fn sort(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().change(slf.py(), hostlist::Hostlist::sort)?;
+        Ok(slf)
+    }
+
+    /// Take out the repeats: of each host the first occurrence stays, the order stays.
+    ///
+    /// Returns:
+    ///     The list itself.
+    fn uniq(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().change(slf.py(), |list| {
+            list.uniq();
+            Ok(())
+        })?;
+        Ok(slf)
+    }
+
+    /// Return the hosts of this list and of all others, each once, in order of first occurrence.
+    ///
+    /// Args:
+    ///     *others: Each a Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (*others))]
+    fn union(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        self.operate_all(others, hostlist::Hostlist::union)
+    }
+
+    /// Return the hosts of this list that are in all others, each once, in this list's order.
+    ///
+    /// Args:
+    ///     *others: Each a Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (*others))]
+    fn intersection(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        self.operate_all(others, INTERSECTION)
+    }
+
+    /// Return the hosts of this list that are in none of the others, each once, in this list's order.
+    ///
+    /// Args:
+    ///     *others: Each a Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (*others))]
+    fn difference(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
+        self.operate_all(others, DIFFERENCE)
+    }
+
+    /// Return the hosts that are in exactly one of the two, each once: those of this list, then those of the other.
+    ///
+    /// Args:
+    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (other, /))]
+    fn symmetric_difference(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (left, right) = (self.snapshot(), required(other)?);
+        let operation = hostlist::Hostlist::symmetric_difference;
+        apply(other.py(), operation, &left, &right).map(Self::new)
+    }
+
+    /// Return the hosts as a list of str.
+    fn expand<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = self.snapshot();
+        let hosts = PyList::empty(py);
+        let (mut left, mut host) = (list.iter(), String::new());
+        while left.write_next(&mut host) {
+            hosts.append(&host)?;
+            host.clear();
+        }
+        Ok(hosts)
+    }
+
+    /// Split into parts in the list's order, whose lengths differ by one at most, the greater ones first.
+    ///
+    /// Args:
+    ///     parts: How many; there are fewer where there are fewer hosts, so that none is empty.
+    ///
+    /// Raises:
+    ///     OverflowError: The number is negative.
+    #[pyo3(signature = (parts, /))]
+    fn split(&self, parts: usize) -> Vec<Self> {
+        let parts = self.snapshot().split(parts);
+        parts.into_iter().map(Self::new).collect()
+    }
+
+    /// Return the text (RFC 29): order and repeats kept, neighbours folded where it reads back the same.
+    fn encode(&self, py: Python<'_>) -> String {
+        self.text(py)
+    }
+}
+
+/// A position as list methods take it: negative ones count from the end, what is outside is the start or the end.
+fn clamp(index: isize, len: usize) -> usize {
+    if index < 0 {
+        len.saturating_sub(index.unsigned_abs())
+    } else {
+        index.unsigned_abs().min(len)
+    }
+}
+
+fn absent(host: &str) -> PyErr {
+    HostlistError::new_err(format!("host {host:?} is not in the list"))
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Hostlist>()
+}

@@ -1,0 +1,120 @@
+//! What Python hands to an `IDset`: ids, texts, iterables, other sets.
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyByteArray, PyBytes, PyFrozenSet, PyRange, PyRangeMethods, PySet, PyString, PyType,
+};
+
+use super::{LONG, PyIdSet};
+use crate::errors::{IdsetError, idset_error};
+use crate::shared::{detached, type_name};
+
+fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
+    let py = text.py();
+    // What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
+    let text = text.to_string_lossy();
+    let parsed = detached(py, text.len() > LONG, || text.parse::<IdSet>());
+    parsed.map_err(|error| idset_error(py, &error))
+}
+
+/// A Python integer as an id; none if it is out of range. Other objects are a `TypeError`.
+pub(super) fn id(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    match object.extract::<i64>() {
+        Ok(id) => Ok(u32::try_from(id).ok().filter(|&id| id <= IdSet::MAX_ID)),
+        Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Ok(None),
+        Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+            let kind = type_name(object);
+            Err(PyTypeError::new_err(format!(
+                "expected an id (int), not {kind}"
+            )))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A Python integer as an id.
+pub(super) fn valid_id(object: &Bound<'_, PyAny>) -> PyResult<u32> {
+    id(object)?.ok_or_else(|| {
+        let shown = object.str().map(|text| text.to_string());
+        IdsetError::new_err(format!(
+            "invalid id {}: expected a number from 0 to {}",
+            // Python refuses to write out numbers of thousands of digits.
+            shown.as_deref().unwrap_or("(of many digits)"),
+            IdSet::MAX_ID
+        ))
+    })
+}
+
+/// Ids of a `range` that counts up by one, without counting.
+fn ascending(range: &Bound<'_, PyRange>) -> Option<IdSet> {
+    let (start, stop) = (range.start().ok()?, range.stop().ok()?);
+    if range.step().ok()? != 1 {
+        return None;
+    }
+    if start >= stop {
+        return Some(IdSet::new());
+    }
+    let (first, last) = (u32::try_from(start).ok()?, u32::try_from(stop - 1).ok()?);
+    (last <= IdSet::MAX_ID).then(|| IdSet::with_range(first..=last))
+}
+
+/// What can stand beside an operator: an idset, its text, an iterable of ids. None for anything else.
+pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<IdSet>>> {
+    if let Ok(set) = other.cast::<PyIdSet>() {
+        return Ok(Some(set.get().snapshot()));
+    }
+    if let Ok(text) = other.cast::<PyString>() {
+        return parse(text).map(|set| Some(Arc::new(set)));
+    }
+    if let Ok(range) = other.cast::<PyRange>()
+        && let Some(set) = ascending(range)
+    {
+        return Ok(Some(Arc::new(set)));
+    }
+    // Bytes iterate as integers: a text by mistake would be read as something else.
+    if other.is_instance_of::<PyBytes>() || other.is_instance_of::<PyByteArray>() {
+        return Ok(None);
+    }
+    let Ok(items) = other.try_iter() else {
+        return Ok(None);
+    };
+    let set = items
+        .map(|item| valid_id(&item?))
+        .collect::<PyResult<IdSet>>()?;
+    Ok(Some(Arc::new(set)))
+}
+
+pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
+    operand(other)?.ok_or_else(|| {
+        PyTypeError::new_err(format!(
+            "expected an IDset, its text or an iterable of ids, not {}",
+            type_name(other)
+        ))
+    })
+}
+
+/// The ids of a Python set of anything, and whether there is something in it that is no id.
+pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(Arc<IdSet>, bool)>> {
+    static SET: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if let Ok(set) = other.cast::<PyIdSet>() {
+        return Ok(Some((set.get().snapshot(), false)));
+    }
+    let is_set = other.is_instance_of::<PySet>()
+        || other.is_instance_of::<PyFrozenSet>()
+        || other.is_instance(SET.import(other.py(), "collections.abc", "Set")?)?;
+    if !is_set {
+        return Ok(None);
+    }
+    let (mut ids, mut others) = (Vec::new(), false);
+    for item in other.try_iter()? {
+        match id(&item?) {
+            Ok(Some(id)) => ids.push(id),
+            _ => others = true,
+        }
+    }
+    Ok(Some((Arc::new(ids.into_iter().collect()), others)))
+}

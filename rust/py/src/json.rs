@@ -1,0 +1,87 @@
+//! JSON texts to Python objects and back, by Python's own `json`.
+
+use pyo3::exceptions::{PyRecursionError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
+
+/// Why a text has no object, or an object no text.
+pub(crate) enum JsonError {
+    /// What is wrong, and at which byte of the text where that is known.
+    Invalid(String, Option<usize>),
+    /// Anything that is not about JSON.
+    Other(PyErr),
+}
+
+/// The compact JSON text of a Python object, by `json.JSONEncoder(...).encode`.
+pub(crate) fn encode(object: &Bound<'_, PyAny>) -> Result<String, JsonError> {
+    static ENCODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = object.py();
+    let call = || -> PyResult<Bound<'_, PyAny>> {
+        let encode = ENCODE.get_or_try_init(py, || -> PyResult<_> {
+            let options = PyDict::new(py);
+            options.set_item("separators", (",", ":"))?;
+            options.set_item("ensure_ascii", false)?;
+            options.set_item("allow_nan", false)?;
+            let encoder = py.import("json")?.getattr("JSONEncoder")?;
+            let encoder = encoder.call((), Some(&options))?;
+            Ok(encoder.getattr("encode")?.unbind())
+        })?;
+        encode.bind(py).call1((object,))
+    };
+    let text = call().map_err(|error| {
+        // A `TypeError` is about an object within that JSON does not have; it names the class.
+        if error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyRecursionError>(py)
+        {
+            JsonError::Invalid(error.value(py).to_string(), None)
+        } else {
+            JsonError::Other(error)
+        }
+    })?;
+    text.extract::<String>().map_err(|_| {
+        let problem = "a string holds a lone surrogate, which has no UTF-8";
+        JsonError::Invalid(problem.to_owned(), None)
+    })
+}
+
+/// The Python object of a JSON text, by `json.JSONDecoder(...).decode`; NaN and infinities are refused.
+pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAny>, JsonError> {
+    static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let call = || -> PyResult<Bound<'py, PyAny>> {
+        let decode = DECODE.get_or_try_init(py, || -> PyResult<_> {
+            let options = PyDict::new(py);
+            options.set_item(
+                "parse_constant",
+                PyCFunction::new_closure(py, None, None, refuse)?,
+            )?;
+            let decoder = py.import("json")?.getattr("JSONDecoder")?;
+            let decoder = decoder.call((), Some(&options))?;
+            Ok(decoder.getattr("decode")?.unbind())
+        })?;
+        decode.bind(py).call1((PyString::new(py, text),))
+    };
+    call().map_err(|error| {
+        if error.is_instance_of::<PyRecursionError>(py) {
+            return JsonError::Invalid("nested too deeply".to_owned(), None);
+        }
+        if !error.is_instance_of::<PyValueError>(py) {
+            return JsonError::Other(error);
+        }
+        let value = error.value(py);
+        let place = value.getattr("pos").and_then(|place| place.extract());
+        let message = value.getattr("msg").and_then(|text| text.extract());
+        let (Ok::<usize, _>(place), Ok::<String, _>(message)) = (place, message) else {
+            return JsonError::Invalid(value.to_string(), None);
+        };
+        // Python counts characters.
+        let byte = text.char_indices().nth(place);
+        let offset = byte.map_or(text.len(), |(offset, _)| offset);
+        JsonError::Invalid(format!("{message} at byte {offset}"), Some(offset))
+    })
+}
+
+fn refuse(args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    let name: String = args.get_item(0)?.extract()?;
+    let text = format!("expected a finite number, found {name}");
+    Err(PyValueError::new_err(text))
+}

@@ -1,0 +1,31 @@
+//! The extension module `penstock._core`: the only crate that names pyo3, one file a group of classes.
+
+use pyo3::prelude::*;
+
+mod broker;
+mod engine;
+mod errors;
+mod hostlist;
+mod idset;
+mod json;
+mod manager;
+mod mockexec;
+mod resource;
+mod sched;
+mod shared;
+mod wire;
+
+/// The compiled core of Penstock.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    idset::register(module)?;
+    hostlist::register(module)?;
+    resource::register(module)?;
+    engine::register(module)?;
+    wire::register(module)?;
+    broker::register(module)?;
+    manager::register(module)?;
+    sched::register(module)?;
+    mockexec::register(module)
+}

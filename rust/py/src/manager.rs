@@ -1,0 +1,113 @@
+//! `JobManager`: jobs, their states and their store.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use penstock_manager::Settings;
+use penstock_store::{Store, Synchronous};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::wire::Batch;
+
+/// The job manager over its store. Calls release the GIL while they work.
+#[pyclass(module = "penstock._core", frozen)]
+struct JobManager(Mutex<penstock_manager::Manager>);
+
+fn failed(error: impl ToString) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}
+
+impl JobManager {
+    /// Runs `work` on the manager without the GIL.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut penstock_manager::Manager) -> T + Send,
+    ) -> PyResult<T> {
+        py.detach(|| match self.0.lock() {
+            Ok(mut manager) => Ok(work(&mut manager)),
+            Err(_) => Err(failed("the job manager has failed before")),
+        })
+    }
+}
+
+#[pymethods]
+impl JobManager {
+    #[new]
+    #[pyo3(signature = (path, settings, now, *, synchronous = "full"))]
+    fn new(
+        py: Python<'_>,
+        path: Option<PathBuf>,
+        settings: &str,
+        now: f64,
+        synchronous: &str,
+    ) -> PyResult<Self> {
+        let settings: Settings = serde_json::from_str(settings)
+            .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))?;
+        let synchronous = match synchronous {
+            "full" => Synchronous::Full,
+            "normal" => Synchronous::Normal,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "invalid synchronous `{other}`: expected `full` or `normal`"
+                )));
+            }
+        };
+        let manager = py.detach(|| {
+            let store = match path {
+                Some(path) => Store::open(&path, synchronous),
+                None => Store::in_memory(),
+            };
+            let store = store.map_err(|error| error.to_string())?;
+            penstock_manager::Manager::open(store, settings, now)
+        });
+        Ok(Self(Mutex::new(manager.map_err(failed)?)))
+    }
+
+    fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> PyResult<()> {
+        let messages = std::mem::take(&mut batch.borrow_mut().messages);
+        self.with(py, move |manager| {
+            for message in &messages {
+                manager.handle(message, now);
+            }
+        })
+    }
+
+    fn advance(&self, py: Python<'_>, now: f64) -> PyResult<()> {
+        self.with(py, |manager| manager.advance(now))
+    }
+
+    fn deadline(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        self.with(py, |manager| manager.deadline())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<Batch> {
+        let messages = self.with(py, penstock_manager::Manager::flush)?;
+        let messages = messages.map_err(failed)?;
+        Ok(Batch { messages })
+    }
+
+    fn take_log(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.with(py, penstock_manager::Manager::take_log)
+    }
+
+    fn held(&self, py: Python<'_>) -> PyResult<String> {
+        let held = self.with(py, |manager| manager.held())?;
+        held.map(|held| held.to_json()).map_err(failed)
+    }
+
+    fn append_resource_event(&self, py: Python<'_>, line: String) -> PyResult<()> {
+        let stored = self.with(py, |manager| manager.store().append_resource_event(&line))?;
+        stored.map_err(failed)
+    }
+
+    fn resource_events(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let events = self.with(py, |manager| manager.store().resource_events())?;
+        events.map_err(failed)
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<JobManager>()
+}

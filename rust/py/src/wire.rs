@@ -1,0 +1,460 @@
+//! `Message`, `Batch` and `Decoder`: the wire (RFC 3).
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use penstock_wire as wire;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyMapping, PySlice};
+
+use crate::errors::{WireError, with_attribute};
+use crate::json::{self, JsonError};
+use crate::shared::position;
+
+/// The `WireError` of an error; its attribute `offset` is the byte.
+pub(crate) fn wire_error(py: Python<'_>, error: &wire::Error) -> PyErr {
+    error_at(py, error.to_string(), error.offset())
+}
+
+fn error_at(py: Python<'_>, text: String, offset: usize) -> PyErr {
+    with_attribute(py, WireError::new_err(text), "offset", offset)
+}
+
+/// The Python object of a JSON text; malformed text is a `WireError` that names the byte.
+fn json_object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    json::decode(py, text).map_err(|error| match error {
+        JsonError::Invalid(problem, Some(offset)) => {
+            error_at(py, format!("invalid JSON: {problem}"), offset)
+        }
+        JsonError::Invalid(problem, None) => WireError::new_err(format!("invalid JSON: {problem}")),
+        JsonError::Other(error) => error,
+    })
+}
+
+/// The bytes of a payload: bytes as they are, a mapping as JSON with a NUL.
+fn payload_bytes(payload: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u8>>> {
+    let Some(payload) = payload else {
+        return Ok(None);
+    };
+    if let Ok(bytes) = payload.extract::<PyBackedBytes>() {
+        return Ok(Some(bytes.to_vec()));
+    }
+    if payload.cast::<PyMapping>().is_err() {
+        let found = payload.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "expected a dict, bytes or None as payload, found {found}"
+        )));
+    }
+    let text = json::encode(payload).map_err(|error| match error {
+        JsonError::Invalid(problem, _) => {
+            WireError::new_err(format!("the payload has no JSON form: {problem}"))
+        }
+        JsonError::Other(error) => error,
+    })?;
+    Ok(Some(wire::Message::json_payload(&text)))
+}
+
+/// One message of the wire.
+#[pyclass(module = "penstock._core", frozen, eq)]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Message(pub(crate) wire::Message);
+
+impl Message {
+    fn checked(py: Python<'_>, message: wire::Message) -> PyResult<Self> {
+        message.check().map_err(|error| wire_error(py, &error))?;
+        Ok(Self(message))
+    }
+}
+
+#[pymethods]
+impl Message {
+    #[staticmethod]
+    #[pyo3(signature = (topic, payload = None, *, matchtag = 0, flags = 0, nodeid = wire::NODEID_ANY,
+                        userid = wire::USERID_UNKNOWN, rolemask = 0))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the header's fields, given by name"
+    )]
+    fn request(
+        py: Python<'_>,
+        topic: &str,
+        payload: Option<&Bound<'_, PyAny>>,
+        matchtag: u32,
+        flags: u8,
+        nodeid: u32,
+        userid: u32,
+        rolemask: u32,
+    ) -> PyResult<Self> {
+        let mut message = wire::Message::request(topic, "")
+            .with_matchtag(matchtag)
+            .with_flags(flags);
+        message.nodeid_errnum_seq = nodeid;
+        message.userid = userid;
+        message.rolemask = rolemask;
+        message.set_payload(payload_bytes(payload)?);
+        Self::checked(py, message)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (topic, payload = None, *, sequence = 0))]
+    fn event(
+        py: Python<'_>,
+        topic: &str,
+        payload: Option<&Bound<'_, PyAny>>,
+        sequence: u32,
+    ) -> PyResult<Self> {
+        let mut message = wire::Message::event(topic, "", sequence);
+        message.set_payload(payload_bytes(payload)?);
+        Self::checked(py, message)
+    }
+
+    #[pyo3(signature = (payload = None, *, errnum = 0, errtext = None, streaming = None))]
+    fn respond(
+        &self,
+        py: Python<'_>,
+        payload: Option<&Bound<'_, PyAny>>,
+        errnum: u32,
+        errtext: Option<&str>,
+        streaming: Option<bool>,
+    ) -> PyResult<Self> {
+        if self.0.kind != wire::Kind::Request {
+            let kind = self.0.kind.name();
+            return Err(PyValueError::new_err(format!(
+                "expected a request to respond to, found a message of kind {kind}"
+            )));
+        }
+        if errtext.is_some() && (errnum == 0 || payload.is_some()) {
+            return Err(PyValueError::new_err(
+                "errtext needs an errnum and takes the place of a payload",
+            ));
+        }
+        let mut message = match errtext {
+            Some(text) => wire::Message::error_to(&self.0, errnum, text),
+            None => wire::Message::response_to(&self.0, errnum, payload_bytes(payload)?),
+        };
+        if let Some(streaming) = streaming {
+            let others = message.flags & !wire::STREAMING;
+            message.flags = if streaming {
+                others | wire::STREAMING
+            } else {
+                others
+            };
+        }
+        Self::checked(py, message)
+    }
+
+    #[staticmethod]
+    fn decode(py: Python<'_>, frame: PyBackedBytes) -> PyResult<Self> {
+        wire::Message::decode(&frame)
+            .map(Self)
+            .map_err(|error| wire_error(py, &error))
+    }
+
+    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut bytes = Vec::new();
+        py.detach(|| self.0.encode(&mut bytes));
+        PyBytes::new(py, &bytes)
+    }
+
+    fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(payload) = self.0.payload_json() else {
+            return Ok(None);
+        };
+        if self.0.has_cbor() {
+            let cbor = self.0.payload.as_deref().unwrap_or_default();
+            let json = py
+                .detach(|| wire::cbor_to_json(cbor))
+                .map_err(|error| wire_error(py, &error))?;
+            return json_object(py, &json).map(Some);
+        }
+        match std::str::from_utf8(payload) {
+            Ok(text) => json_object(py, text).map(Some),
+            Err(error) => {
+                let offset = error.valid_up_to();
+                Err(error_at(
+                    py,
+                    format!("invalid JSON: expected UTF-8 at byte {offset}"),
+                    offset,
+                ))
+            }
+        }
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.0.kind.name()
+    }
+
+    #[getter]
+    fn topic(&self) -> Option<&str> {
+        self.0.topic.as_ref().map(|topic| topic.text.as_str())
+    }
+
+    #[getter]
+    fn flags(&self) -> u8 {
+        self.0.flags
+    }
+
+    #[getter]
+    fn userid(&self) -> u32 {
+        self.0.userid
+    }
+
+    #[getter]
+    fn rolemask(&self) -> u32 {
+        self.0.rolemask
+    }
+
+    #[getter]
+    fn nodeid(&self) -> u32 {
+        self.0.nodeid()
+    }
+
+    #[getter]
+    fn errnum(&self) -> u32 {
+        self.0.errnum()
+    }
+
+    #[getter]
+    fn sequence(&self) -> u32 {
+        self.0.sequence()
+    }
+
+    #[getter]
+    fn matchtag(&self) -> u32 {
+        self.0.matchtag
+    }
+
+    #[getter]
+    fn routes<'py>(&self, py: Python<'py>) -> Option<Vec<Bound<'py, PyBytes>>> {
+        let routes = self.0.routes.as_ref()?;
+        Some(routes.iter().map(|route| PyBytes::new(py, route)).collect())
+    }
+
+    #[getter]
+    fn payload<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.0
+            .payload
+            .as_deref()
+            .map(|payload| PyBytes::new(py, payload))
+    }
+
+    #[getter]
+    fn error_text(&self) -> Option<String> {
+        self.0.error_text().map(Into::into)
+    }
+
+    #[getter]
+    fn streaming(&self) -> bool {
+        self.0.is_streaming()
+    }
+
+    #[getter]
+    fn noresponse(&self) -> bool {
+        self.0.is_noresponse()
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        Ok((py.get_type::<Self>().getattr("decode")?, (self.encode(py),)))
+    }
+
+    fn __repr__(&self) -> String {
+        let message = &self.0;
+        let word = match message.kind {
+            wire::Kind::Response if message.errnum() != 0 => {
+                format!(" errnum={}", message.errnum())
+            }
+            wire::Kind::Event => format!(" sequence={}", message.sequence()),
+            _ => String::new(),
+        };
+        let payload = message.payload.as_ref().map_or(0, Vec::len);
+        let (kind, topic, matchtag) = (message.kind.name(), message.topic(), message.matchtag);
+        format!("<Message {kind} {topic:?} matchtag={matchtag}{word} payload={payload} bytes>")
+    }
+}
+
+/// An ordered run of messages that stays in Rust.
+#[pyclass(module = "penstock._core")]
+#[derive(Clone, Default)]
+pub(crate) struct Batch {
+    pub(crate) messages: Vec<wire::Message>,
+}
+
+#[pymethods]
+impl Batch {
+    #[new]
+    #[pyo3(signature = (messages = None))]
+    fn new(messages: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let mut batch = Self::default();
+        for message in messages
+            .map(PyAnyMethods::try_iter)
+            .transpose()?
+            .into_iter()
+            .flatten()
+        {
+            batch.append(message?.cast::<Message>()?);
+        }
+        Ok(batch)
+    }
+
+    fn append(&mut self, message: &Bound<'_, Message>) {
+        self.messages.push(message.get().0.clone());
+    }
+
+    fn extend(slf: &Bound<'_, Self>, batch: &Bound<'_, Self>) -> PyResult<()> {
+        // A batch may extend itself, so it is copied before it is borrowed to be changed.
+        let messages = batch.try_borrow()?.messages.clone();
+        slf.try_borrow_mut()?.messages.extend(messages);
+        Ok(())
+    }
+
+    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut bytes = Vec::new();
+        py.detach(|| {
+            self.messages
+                .iter()
+                .for_each(|message| message.encode(&mut bytes))
+        });
+        PyBytes::new(py, &bytes)
+    }
+
+    fn encode_cbor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let mut bytes = Vec::new();
+        py.detach(|| {
+            self.messages
+                .iter()
+                .for_each(|message| message.encode_as_cbor(&mut bytes))
+        });
+        PyBytes::new(py, &bytes)
+    }
+
+    fn has_cbor(&self) -> bool {
+        self.messages.iter().any(wire::Message::has_cbor)
+    }
+
+    fn normalise(&mut self, py: Python<'_>) -> PyResult<()> {
+        let failed = py.detach(|| {
+            let mut messages = self.messages.iter_mut().enumerate();
+            messages.find_map(|(index, message)| Some((index, message.normalise().err()?)))
+        });
+        let Some((index, error)) = failed else {
+            return Ok(());
+        };
+        let message = &self.messages[index];
+        let text = format!(
+            "message {index} ({} {}): {error}",
+            message.kind.name(),
+            message.topic()
+        );
+        let raised = error_at(py, text, error.offset());
+        Err(with_attribute(py, raised, "index", index))
+    }
+
+    fn __len__(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn __bool__(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    fn __iter__(slf: &Bound<'_, Self>) -> BatchIterator {
+        BatchIterator {
+            batch: slf.clone().unbind(),
+            next: 0,
+        }
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let len = self.messages.len();
+        if let Ok(slice) = index.cast::<PySlice>() {
+            let indices = slice.indices(isize::try_from(len)?)?;
+            let (mut at, mut messages) = (indices.start, Vec::with_capacity(indices.slicelength));
+            for _ in 0..indices.slicelength {
+                messages.push(self.messages[at.unsigned_abs()].clone());
+                at += indices.step;
+            }
+            return Ok(Bound::new(py, Self { messages })?.into_any());
+        }
+        let message = self.messages[position(index, len, "batch")?].clone();
+        Ok(Bound::new(py, Message(message))?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Batch of {} messages>", self.messages.len())
+    }
+}
+
+/// Goes through a batch.
+#[pyclass(module = "penstock._core")]
+struct BatchIterator {
+    batch: Py<Batch>,
+    next: usize,
+}
+
+#[pymethods]
+impl BatchIterator {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let batch = self.batch.bind(py).try_borrow()?;
+        let message = batch.messages.get(self.next).cloned().map(Message);
+        self.next += usize::from(message.is_some());
+        Ok(message)
+    }
+}
+
+/// Turns a stream of bytes into messages.
+#[pyclass(module = "penstock._core")]
+struct Decoder(wire::Decoder);
+
+#[pymethods]
+impl Decoder {
+    #[new]
+    #[pyo3(signature = (max_frame = wire::DEFAULT_MAX_FRAME))]
+    fn new(max_frame: usize) -> Self {
+        Self(wire::Decoder::new(max_frame))
+    }
+
+    fn feed(&mut self, py: Python<'_>, data: PyBackedBytes) -> PyResult<Batch> {
+        let mut messages = Vec::new();
+        let fed = py.detach(|| self.0.feed(&data, &mut messages));
+        let batch = Batch { messages };
+        match fed {
+            Ok(()) => Ok(batch),
+            Err(error) => Err(with_attribute(
+                py,
+                wire_error(py, &error),
+                "messages",
+                batch,
+            )),
+        }
+    }
+
+    #[getter]
+    fn pending(&self) -> usize {
+        self.0.pending()
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Message>()?;
+    module.add_class::<Batch>()?;
+    module.add_class::<Decoder>()
+}

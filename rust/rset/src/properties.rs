@@ -1,0 +1,107 @@
+//! Properties: names that hold for some of the ranks.
+
+use std::collections::BTreeMap;
+
+use penstock_idset::IdSet;
+
+use crate::{Error, ResourceSet};
+
+/// What RFC 20 forbids in a property's name.
+const FORBIDDEN: &[char] = &['!', '&', '\'', '"', '^', '`', '|', '(', ')'];
+
+/// Marks a property that is local to the instance and left out of a job's R.
+const LOCAL: char = '+';
+
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() {
+        return Err(Error::refused(
+            "expected a property name, found an empty one",
+        ));
+    }
+    match name
+        .char_indices()
+        .find(|(_, character)| FORBIDDEN.contains(character))
+    {
+        Some((at, character)) => Err(Error::refused(format!(
+            "invalid property name {name:?}: expected none of ! & ' \" ^ ` | ( ) but found {character} at byte {at}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn check_ranks(name: &str, targets: &IdSet, ranks: &IdSet) -> Result<(), Error> {
+    if targets.is_subset(ranks) {
+        return Ok(());
+    }
+    let strange = targets.difference(ranks);
+    let there = if ranks.is_empty() {
+        "has no ranks".to_owned()
+    } else {
+        format!("has ranks {ranks}")
+    };
+    Err(Error::refused(format!(
+        "property `{name}` is on ranks {strange}, but the set {there}"
+    )))
+}
+
+impl ResourceSet {
+    /// The properties, and the ranks for which each holds; never none.
+    pub fn properties(&self) -> &BTreeMap<String, IdSet> {
+        &self.view().properties
+    }
+
+    /// Adds a property to ranks of the set.
+    ///
+    /// Fails if the name holds one of `` ! & ' " ^ ` | ( ) `` or is empty, or a rank is not in the set.
+    pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
+        check_name(name)?;
+        let execution = self.execution_mut()?;
+        check_ranks(name, ranks, &execution.ranks)?;
+        if !ranks.is_empty() {
+            execution
+                .properties
+                .entry(name.to_owned())
+                .or_default()
+                .union_with(ranks);
+        }
+        Ok(())
+    }
+
+    /// Takes a property from ranks, whether or not they are in the set or have it.
+    pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
+        let Some(execution) = &mut self.execution else {
+            return;
+        };
+        if let Some(targets) = execution.properties.get_mut(name) {
+            targets.subtract(ranks);
+            if targets.is_empty() {
+                execution.properties.remove(name);
+            }
+        }
+    }
+
+    /// The set without the properties that start with `+`: those are for the instance, not for its jobs.
+    #[must_use]
+    pub fn without_local_properties(&self) -> Self {
+        let mut set = self.clone();
+        if let Some(execution) = &mut set.execution {
+            execution
+                .properties
+                .retain(|name, _| !name.starts_with(LOCAL));
+        }
+        set
+    }
+}
+
+/// The properties of those of `ranks` that have any.
+pub(crate) fn restrict(
+    properties: &BTreeMap<String, IdSet>,
+    ranks: &IdSet,
+) -> BTreeMap<String, IdSet> {
+    let restricted = properties
+        .iter()
+        .map(|(name, targets)| (name.clone(), targets.intersection(ranks)));
+    restricted
+        .filter(|(_, targets)| !targets.is_empty())
+        .collect()
+}

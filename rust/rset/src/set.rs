@@ -1,0 +1,361 @@
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use serde_json::value::RawValue;
+
+use crate::Error;
+use crate::hosts::refused;
+use crate::raw::Carried;
+use crate::segments::{Children, Segments};
+
+/// A resource set, *R* of RFC 20.
+///
+/// Equality is by content: the same hosts, cores and gpus on the same ranks, the same properties, times and carried
+/// values, however the documents were written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceSet {
+    pub(crate) execution: Option<Execution>,
+    pub(crate) scheduling: Option<Carried>,
+    pub(crate) attributes: Option<Carried>,
+    /// Top-level keys that RFC 20 does not name.
+    pub(crate) others: BTreeMap<String, Carried>,
+}
+
+/// The value of the key `execution`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Execution {
+    pub(crate) segments: Segments,
+    /// The ranks of `segments`.
+    pub(crate) ranks: IdSet,
+    /// One host for each rank, in the order of ranks.
+    pub(crate) hosts: Hostlist,
+    pub(crate) properties: BTreeMap<String, IdSet>,
+    pub(crate) starttime: Option<f64>,
+    pub(crate) expiration: Option<f64>,
+    pub(crate) nslots: Option<u64>,
+    /// Keys of `execution` that RFC 20 does not name.
+    pub(crate) others: BTreeMap<String, Carried>,
+}
+
+/// One execution target of a [`ResourceSet`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node<'a> {
+    /// The execution target.
+    pub rank: u32,
+    /// The name of its host.
+    pub host: String,
+    /// Its logical cores.
+    pub cores: &'a IdSet,
+    /// Its logical gpus.
+    pub gpus: &'a IdSet,
+}
+
+/// What an R without `execution` shows of it.
+static NONE: LazyLock<Execution> = LazyLock::new(Execution::default);
+
+impl Default for ResourceSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ResourceSet {
+    /// A set without ranks.
+    pub fn new() -> Self {
+        Self {
+            execution: Some(Execution::default()),
+            scheduling: None,
+            attributes: None,
+            others: BTreeMap::new(),
+        }
+    }
+
+    /// `hosts` in the order of `ranks`, each with the same cores and gpus: 100,000 nodes at the price of one.
+    ///
+    /// Fails unless there is exactly one host for each rank.
+    pub fn uniform(
+        ranks: &IdSet,
+        hosts: &Hostlist,
+        cores: IdSet,
+        gpus: IdSet,
+    ) -> Result<Self, Error> {
+        if hosts.len() as u64 != ranks.len() {
+            return Err(Error::refused(format!(
+                "expected {} hosts for ranks {ranks}, found {}",
+                ranks.len(),
+                hosts.len()
+            )));
+        }
+        let children = Arc::new(Children { cores, gpus });
+        let mut segments = Segments::default();
+        for range in ranks.ranges() {
+            segments.push(*range.start(), *range.end(), Arc::clone(&children));
+        }
+        let mut set = Self::new();
+        set.execution = Some(Execution {
+            segments,
+            ranks: ranks.clone(),
+            hosts: hosts.clone(),
+            ..Execution::default()
+        });
+        Ok(set)
+    }
+
+    pub(crate) fn view(&self) -> &Execution {
+        self.execution.as_ref().unwrap_or(&NONE)
+    }
+
+    /// Whether the set says anything of ranks; false for an R with `scheduling` alone.
+    pub fn has_execution(&self) -> bool {
+        self.execution.is_some()
+    }
+
+    /// The error for an operation that needs ranks on an R that has `scheduling` alone.
+    pub fn require_execution(&self) -> Result<(), Error> {
+        if self.has_execution() {
+            return Ok(());
+        }
+        Err(Error::refused(
+            "expected an R with `execution`, found one with `scheduling` alone",
+        ))
+    }
+
+    pub(crate) fn execution_mut(&mut self) -> Result<&mut Execution, Error> {
+        self.require_execution()?;
+        Ok(self.execution.get_or_insert_default())
+    }
+
+    /// The execution targets.
+    pub fn ranks(&self) -> IdSet {
+        self.view().ranks.clone()
+    }
+
+    /// The number of execution targets.
+    pub fn nnodes(&self) -> usize {
+        self.view().hosts.len()
+    }
+
+    fn count(&self, of: impl Fn(&Children) -> &IdSet) -> u64 {
+        let sums = self
+            .view()
+            .segments
+            .iter()
+            .map(|segment| segment.len().saturating_mul(of(&segment.children).len()));
+        sums.fold(0, u64::saturating_add)
+    }
+
+    /// The number of cores on all targets.
+    pub fn ncores(&self) -> u64 {
+        self.count(|children| &children.cores)
+    }
+
+    /// The number of gpus on all targets.
+    pub fn ngpus(&self) -> u64 {
+        self.count(|children| &children.gpus)
+    }
+
+    /// The hosts, one for each target, in the order of ranks.
+    pub fn nodelist(&self) -> Hostlist {
+        self.view().hosts.clone()
+    }
+
+    /// The targets by ascending rank.
+    pub fn nodes(&self) -> impl Iterator<Item = Node<'_>> {
+        self.nodes_from(0)
+    }
+
+    /// The targets with at least this rank, ascending.
+    pub fn nodes_from(&self, rank: u32) -> impl Iterator<Item = Node<'_>> {
+        let execution = self.view();
+        let position = usize::try_from(execution.ranks.count_below(rank)).unwrap_or(usize::MAX);
+        let hosts = execution.hosts.iter_range(position..execution.hosts.len());
+        let segments = execution.segments.starting_at(rank).iter();
+        let ranks = segments.flat_map(move |segment| {
+            let children = &*segment.children;
+            (segment.first.max(rank)..=segment.last).map(move |rank| (rank, children))
+        });
+        ranks.zip(hosts).map(|((rank, children), host)| Node {
+            rank,
+            host,
+            cores: &children.cores,
+            gpus: &children.gpus,
+        })
+    }
+
+    /// The target of this rank, if it is in the set.
+    pub fn node(&self, rank: u32) -> Option<Node<'_>> {
+        let host = self.host(rank)?;
+        let children = &self.view().segments.find(rank)?.children;
+        Some(Node {
+            rank,
+            host,
+            cores: &children.cores,
+            gpus: &children.gpus,
+        })
+    }
+
+    /// The host of a rank, if it is in the set.
+    pub fn host(&self, rank: u32) -> Option<String> {
+        let execution = self.view();
+        if !execution.ranks.contains(rank) {
+            return None;
+        }
+        let position = usize::try_from(execution.ranks.rank_of(rank)?).ok()?;
+        execution.hosts.get(position)
+    }
+
+    /// The ranks on these hosts, in the order of `hosts`; a host with several ranks gives them all, ascending.
+    ///
+    /// The error names the hosts that are not in the set.
+    pub fn host_ranks(&self, hosts: &Hostlist) -> Result<Vec<u32>, Error> {
+        self.require_execution()?;
+        let execution = self.view();
+        let rank_at = |position: usize| execution.ranks.nth(position as u64);
+        let mut ranks = Vec::new();
+        let mut missing = Hostlist::new();
+        // With many hosts one pass over the set beats a search for each.
+        let index = (hosts.len() > 16).then(|| {
+            let mut index: HashMap<String, Vec<u32>> = HashMap::new();
+            for node in self.nodes() {
+                index.entry(node.host).or_default().push(node.rank);
+            }
+            index
+        });
+        for host in hosts {
+            let before = ranks.len();
+            match &index {
+                Some(index) => ranks.extend(index.get(&host).into_iter().flatten()),
+                None => ranks.extend(execution.hosts.positions(&host).filter_map(rank_at)),
+            }
+            if ranks.len() == before {
+                missing.push(&host).map_err(|error| refused(&error))?;
+            }
+        }
+        if missing.is_empty() {
+            return Ok(ranks);
+        }
+        let what = if missing.len() == 1 { "host" } else { "hosts" };
+        Err(Error::not_found(format!("unknown {what} `{missing}`")))
+    }
+
+    /// Gives a rank these cores and gpus, in addition to those it has.
+    ///
+    /// Cheap for a rank after all others. Fails if the rank is there with another host, is 4294967295, or if the
+    /// host is no host name.
+    pub fn insert(
+        &mut self,
+        rank: u32,
+        host: &str,
+        cores: IdSet,
+        gpus: IdSet,
+    ) -> Result<(), Error> {
+        if rank > IdSet::MAX_ID {
+            return Err(Error::refused(format!(
+                "expected a rank from 0 to {}, found {rank}",
+                IdSet::MAX_ID
+            )));
+        }
+        let known = self.host(rank);
+        let execution = self.execution_mut()?;
+        let children = Children { cores, gpus };
+        if let Some(known) = known {
+            if known != host {
+                return Err(Error::refused(format!(
+                    "rank {rank} is on host `{known}`, not on `{host}`"
+                )));
+            }
+            if let Some(segment) = execution.segments.find(rank) {
+                let children = segment.children.union(&children);
+                execution.segments.set(rank, children);
+            }
+            return Ok(());
+        }
+        let position = usize::try_from(execution.ranks.count_below(rank)).unwrap_or(usize::MAX);
+        if position == execution.hosts.len() {
+            execution
+                .hosts
+                .push(host)
+                .map_err(|error| refused(&error))?;
+        } else {
+            execution
+                .hosts
+                .insert(position, host)
+                .map_err(|error| refused(&error))?;
+        }
+        execution.ranks.insert(rank);
+        execution.segments.set(rank, children);
+        Ok(())
+    }
+
+    /// From when on the set is valid, in seconds since the epoch; `None` is from any time on.
+    pub fn starttime(&self) -> Option<f64> {
+        self.view().starttime
+    }
+
+    /// Until when the set is valid, in seconds since the epoch; `None` is without end.
+    pub fn expiration(&self) -> Option<f64> {
+        self.view().expiration
+    }
+
+    /// Sets the start; 0 unsets it. Fails if it is negative, not finite, or not before the expiration.
+    pub fn set_starttime(&mut self, starttime: Option<f64>) -> Result<(), Error> {
+        let starttime = check_time("starttime", starttime)?;
+        let execution = self.execution_mut()?;
+        check_order(starttime, execution.expiration)?;
+        execution.starttime = starttime;
+        Ok(())
+    }
+
+    /// Sets the expiration; 0 unsets it. Fails if it is negative, not finite, or not after the start.
+    pub fn set_expiration(&mut self, expiration: Option<f64>) -> Result<(), Error> {
+        let expiration = check_time("expiration", expiration)?;
+        let execution = self.execution_mut()?;
+        check_order(execution.starttime, expiration)?;
+        execution.expiration = expiration;
+        Ok(())
+    }
+
+    /// The number of task slots of an allocation.
+    pub fn nslots(&self) -> Option<u64> {
+        self.view().nslots
+    }
+
+    /// Sets the number of task slots; without `execution` there is nothing to set.
+    pub fn set_nslots(&mut self, nslots: Option<u64>) {
+        if let Some(execution) = &mut self.execution {
+            execution.nslots = nslots;
+        }
+    }
+
+    /// The value of the key `scheduling`, as it came but for blanks between its tokens.
+    pub fn scheduling(&self) -> Option<&RawValue> {
+        self.scheduling.as_ref().map(Carried::raw)
+    }
+
+    /// The value of the key `attributes`, as it came but for blanks between its tokens.
+    pub fn attributes(&self) -> Option<&RawValue> {
+        self.attributes.as_ref().map(Carried::raw)
+    }
+}
+
+/// A time that is set: 0 is unset (protocols: "0 for starttime or expiration").
+pub(crate) fn check_time(name: &str, time: Option<f64>) -> Result<Option<f64>, Error> {
+    match time {
+        Some(time) if !time.is_finite() || time < 0.0 => Err(Error::refused(format!(
+            "expected {name} of at least 0, found {time}"
+        ))),
+        Some(time) => Ok((time > 0.0).then_some(time)),
+        None => Ok(None),
+    }
+}
+
+pub(crate) fn check_order(starttime: Option<f64>, expiration: Option<f64>) -> Result<(), Error> {
+    match (starttime, expiration) {
+        (Some(starttime), Some(expiration)) if expiration <= starttime => Err(Error::refused(
+            format!("expected an expiration after starttime {starttime}, found {expiration}"),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,198 @@
+//! A Flux scheduler, sans-IO: it acquires resources (RFC 28), takes allocation requests
+//! (RFC 27) and answers them with what the engine decides.
+//!
+//! The same program serves inside the daemon, as a process attached to Penstock's socket, and
+//! attached to a Flux broker: all it needs is a way to send and to receive messages.
+//! [`Scheduler::start`] gives the first messages, [`Scheduler::handle`] takes one in,
+//! [`Scheduler::schedule`] decides. Time comes in as an argument.
+//!
+//! The handshake, each step after the answer to the one before:
+//!
+//! | phase | sent | goes on when |
+//! |---|---|---|
+//! | `Registering` | `service.add` of `sched` and `feasibility` | both are answered |
+//! | `Acquiring` | `resource.acquire` | the first response has the inventory |
+//! | `Greeting` | `job-manager.sched-hello` | ENODATA, and every R is looked up |
+//! | `Readying` | `job-manager.sched-ready` | answered |
+//! | `Running` | decisions | – |
+//! | `Failed` | – | never: the program logs the reason and exits |
+
+mod acquire;
+mod alloc;
+mod handshake;
+
+use std::collections::HashMap;
+
+use penstock_engine::Engine;
+use penstock_wire::{Kind, Message};
+use serde::de::DeserializeOwned;
+
+pub use handshake::Phase;
+
+/// No data: the good end of a stream (RFC 6).
+const ENODATA: u32 = 61;
+/// Invalid argument.
+const EINVAL: u32 = 22;
+/// Function not implemented.
+const ENOSYS: u32 = 38;
+/// File exists: a service name is taken.
+const EEXIST: u32 = 17;
+
+/// What a scheduler is started with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The most alloc requests the job manager may have outstanding; `None` for no limit.
+    pub limit: Option<u32>,
+}
+
+/// What a response with a matchtag answers.
+#[derive(Debug)]
+enum Sent {
+    Register(&'static str),
+    Acquire,
+    Hello,
+    Lookup(handshake::Held),
+    Ready,
+    Commit(Vec<alloc::Allocated>),
+}
+
+/// The scheduler: its phase, its engine, and what it has asked and been asked.
+#[derive(Debug)]
+pub struct Scheduler {
+    options: Options,
+    phase: Phase,
+    engine: Option<Engine>,
+    sent: HashMap<u32, Sent>,
+    next_tag: u32,
+    hello: handshake::Hello,
+    /// Alloc requests not yet answered for good, without their payloads, by job.
+    requests: HashMap<u64, Message>,
+    /// Whether something has changed since the last pass.
+    stale: bool,
+    /// The job that is told to be waiting for resources.
+    blocked: Option<u64>,
+    out: Vec<Message>,
+    log: Vec<String>,
+}
+
+impl Scheduler {
+    /// A scheduler that has not said anything yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            phase: Phase::Registering,
+            engine: None,
+            sent: HashMap::new(),
+            next_tag: 1,
+            hello: handshake::Hello::default(),
+            requests: HashMap::new(),
+            stale: false,
+            blocked: None,
+            out: Vec::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// Where the handshake is.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The engine, once resources are acquired.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.engine.as_ref()
+    }
+
+    /// Messages to be sent, in order.
+    pub fn take_out(&mut self) -> Vec<Message> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Lines for the log since the last call.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// Takes one message in. `now` is in seconds since the epoch.
+    pub fn handle(&mut self, message: &Message) {
+        match message.kind {
+            Kind::Request => self.handle_request(message),
+            Kind::Response => self.handle_response(message),
+            Kind::Event | Kind::Control => {}
+        }
+    }
+
+    fn handle_request(&mut self, request: &Message) {
+        let outcome = match request.topic() {
+            "sched.alloc" => return self.alloc(request),
+            "sched.cancel" => return self.cancel(request),
+            "sched.prioritize" => return self.prioritize(request),
+            "sched.free" => self.free(request),
+            "sched.expiration" => self.expiration(request),
+            "feasibility.check" => self.feasibility(request),
+            topic => match request.method() {
+                "disconnect" => return,
+                "ping" => Ok(Some("{}".to_owned())),
+                _ => Err((ENOSYS, format!("unknown method `{topic}`"))),
+            },
+        };
+        if request.is_noresponse() {
+            return;
+        }
+        match outcome {
+            Ok(Some(payload)) => {
+                let payload = Some(Message::json_payload(&payload));
+                self.out.push(Message::response_to(request, 0, payload));
+            }
+            Ok(None) => {}
+            Err((errnum, text)) => self.out.push(Message::error_to(request, errnum, &text)),
+        }
+    }
+
+    fn handle_response(&mut self, response: &Message) {
+        let tag = response.matchtag;
+        let Some(sent) = self.sent.remove(&tag) else {
+            return;
+        };
+        match sent {
+            Sent::Register(name) => self.registered(name, response),
+            Sent::Acquire => self.acquired(tag, response),
+            Sent::Hello => self.greeted(tag, response),
+            Sent::Lookup(held) => self.looked_up(&held, response),
+            Sent::Ready => self.readied(response),
+            Sent::Commit(allocated) => self.committed(allocated, response),
+        }
+    }
+
+    /// Sends a request and remembers what its response will answer.
+    fn ask(&mut self, topic: &str, payload: &str, flags: u8, sent: Sent) {
+        let tag = self.next_tag;
+        // 0 means that no response is expected: it is never used as a tag.
+        self.next_tag = self.next_tag.checked_add(1).unwrap_or(1);
+        self.sent.insert(tag, sent);
+        let request = Message::request(topic, payload).with_matchtag(tag);
+        let flags = request.flags | flags;
+        self.out.push(request.with_flags(flags));
+    }
+
+    fn fail(&mut self, reason: String) {
+        self.log.push(reason.clone());
+        self.phase = Phase::Failed(reason);
+    }
+}
+
+/// Reads a payload; the error names the message and the field.
+fn payload<T: DeserializeOwned>(message: &Message) -> Result<T, String> {
+    let bytes = message.payload_json().unwrap_or(b"{}");
+    serde_json::from_slice(bytes)
+        .map_err(|error| format!("{}: malformed payload: {error}", message.topic()))
+}
+
+/// An error response in words.
+fn describe(response: &Message) -> String {
+    let (topic, errnum) = (response.topic(), response.errnum());
+    match response.error_text() {
+        Some(text) => format!("{topic} failed with errnum {errnum}: {text}"),
+        None => format!("{topic} failed with errnum {errnum}"),
+    }
+}

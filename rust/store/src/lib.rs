@@ -1,0 +1,314 @@
+//! Durable job records: one `SQLite` database in WAL mode that any tool can read.
+//!
+//! Writes are collected in one transaction and become durable together at
+//! [`Store::commit`] (group commit): nothing that depends on a write may be
+//! told to anybody before that call has returned. Reads see the writes of the
+//! open transaction.
+//!
+//! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
+//! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
+//! row), `resource_events(seq, line)` and `kvs(key, value)`.
+
+mod error;
+mod schema;
+
+use std::path::Path;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+pub use error::Error;
+
+/// How hard a commit insists that the disk has the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// Every commit is followed by a sync: survives a power cut.
+    #[default]
+    Full,
+    /// The log is synced at checkpoints only: survives a crash of the daemon.
+    Normal,
+}
+
+/// A job as stored: its facts and the text of its eventlog.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRecord {
+    /// Job id (FLUID, RFC 19).
+    pub id: u64,
+    /// The submitting user.
+    pub userid: u32,
+    /// Key of the jobspec, shared by equal jobs.
+    pub spec: i64,
+    /// R as committed, where it was.
+    pub r: Option<String>,
+    /// RFC 18 lines, each ended by a newline.
+    pub eventlog: String,
+}
+
+/// The database of one instance.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    open: bool,
+}
+
+impl Store {
+    /// Opens or creates the database at `path`.
+    pub fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
+        let connection = Connection::open(path)
+            .map_err(|source| Error::new(&format!("cannot open `{}`", path.display()), &source))?;
+        Self::prepare(connection, synchronous)
+    }
+
+    /// A database that lives as long as the value: for tests and simulation.
+    pub fn in_memory() -> Result<Self, Error> {
+        let connection = Connection::open_in_memory()
+            .map_err(|source| Error::new("cannot open a store in memory", &source))?;
+        Self::prepare(connection, Synchronous::Normal)
+    }
+
+    fn prepare(connection: Connection, synchronous: Synchronous) -> Result<Self, Error> {
+        schema::prepare(&connection, synchronous)?;
+        connection.set_prepared_statement_cache_capacity(32);
+        Ok(Self {
+            connection,
+            open: false,
+        })
+    }
+
+    /// Makes every write since the last commit durable. Returns whether there was one.
+    pub fn commit(&mut self) -> Result<bool, Error> {
+        if !self.open {
+            return Ok(false);
+        }
+        self.connection
+            .execute_batch("COMMIT")
+            .map_err(|source| Error::new("cannot commit", &source))?;
+        self.open = false;
+        Ok(true)
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        if !self.open {
+            self.connection
+                .execute_batch("BEGIN IMMEDIATE")
+                .map_err(|source| Error::new("cannot begin a transaction", &source))?;
+            self.open = true;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        what: &str,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<usize, Error> {
+        self.begin()?;
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(values))
+            .map_err(|source| Error::new(what, &source))
+    }
+
+    fn read<T: rusqlite::types::FromSql>(
+        &self,
+        what: &str,
+        sql: &str,
+        values: impl rusqlite::Params,
+    ) -> Result<Option<T>, Error> {
+        self.connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_row(values, |row| row.get(0)).optional())
+            .map_err(|source| Error::new(what, &source))
+    }
+
+    /// A value of the instance itself, such as its epoch.
+    pub fn meta(&self, key: &str) -> Result<Option<String>, Error> {
+        self.read(
+            "cannot read meta",
+            "SELECT value FROM meta WHERE key = ?",
+            [key],
+        )
+    }
+
+    /// Sets a value of the instance itself.
+    pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        self.write(
+            "cannot write meta",
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+            [key, value],
+        )
+        .map(drop)
+    }
+
+    /// Stores a jobspec's text and returns the key that jobs refer to it by.
+    pub fn add_jobspec(&mut self, text: &str) -> Result<i64, Error> {
+        self.write(
+            "cannot write a jobspec",
+            "INSERT INTO jobspecs(text) VALUES (?)",
+            [text],
+        )?;
+        Ok(self.connection.last_insert_rowid())
+    }
+
+    /// The text of a jobspec.
+    pub fn jobspec(&self, spec: i64) -> Result<Option<String>, Error> {
+        self.read(
+            "cannot read a jobspec",
+            "SELECT text FROM jobspecs WHERE id = ?",
+            [spec],
+        )
+    }
+
+    /// Adds a job. Its events follow by [`Store::append_events`].
+    pub fn add_job(&mut self, id: u64, userid: u32, t_submit: f64, spec: i64) -> Result<(), Error> {
+        self.write(
+            "cannot write a job",
+            "INSERT INTO jobs(id, userid, t_submit, spec) VALUES (?, ?, ?, ?)",
+            params![key(id), userid, t_submit, spec],
+        )
+        .map(drop)
+    }
+
+    /// Appends whole event lines to a job's eventlog; `seq` grows with every call for the job.
+    pub fn append_events(&mut self, id: u64, seq: u32, lines: &str) -> Result<(), Error> {
+        self.write(
+            "cannot write events",
+            "INSERT INTO events VALUES (?, ?, ?)",
+            params![key(id), seq, lines],
+        )
+        .map(drop)
+    }
+
+    /// The whole eventlog of a job; empty where there is none.
+    pub fn eventlog(&self, id: u64) -> Result<String, Error> {
+        let log = self.read::<String>(
+            "cannot read an eventlog",
+            "SELECT group_concat(lines, '') FROM \
+             (SELECT lines FROM events WHERE job = ? ORDER BY seq) HAVING count(*) > 0",
+            [key(id)],
+        )?;
+        Ok(log.unwrap_or_default())
+    }
+
+    /// Sets a job's R. Returns false when there is no such job.
+    pub fn set_r(&mut self, id: u64, text: &str) -> Result<bool, Error> {
+        let rows = self.write(
+            "cannot write R",
+            "UPDATE jobs SET r = ? WHERE id = ?",
+            params![text, key(id)],
+        )?;
+        Ok(rows > 0)
+    }
+
+    /// A job's R as last set.
+    pub fn r(&self, id: u64) -> Result<Option<String>, Error> {
+        let r = self.read::<Option<String>>(
+            "cannot read R",
+            "SELECT r FROM jobs WHERE id = ?",
+            [key(id)],
+        )?;
+        Ok(r.flatten())
+    }
+
+    /// Every job, oldest first.
+    pub fn jobs(&self) -> Result<Vec<JobRecord>, Error> {
+        let what = "cannot read the jobs";
+        let wrap = |source: rusqlite::Error| Error::new(what, &source);
+        let mut logs = self
+            .connection
+            .prepare("SELECT job, lines FROM events ORDER BY job, seq")
+            .map_err(wrap)?;
+        let mut logs = logs.query([]).map_err(wrap)?;
+        let mut next: Option<(i64, String)> = match logs.next().map_err(wrap)? {
+            Some(row) => Some((row.get(0).map_err(wrap)?, row.get(1).map_err(wrap)?)),
+            None => None,
+        };
+        let mut statement = self
+            .connection
+            .prepare("SELECT id, userid, spec, r FROM jobs ORDER BY id")
+            .map_err(wrap)?;
+        let mut rows = statement.query([]).map_err(wrap)?;
+        let mut jobs = Vec::new();
+        while let Some(row) = rows.next().map_err(wrap)? {
+            let id: i64 = row.get(0).map_err(wrap)?;
+            let mut eventlog = String::new();
+            while let Some((job, lines)) = next.take_if(|(job, _)| *job <= id) {
+                if job == id {
+                    eventlog.push_str(&lines);
+                }
+                if let Some(row) = logs.next().map_err(wrap)? {
+                    next = Some((row.get(0).map_err(wrap)?, row.get(1).map_err(wrap)?));
+                }
+            }
+            jobs.push(JobRecord {
+                id: id.cast_unsigned(),
+                userid: row.get(1).map_err(wrap)?,
+                spec: row.get(2).map_err(wrap)?,
+                r: row.get(3).map_err(wrap)?,
+                eventlog,
+            });
+        }
+        Ok(jobs)
+    }
+
+    /// Appends an event of the resource service (drain, undrain).
+    pub fn append_resource_event(&mut self, line: &str) -> Result<(), Error> {
+        self.write(
+            "cannot write a resource event",
+            "INSERT INTO resource_events(line) VALUES (?)",
+            [line],
+        )
+        .map(drop)
+    }
+
+    /// The events of the resource service, oldest first.
+    pub fn resource_events(&self) -> Result<Vec<String>, Error> {
+        let wrap = |source: rusqlite::Error| Error::new("cannot read resource events", &source);
+        let mut statement = self
+            .connection
+            .prepare("SELECT line FROM resource_events ORDER BY seq")
+            .map_err(wrap)?;
+        let lines = statement
+            .query_map([], |row| row.get(0))
+            .and_then(Iterator::collect);
+        lines.map_err(wrap)
+    }
+
+    /// A value of the general key space (what is not a job's).
+    pub fn value(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        self.read(
+            "cannot read a key",
+            "SELECT value FROM kvs WHERE key = ?",
+            [key],
+        )
+    }
+
+    /// Sets a value of the general key space.
+    pub fn set_value(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
+        self.write(
+            "cannot write a key",
+            "INSERT INTO kvs VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+            params![key, value],
+        )
+        .map(drop)
+    }
+
+    /// Removes a key and everything below it (`key.*`).
+    pub fn remove_value(&mut self, key: &str) -> Result<(), Error> {
+        // '/' is the character after '.': the range holds exactly the keys that start with `key.`.
+        self.write(
+            "cannot remove a key",
+            "DELETE FROM kvs WHERE key = ?1 OR (key >= ?1 || '.' AND key < ?1 || '/')",
+            [key],
+        )
+        .map(drop)
+    }
+}
+
+/// Job ids are unsigned; `SQLite` integers are not. The bits are kept, FLUIDs stay below 2^63.
+fn key(id: u64) -> i64 {
+    id.cast_signed()
+}
+
+#[cfg(test)]
+mod tests;

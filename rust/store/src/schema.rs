@@ -1,0 +1,54 @@
+//! The tables, and the version that this program reads and writes.
+
+use rusqlite::Connection;
+
+use crate::{Error, Synchronous};
+
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS jobspecs (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (
+    id INTEGER PRIMARY KEY,
+    userid INTEGER NOT NULL,
+    t_submit REAL NOT NULL,
+    spec INTEGER NOT NULL REFERENCES jobspecs(id),
+    r TEXT
+);
+CREATE TABLE IF NOT EXISTS events (
+    job INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    lines TEXT NOT NULL,
+    PRIMARY KEY (job, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS resource_events (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kvs (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+";
+
+/// Sets the connection up and creates what is missing.
+pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<(), Error> {
+    let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
+    let level = match synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    connection
+        .pragma_update(None, "journal_mode", "WAL")
+        .map_err(wrap)?;
+    connection
+        .pragma_update(None, "synchronous", level)
+        .map_err(wrap)?;
+    let version: i64 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(wrap)?;
+    if version != 0 && version != VERSION {
+        return Err(Error::text(format!(
+            "store: the database has format {version}, this program reads format {VERSION}"
+        )));
+    }
+    connection.execute_batch(TABLES).map_err(wrap)?;
+    connection
+        .pragma_update(None, "user_version", VERSION)
+        .map_err(wrap)
+}

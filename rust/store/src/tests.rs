@@ -1,0 +1,66 @@
+use super::*;
+
+#[test]
+fn a_job_comes_back_with_its_events_in_order() {
+    let mut store = Store::in_memory().unwrap();
+    let spec = store.add_jobspec("{}").unwrap();
+    for id in [7, 9] {
+        store.add_job(id, 1000, 1.5, spec).unwrap();
+        store.append_events(id, 0, "a\nb\n").unwrap();
+    }
+    store.append_events(7, 2, "c\n").unwrap();
+    assert!(store.set_r(7, "R").unwrap());
+    assert!(!store.set_r(8, "R").unwrap());
+    assert!(store.commit().unwrap());
+    assert!(!store.commit().unwrap());
+    let jobs = store.jobs().unwrap();
+    assert_eq!(jobs.len(), 2);
+    assert_eq!((jobs[0].id, jobs[0].eventlog.as_str()), (7, "a\nb\nc\n"));
+    assert_eq!(jobs[0].r.as_deref(), Some("R"));
+    assert_eq!((jobs[1].id, jobs[1].eventlog.as_str()), (9, "a\nb\n"));
+    assert_eq!(store.eventlog(7).unwrap(), "a\nb\nc\n");
+    assert_eq!(store.eventlog(1).unwrap(), "");
+    assert_eq!(store.jobspec(spec).unwrap().as_deref(), Some("{}"));
+}
+
+#[test]
+fn what_was_not_committed_is_not_there_after_reopening() {
+    let directory = std::env::temp_dir().join(format!("penstock-store-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("jobs.db");
+    let mut store = Store::open(&path, Synchronous::Full).unwrap();
+    store.set_meta("epoch", "1").unwrap();
+    store.commit().unwrap();
+    store.set_meta("epoch", "2").unwrap();
+    assert_eq!(store.meta("epoch").unwrap().as_deref(), Some("2"));
+    drop(store);
+    let store = Store::open(&path, Synchronous::Full).unwrap();
+    assert_eq!(store.meta("epoch").unwrap().as_deref(), Some("1"));
+    drop(store);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_removed_key_takes_what_is_below_it_and_nothing_else() {
+    let mut store = Store::in_memory().unwrap();
+    for key in ["a", "a.b", "a.b.c", "ab", "a-b"] {
+        store.set_value(key, b"x").unwrap();
+    }
+    store.remove_value("a").unwrap();
+    let left: Vec<_> = ["a", "a.b", "a.b.c", "ab", "a-b"]
+        .into_iter()
+        .filter(|key| store.value(key).unwrap().is_some())
+        .collect();
+    assert_eq!(left, ["ab", "a-b"]);
+}
+
+#[test]
+fn a_database_of_another_format_is_refused() {
+    let connection = Connection::open_in_memory().unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    let error = schema::prepare(&connection, Synchronous::Full).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "store: the database has format 99, this program reads format 1"
+    );
+}

@@ -1,0 +1,59 @@
+use std::fmt;
+
+/// What was being read when an [`Error`] came up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Frame,
+    Message,
+    Cbor,
+    Json,
+}
+
+/// Why bytes are not a frame, or a payload not JSON or CBOR: the place, and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    subject: Subject,
+    offset: usize,
+    detail: String,
+}
+
+impl Error {
+    /// An error at byte `offset` of the subject; `detail` is the whole sentence.
+    pub(crate) fn new(subject: Subject, offset: usize, detail: String) -> Self {
+        Self {
+            subject,
+            offset,
+            detail,
+        }
+    }
+
+    /// The byte at which reading failed, counted from the start of the frame (its magic is bytes 0 to 3) or of
+    /// the payload. 0 for a message that cannot be written.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Whether framing was lost: nothing after this frame can be read.
+    pub fn is_frame(&self) -> bool {
+        self.subject == Subject::Frame
+    }
+
+    /// Whether a payload was at fault, not a frame: the messages around it can be read.
+    pub fn is_payload(&self) -> bool {
+        matches!(self.subject, Subject::Cbor | Subject::Json)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = match self.subject {
+            Subject::Frame => "frame",
+            Subject::Message => "message",
+            Subject::Cbor => "CBOR",
+            Subject::Json => "JSON",
+        };
+        write!(formatter, "invalid {subject}: {}", self.detail)
+    }
+}
+
+impl std::error::Error for Error {}

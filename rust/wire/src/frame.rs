@@ -1,0 +1,380 @@
+//! One frame: its 8 bytes in front, its parts, its header.
+
+use crate::Error;
+use crate::error::Subject;
+use crate::message::{Kind, Message, PARTS, PAYLOAD, ROUTE, TOPIC, Topic};
+
+/// The most hops a message may have come by. RFC 3 names no bound; without one a frame of two-byte routes would
+/// take twenty times its size in memory.
+pub const MAX_ROUTES: usize = 1024;
+
+/// Bytes in front of the parts: magic and length.
+pub(crate) const PREFIX: usize = 8;
+/// Bytes of the header, without the length that stands before it as before every part.
+pub(crate) const HEADER: usize = 20;
+
+const MAGIC: [u8; 4] = [0x12, 0x00, 0xEE, 0xFF];
+const HEADER_LENGTH: u8 = 20;
+const HEADER_MAGIC: u8 = 0x8E;
+const VERSION: u8 = 0x01;
+/// A part's first byte that announces a 4-byte length.
+const LONG: u8 = 0xFF;
+
+fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
+    Err(Error::new(Subject::Frame, offset, detail))
+}
+
+/// The bytes a part of `len` bytes takes, its length included.
+fn part_len(len: usize) -> usize {
+    len.saturating_add(if len < usize::from(LONG) { 1 } else { 5 })
+}
+
+/// The bytes of a message's frame, were `payload` its payload.
+pub(crate) fn encoded_len(message: &Message, payload: Option<&[u8]>) -> usize {
+    let routes = message
+        .routes
+        .iter()
+        .flatten()
+        .map(|route| part_len(route.len()));
+    let delimiter = usize::from(message.routes.is_some());
+    let topic = message
+        .topic
+        .iter()
+        .map(|topic| part_len(topic.text.len() + usize::from(topic.nul)));
+    let payload = payload.iter().map(|payload| part_len(payload.len()));
+    let parts = routes.chain(topic).chain(payload);
+    parts.fold(PREFIX + delimiter + 1 + HEADER, usize::saturating_add)
+}
+
+/// Whether the frame's length field can say how long it is.
+pub(crate) fn fits(message: &Message, payload: Option<&[u8]>) -> bool {
+    u32::try_from(encoded_len(message, payload) - PREFIX).is_ok()
+}
+
+/// Looks at the start of a frame, of which any number of bytes may be there: the size of the whole frame once its
+/// length has come, an error as soon as a byte is wrong. `max` bounds the length field.
+pub(crate) fn check_prefix(bytes: &[u8], max: usize) -> Result<Option<usize>, Error> {
+    for (offset, (&found, expected)) in bytes.iter().zip(MAGIC).enumerate() {
+        if found != expected {
+            return error(
+                offset,
+                format!("expected magic byte {expected:02X} at byte {offset}, found {found:02X}"),
+            );
+        }
+    }
+    let Some(&length) = bytes.get(4..).and_then(<[u8]>::first_chunk::<4>) else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes(length) as usize;
+    if length <= HEADER {
+        return error(
+            4,
+            format!(
+                "expected a length of at least {} at byte 4, found {length}",
+                HEADER + 1
+            ),
+        );
+    }
+    if length > max {
+        return error(
+            4,
+            format!("expected a length of at most {max} at byte 4, found {length}"),
+        );
+    }
+    Ok(Some(PREFIX.saturating_add(length)))
+}
+
+/// Reads the parts in front of the header.
+struct Parts<'a> {
+    frame: &'a [u8],
+    at: usize,
+    /// Where the header's part starts.
+    end: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// The next part; `name` and `flag` say what is expected and why.
+    fn next(&mut self, name: &str, flag: u8) -> Result<&'a [u8], Error> {
+        let at = self.at;
+        let rest = &self.frame[at..self.end];
+        let Some((&short, rest)) = rest.split_first() else {
+            return error(
+                at,
+                format!("expected {name} at byte {at} (flag {flag:02X} is set), found the header"),
+            );
+        };
+        let (len, rest) = if short == LONG {
+            let Some((&long, rest)) = rest.split_first_chunk::<4>() else {
+                return error(
+                    at + 1,
+                    format!(
+                        "expected a 4-byte length at byte {}, found the header",
+                        at + 1
+                    ),
+                );
+            };
+            let len = u32::from_be_bytes(long) as usize;
+            if len < usize::from(LONG) {
+                return error(
+                    at + 1,
+                    format!(
+                        "expected a length of at least 255 at byte {}, found {len}",
+                        at + 1
+                    ),
+                );
+            }
+            (len, rest)
+        } else {
+            (usize::from(short), rest)
+        };
+        let Some(part) = rest.get(..len) else {
+            let room = rest.len();
+            return error(
+                at,
+                format!(
+                    "expected {name} of at most {room} bytes at byte {at}, found a length of {len}"
+                ),
+            );
+        };
+        self.at = self.end - (rest.len() - len);
+        Ok(part)
+    }
+
+    fn routes(&mut self) -> Result<Vec<Vec<u8>>, Error> {
+        let mut routes = Vec::new();
+        loop {
+            let at = self.at;
+            let part = self.next("a route or the empty part after the routes", ROUTE)?;
+            if part.is_empty() {
+                return Ok(routes);
+            }
+            if routes.len() == MAX_ROUTES {
+                return error(
+                    at,
+                    format!("expected at most {MAX_ROUTES} routes, found another at byte {at}"),
+                );
+            }
+            routes.push(part.to_vec());
+        }
+    }
+
+    fn topic(&mut self) -> Result<Topic, Error> {
+        let at = self.at;
+        let part = self.next("a topic", TOPIC)?;
+        let start = self.at - part.len();
+        let (bytes, nul) = part
+            .strip_suffix(&[0])
+            .map_or((part, false), |bytes| (bytes, true));
+        if bytes.is_empty() {
+            return error(
+                at,
+                format!("expected a topic at byte {at}, found an empty one"),
+            );
+        }
+        if let Some(place) = bytes.iter().position(|&byte| byte == 0) {
+            let place = start + place;
+            return error(
+                place,
+                format!("expected a topic without NUL inside, found one at byte {place}"),
+            );
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Topic {
+                text: text.to_owned(),
+                nul,
+            }),
+            Err(cause) => {
+                let place = start + cause.valid_up_to();
+                error(
+                    place,
+                    format!(
+                        "expected a topic in UTF-8, found byte {:02X} at byte {place}",
+                        part[place - start]
+                    ),
+                )
+            }
+        }
+    }
+}
+
+/// The header's fields.
+struct Header {
+    kind: Kind,
+    flags: u8,
+    words: [u32; 4],
+}
+
+impl Header {
+    /// Reads the last part of a frame, and where it starts: its length byte.
+    fn read(frame: &[u8]) -> Result<(Self, usize), Error> {
+        let part = frame.split_last_chunk::<HEADER>();
+        let Some((&length, before, header)) = part.and_then(|(body, header)| {
+            body.split_last()
+                .map(|(length, before)| (length, before, header))
+        }) else {
+            let len = frame.len();
+            return error(
+                len,
+                format!("expected a header, found the end at byte {len}"),
+            );
+        };
+        let (start, at) = (before.len(), before.len() + 1);
+        if length != HEADER_LENGTH {
+            return error(
+                start,
+                format!("expected the header's length 14 at byte {start}, found {length:02X}"),
+            );
+        }
+        let [magic, version, kind, flags, words @ ..] = *header;
+        if magic != HEADER_MAGIC {
+            return error(
+                at,
+                format!("expected header magic 8E at byte {at}, found {magic:02X}"),
+            );
+        }
+        if version != VERSION {
+            return error(
+                at + 1,
+                format!(
+                    "expected version 01 at byte {}, found {version:02X}",
+                    at + 1
+                ),
+            );
+        }
+        let Some(kind) = Kind::from_wire(kind) else {
+            return error(
+                at + 2,
+                format!(
+                    "expected type 01, 02, 04 or 08 at byte {}, found {kind:02X}",
+                    at + 2
+                ),
+            );
+        };
+        if kind == Kind::Control && flags & PARTS != 0 {
+            let at = at + 3;
+            return error(
+                at,
+                format!(
+                    "expected a control message without flags 01, 02 and 08 at byte {at}, found {flags:02X}"
+                ),
+            );
+        }
+        if kind != Kind::Control && flags & TOPIC == 0 {
+            let (at, kind) = (at + 3, kind.name());
+            return error(
+                at,
+                format!(
+                    "expected flag 01 (topic) in the {kind} at byte {at}, found flags {flags:02X}"
+                ),
+            );
+        }
+        let words = std::array::from_fn(|index| {
+            let at = 4 * index;
+            u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
+        });
+        Ok((Self { kind, flags, words }, start))
+    }
+}
+
+/// Reads a whole frame whose first 8 bytes [`check_prefix`] has accepted.
+pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
+    let (Header { kind, flags, words }, end) = Header::read(frame)?;
+    let mut parts = Parts {
+        frame,
+        at: PREFIX,
+        end,
+    };
+    let routes = if flags & ROUTE == 0 {
+        None
+    } else {
+        Some(parts.routes()?)
+    };
+    let topic = if flags & TOPIC == 0 {
+        None
+    } else {
+        Some(parts.topic()?)
+    };
+    let payload = if flags & PAYLOAD == 0 {
+        None
+    } else {
+        Some(parts.next("a payload", PAYLOAD)?.to_vec())
+    };
+    let at = parts.at;
+    if at != end {
+        return error(
+            at,
+            format!(
+                "expected the header at byte {at} (flags {flags:02X} announce no further part), found a part"
+            ),
+        );
+    }
+    let [userid, rolemask, nodeid_errnum_seq, matchtag] = words;
+    Ok(Message {
+        kind,
+        flags,
+        userid,
+        rolemask,
+        nodeid_errnum_seq,
+        matchtag,
+        routes,
+        topic,
+        payload,
+    })
+}
+
+fn write_part(out: &mut Vec<u8>, pieces: [&[u8]; 2]) {
+    let len = pieces[0].len() + pieces[1].len();
+    match u8::try_from(len) {
+        Ok(short) if short != LONG => out.push(short),
+        _ => {
+            out.push(LONG);
+            out.extend_from_slice(&length_field(len));
+        }
+    }
+    out.extend_from_slice(pieces[0]);
+    out.extend_from_slice(pieces[1]);
+}
+
+fn length_field(len: usize) -> [u8; 4] {
+    u32::try_from(len)
+        .expect("Message::check refuses what exceeds 4 GiB")
+        .to_be_bytes()
+}
+
+/// Appends the frame of a message that passed [`Message::check`], with `payload` in place of its own, which it must have if there is one.
+pub(crate) fn write(message: &Message, payload: Option<&[u8]>, out: &mut Vec<u8>) {
+    let size = encoded_len(message, payload);
+    out.reserve(size);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&length_field(size - PREFIX));
+    if let Some(routes) = &message.routes {
+        for route in routes {
+            write_part(out, [route, &[]]);
+        }
+        out.push(0);
+    }
+    if let Some(topic) = &message.topic {
+        write_part(
+            out,
+            [topic.text.as_bytes(), if topic.nul { &[0] } else { &[] }],
+        );
+    }
+    if let Some(payload) = payload {
+        write_part(out, [payload, &[]]);
+    }
+    out.extend_from_slice(&[
+        HEADER_LENGTH,
+        HEADER_MAGIC,
+        VERSION,
+        message.kind as u8,
+        message.wire_flags(),
+    ]);
+    for word in [
+        message.userid,
+        message.rolemask,
+        message.nodeid_errnum_seq,
+        message.matchtag,
+    ] {
+        out.extend_from_slice(&word.to_be_bytes());
+    }
+}

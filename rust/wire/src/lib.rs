@@ -1,0 +1,40 @@
+//! The wire of Flux (RFC 3, "Message Framing"): messages, their frames, and payloads in JSON or CBOR.
+//!
+//! The crate is sans-IO: [`Decoder`] turns bytes into [`Message`]s however they are split,
+//! [`Message::encode`] turns a message into bytes. What was decoded encodes to the same bytes again.
+//!
+//! A frame is the magic `12 00 EE FF`, a 4-byte big-endian length that does not count these 8 bytes,
+//! and the parts: routes and the empty part that ends them (both only with [`ROUTE`]), topic
+//! ([`TOPIC`]), payload ([`PAYLOAD`]), and a header of 20 bytes. A part is a 1-byte length, or `FF`
+//! and a 4-byte big-endian length of 255 or more, and that many bytes.
+//!
+//! ```
+//! use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Message};
+//!
+//! let request = Message::request("attr.get", r#"{"name":"size"}"#);
+//! let mut bytes = Vec::new();
+//! request.encode(&mut bytes);
+//!
+//! let mut messages = Vec::new();
+//! let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+//! for byte in bytes {
+//!     decoder.feed(&[byte], &mut messages)?;
+//! }
+//! assert_eq!(messages, [request]);
+//! # Ok::<(), penstock_wire::Error>(())
+//! ```
+
+mod decoder;
+mod error;
+mod frame;
+mod message;
+mod transcode;
+
+pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
+pub use error::Error;
+pub use frame::MAX_ROUTES;
+pub use message::{
+    Kind, MATCHTAG_NONE, Message, NODEID_ANY, NORESPONSE, PAYLOAD, PRIVATE, ROUTE, STREAMING,
+    TOPIC, Topic, UPSTREAM, USER, USERID_UNKNOWN,
+};
+pub use transcode::{MAX_DEPTH, cbor_to_json, is_cbor, json_to_cbor};

@@ -1,0 +1,433 @@
+use std::borrow::Cow;
+
+use crate::Error;
+use crate::error::Subject;
+use crate::frame;
+use crate::transcode;
+
+/// Flag: the message has a topic.
+pub const TOPIC: u8 = 0x01;
+/// Flag: the message has a payload.
+pub const PAYLOAD: u8 = 0x02;
+/// Flag: the request must not be answered, not even with an error.
+pub const NORESPONSE: u8 = 0x04;
+/// Flag: the message has a route stack, perhaps an empty one.
+pub const ROUTE: u8 = 0x08;
+/// Flag: the request goes upstream of the rank in its nodeid.
+pub const UPSTREAM: u8 = 0x10;
+/// Flag: the event is for the sender and the instance owner only.
+pub const PRIVATE: u8 = 0x20;
+/// Flag: the message belongs to an RPC with many responses.
+pub const STREAMING: u8 = 0x40;
+/// Flag: free for users; nothing in Flux reads it.
+pub const USER: u8 = 0x80;
+
+/// The nodeid of a request to any rank.
+pub const NODEID_ANY: u32 = u32::MAX;
+/// The userid of a message whose sender is not yet authenticated: the server overwrites it.
+pub const USERID_UNKNOWN: u32 = u32::MAX;
+/// The matchtag of a request that needs no response.
+pub const MATCHTAG_NONE: u32 = 0;
+
+/// The flags that say which parts a frame has.
+pub(crate) const PARTS: u8 = TOPIC | PAYLOAD | ROUTE;
+
+/// The four kinds of messages; the value is the wire's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Asks a service for something.
+    Request = 1,
+    /// Answers a request.
+    Response = 2,
+    /// Published to all who subscribed to a prefix of its topic.
+    Event = 4,
+    /// Between neighbouring brokers; has neither routes, topic nor payload.
+    Control = 8,
+}
+
+impl Kind {
+    /// The kind's name in lower case: `request`, `response`, `event` or `control`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+            Self::Event => "event",
+            Self::Control => "control",
+        }
+    }
+
+    pub(crate) fn from_wire(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Request),
+            2 => Some(Self::Response),
+            4 => Some(Self::Event),
+            8 => Some(Self::Control),
+            _ => None,
+        }
+    }
+}
+
+/// A topic, and whether its sender ended it in NUL (RFC 3 says so, real peers do not).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Topic {
+    /// The topic without its NUL, e.g. `job-manager.submit`.
+    pub text: String,
+    /// Whether a NUL follows on the wire.
+    pub nul: bool,
+}
+
+impl From<&str> for Topic {
+    fn from(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            nul: false,
+        }
+    }
+}
+
+/// One message: RFC 3's header, and the parts in front of it.
+///
+/// Its fields are open: a broker rewrites them. The bits of [`Message::flags`] that announce parts
+/// ([`TOPIC`], [`PAYLOAD`], [`ROUTE`]) are taken from the parts themselves when the message is encoded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// What the message is.
+    pub kind: Kind,
+    /// The flags, e.g. [`STREAMING`].
+    pub flags: u8,
+    /// Who sent it, or [`USERID_UNKNOWN`].
+    pub userid: u32,
+    /// The sender's roles (RFC 12): 1 owner, 2 user, 4 local.
+    pub rolemask: u32,
+    /// The header's word that is nodeid, errnum, sequence or control type, by the kind.
+    pub nodeid_errnum_seq: u32,
+    /// Relates a response to its request; a control message's status.
+    pub matchtag: u32,
+    /// The route stack, the most recent hop **first**; `None` without [`ROUTE`].
+    pub routes: Option<Vec<Vec<u8>>>,
+    /// The topic; always there but in control messages.
+    pub topic: Option<Topic>,
+    /// The payload as it came, a JSON payload with its NUL.
+    pub payload: Option<Vec<u8>>,
+}
+
+impl Message {
+    fn build(kind: Kind, topic: &str, word: u32) -> Self {
+        Self {
+            kind,
+            flags: TOPIC | ROUTE,
+            userid: USERID_UNKNOWN,
+            rolemask: 0,
+            nodeid_errnum_seq: word,
+            matchtag: MATCHTAG_NONE,
+            routes: Some(Vec::new()),
+            topic: Some(Topic::from(topic)),
+            payload: None,
+        }
+    }
+
+    /// A client's request to any rank, with an empty route stack and no matchtag.
+    ///
+    /// `payload_json` is the text of a JSON object, to which a NUL is added; empty text makes a request
+    /// without payload.
+    pub fn request(topic: &str, payload_json: &str) -> Self {
+        Self::build(Kind::Request, topic, NODEID_ANY).with_json(payload_json)
+    }
+
+    /// An event with an empty route stack; `payload_json` as in [`Message::request`].
+    pub fn event(topic: &str, payload_json: &str, sequence: u32) -> Self {
+        Self::build(Kind::Event, topic, sequence).with_json(payload_json)
+    }
+
+    /// The response to `request`: its routes, its topic, its matchtag, and [`STREAMING`] as it has it.
+    ///
+    /// `errnum` 0 is success. `payload` goes out as it is: [`Message::json_payload`] adds the NUL of JSON.
+    pub fn response_to(request: &Self, errnum: u32, payload: Option<Vec<u8>>) -> Self {
+        let mut response = Self {
+            kind: Kind::Response,
+            flags: request.flags & STREAMING,
+            userid: USERID_UNKNOWN,
+            rolemask: 0,
+            nodeid_errnum_seq: errnum,
+            matchtag: request.matchtag,
+            routes: request.routes.clone(),
+            topic: request.topic.clone(),
+            payload,
+        };
+        response.flags = response.wire_flags();
+        response
+    }
+
+    /// The error response to `request`: `errnum`, and `text` with a NUL unless it is empty.
+    pub fn error_to(request: &Self, errnum: u32, text: &str) -> Self {
+        let payload = (!text.is_empty()).then(|| Self::json_payload(text));
+        Self::response_to(request, errnum, payload)
+    }
+
+    /// `text` as the wire has it: with a NUL at the end.
+    pub fn json_payload(text: &str) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.push(0);
+        bytes
+    }
+
+    /// The message with the JSON text as its payload (a NUL is added), or without payload if the text is empty.
+    #[must_use]
+    pub fn with_json(mut self, text: &str) -> Self {
+        self.set_payload((!text.is_empty()).then(|| Self::json_payload(text)));
+        self
+    }
+
+    /// The message with this matchtag.
+    #[must_use]
+    pub fn with_matchtag(mut self, matchtag: u32) -> Self {
+        self.matchtag = matchtag;
+        self
+    }
+
+    /// The message with these flags beside those that announce its parts.
+    #[must_use]
+    pub fn with_flags(mut self, flags: u8) -> Self {
+        self.flags = flags;
+        self.flags = self.wire_flags();
+        self
+    }
+
+    /// Replaces the payload, and [`PAYLOAD`] with it.
+    pub fn set_payload(&mut self, payload: Option<Vec<u8>>) {
+        self.payload = payload;
+        self.flags = self.wire_flags();
+    }
+
+    /// The topic without its NUL; empty for a control message.
+    pub fn topic(&self) -> &str {
+        self.topic.as_ref().map_or("", |topic| &topic.text)
+    }
+
+    /// The service a topic names: what stands before its first period.
+    pub fn service(&self) -> &str {
+        let topic = self.topic();
+        topic.split_once('.').map_or(topic, |(service, _)| service)
+    }
+
+    /// The method a topic names: what stands after its first period, empty if there is none.
+    pub fn method(&self) -> &str {
+        self.topic()
+            .split_once('.')
+            .map_or("", |(_, method)| method)
+    }
+
+    /// The payload without one NUL at its end: the text of JSON.
+    pub fn payload_json(&self) -> Option<&[u8]> {
+        self.payload
+            .as_deref()
+            .map(|bytes| bytes.strip_suffix(&[0]).unwrap_or(bytes))
+    }
+
+    /// Whether the payload is CBOR (a JSON object starts with `7B`, a CBOR map with `A0` to `BF`).
+    pub fn has_cbor(&self) -> bool {
+        self.payload.as_deref().is_some_and(transcode::is_cbor)
+    }
+
+    /// Turns a CBOR payload into JSON with its NUL; any other payload stays as it is.
+    ///
+    /// The error says where the CBOR is malformed or has no JSON form; the message is unchanged then.
+    pub fn normalise(&mut self) -> Result<(), Error> {
+        if let Some(payload) = self
+            .payload
+            .as_deref()
+            .filter(|payload| transcode::is_cbor(payload))
+        {
+            let mut json = transcode::cbor_to_json(payload)?.into_bytes();
+            json.push(0);
+            self.payload = Some(json);
+        }
+        Ok(())
+    }
+
+    /// Turns the payload into CBOR if it is a JSON object; any other payload, malformed JSON included, stays as it is.
+    ///
+    /// Returns whether the payload changed.
+    pub fn encode_payload_as_cbor(&mut self) -> bool {
+        let cbor = self.payload_as_cbor();
+        let changed = cbor.is_some();
+        if changed {
+            self.payload = cbor;
+        }
+        changed
+    }
+
+    /// The CBOR of a payload that is a JSON object.
+    fn payload_as_cbor(&self) -> Option<Vec<u8>> {
+        let json = self.payload_json()?;
+        if json.first() != Some(&b'{') {
+            return None;
+        }
+        transcode::json_to_cbor(std::str::from_utf8(json).ok()?).ok()
+    }
+
+    /// The rank a request is for; [`NODEID_ANY`] in other kinds.
+    pub fn nodeid(&self) -> u32 {
+        if self.kind == Kind::Request {
+            self.nodeid_errnum_seq
+        } else {
+            NODEID_ANY
+        }
+    }
+
+    /// A response's error number, 0 for success and in other kinds.
+    pub fn errnum(&self) -> u32 {
+        if self.kind == Kind::Response {
+            self.nodeid_errnum_seq
+        } else {
+            0
+        }
+    }
+
+    /// An event's sequence number; 0 in other kinds.
+    pub fn sequence(&self) -> u32 {
+        if self.kind == Kind::Event {
+            self.nodeid_errnum_seq
+        } else {
+            0
+        }
+    }
+
+    /// The text of an error response, without NULs at its end; `None` for anything else and where no text came.
+    pub fn error_text(&self) -> Option<Cow<'_, str>> {
+        let payload = self.payload.as_deref().filter(|_| self.errnum() != 0)?;
+        let end = payload
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        Some(String::from_utf8_lossy(&payload[..end]))
+    }
+
+    /// Whether this request wants responses until an error ends the stream, or this response is one of them.
+    pub fn is_streaming(&self) -> bool {
+        self.flags & STREAMING != 0
+    }
+
+    /// Whether this request must never be answered.
+    pub fn is_noresponse(&self) -> bool {
+        self.flags & NORESPONSE != 0
+    }
+
+    /// Puts a hop on the top of the stack, as a broker does with the sender of a request it forwards.
+    ///
+    /// The top is the **front**: RFC 3 sends the most recent hop as the first part. `route` must not be empty
+    /// (an empty part ends the stack).
+    pub fn push_route(&mut self, route: &[u8]) {
+        debug_assert!(!route.is_empty(), "an empty route would end the stack");
+        self.routes
+            .get_or_insert_default()
+            .insert(0, route.to_vec());
+        self.flags = self.wire_flags();
+    }
+
+    /// Takes the most recent hop off the stack: to whom a broker forwards a response.
+    pub fn pop_route(&mut self) -> Option<Vec<u8>> {
+        let routes = self.routes.as_mut()?;
+        if routes.is_empty() {
+            None
+        } else {
+            Some(routes.remove(0))
+        }
+    }
+
+    /// The flags with the bits for topic, payload and routes as the parts are.
+    pub(crate) fn wire_flags(&self) -> u8 {
+        let mut flags = self.flags & !PARTS;
+        if self.topic.is_some() {
+            flags |= TOPIC;
+        }
+        if self.payload.is_some() {
+            flags |= PAYLOAD;
+        }
+        if self.routes.is_some() {
+            flags |= ROUTE;
+        }
+        flags
+    }
+
+    /// The bytes this message takes on the wire, its magic and length included.
+    pub fn encoded_len(&self) -> usize {
+        frame::encoded_len(self, self.payload.as_deref())
+    }
+
+    /// Whether a frame can carry this message, and if not, why: a frame ends at 4 GiB, a topic must neither be
+    /// empty nor hold a NUL, a route must not be empty, and only a control message lacks a topic.
+    ///
+    /// A message that was decoded passes, and so does every answer to it of a sensible size.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |detail: &str| Err(Error::new(Subject::Message, 0, detail.to_owned()));
+        if self.kind == Kind::Control && self.wire_flags() & PARTS != 0 {
+            return refuse("a control message has neither routes, topic nor payload");
+        }
+        if self.kind != Kind::Control && self.topic().is_empty() {
+            return refuse("expected a topic, found none or an empty one");
+        }
+        if self.topic().as_bytes().contains(&0) {
+            return refuse("expected a topic without NUL");
+        }
+        if self.routes.iter().flatten().any(Vec::is_empty) {
+            return refuse("expected a route, found an empty one");
+        }
+        if self
+            .routes
+            .as_ref()
+            .is_some_and(|routes| routes.len() > frame::MAX_ROUTES)
+        {
+            return refuse(&format!("expected at most {} routes", frame::MAX_ROUTES));
+        }
+        if !frame::fits(self, self.payload.as_deref()) {
+            return refuse("expected less than 4 GiB");
+        }
+        Ok(())
+    }
+
+    /// Appends the message's frame to `out`.
+    ///
+    /// A message that does not pass [`Message::check`] has no frame: nothing is appended. Those who let users
+    /// choose topics or payloads check first.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if self.check().is_ok() {
+            frame::write(self, self.payload.as_deref(), out);
+        }
+    }
+
+    /// Appends the message's frame with the payload in CBOR if it is a JSON object, as
+    /// [`Message::encode_payload_as_cbor`] makes it.
+    pub fn encode_as_cbor(&self, out: &mut Vec<u8>) {
+        match self.payload_as_cbor() {
+            // CBOR is at most a little longer than its JSON, which passed.
+            Some(cbor) if self.check().is_ok() && frame::fits(self, Some(&cbor)) => {
+                frame::write(self, Some(&cbor), out);
+            }
+            _ => self.encode(out),
+        }
+    }
+
+    /// Reads exactly one frame. [`Decoder`](crate::Decoder) reads a stream of them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
+        let length = frame::check_prefix(bytes, usize::MAX)?;
+        let Some(end) = length.filter(|&end| bytes.len() >= end) else {
+            let end = length.map_or_else(
+                || "the 8 bytes before it".to_owned(),
+                |end| format!("{end} bytes"),
+            );
+            let detail = format!("expected {end}, found the end at byte {}", bytes.len());
+            return Err(Error::new(Subject::Frame, bytes.len(), detail));
+        };
+        if bytes.len() > end {
+            let detail = format!(
+                "expected the end at byte {end}, found {} more bytes",
+                bytes.len() - end
+            );
+            return Err(Error::new(Subject::Frame, end, detail));
+        }
+        frame::parse(bytes)
+    }
+}

@@ -1,0 +1,71 @@
+"""Instances as real processes, for tests at the level where a user meets them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PENSTOCK = [sys.executable, "-m", "penstock"]
+
+
+class RunningInstance:
+    """A `penstock start` whose socket accepts."""
+
+    def __init__(self, process: subprocess.Popen, state: Path) -> None:
+        self.process = process
+        self.state = state
+        self.socket = state / "socket"
+        self.uri = f"local://{self.socket}"
+
+    def penstock(self, *args: str, stdin: str | None = None) -> subprocess.CompletedProcess:
+        """Runs a command against the instance."""
+        return subprocess.run(
+            [*PENSTOCK, *args],
+            env={**os.environ, "PENSTOCK_URI": self.uri},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def lines(self, *args: str) -> list[str]:
+        """The output lines of a command that must succeed."""
+        done = self.penstock(*args)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    def stop(self) -> int:
+        """Stops the instance in order."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts instances: `with start("--nodes", "4", …) as instance`."""
+
+    @contextmanager
+    def start_instance(*options: str, name: str = "state"):
+        state = tmp_path / name
+        command = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
+        # The command says that the socket accepts, and ends the instance with its input.
+        command += [*options, "--", "sh", "-c", "echo accepting; cat > /dev/null"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout.readline() == "accepting\n"
+                yield RunningInstance(process, state)
+            finally:
+                if process.poll() is None:
+                    process.stdin.close()
+                    process.wait(timeout=60)
+
+    return start_instance

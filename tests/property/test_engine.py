@@ -1,0 +1,289 @@
+"""The engine against a brute-force allocator that shares nothing with it.
+
+The oracle tries every way of placing slots on nodes. What the engine allocates must be legal,
+what it denies must be impossible on the empty machine, and the first job in the queue never waits
+while the oracle finds a place for it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock._core import Engine, IDset, ResourceSet
+from penstock.errors import EngineError
+
+
+@dataclass
+class Node:
+    cores: set[int]
+    gpus: set[int]
+    properties: set[str]
+    up: bool = True
+    free_cores: set[int] = field(default_factory=set)
+    free_gpus: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Request:
+    nnodes: int | None
+    exclusive: bool
+    slots: int
+    cores: int
+    gpus: int
+    prop: str | None
+
+    def jobspec(self) -> str:
+        children = [{"type": "core", "count": self.cores}]
+        if self.gpus:
+            children.append({"type": "gpu", "count": self.gpus})
+        vertex = {"type": "slot", "count": self.slots, "label": "t", "with": children}
+        if self.nnodes:
+            vertex = {"type": "node", "count": self.nnodes, "with": [vertex]}
+            if self.exclusive:
+                vertex["exclusive"] = True
+        system = {"duration": 0}
+        if self.prop:
+            system["constraints"] = {"properties": [self.prop]}
+        task = {"command": ["x"], "slot": "t", "count": {"per_slot": 1}}
+        return json.dumps(
+            {
+                "version": 1,
+                "resources": [vertex],
+                "tasks": [task],
+                "attributes": {"system": system},
+            }
+        )
+
+
+@lru_cache(maxsize=None)
+def slots_fit(free: tuple[tuple[int, int], ...], slots: int, cores: int, gpus: int) -> bool:
+    """Whether slots can be placed on nodes with so many free cores and gpus: tries every node."""
+    if slots == 0:
+        return True
+    for index, (have_cores, have_gpus) in enumerate(free):
+        if have_cores >= cores and have_gpus >= gpus:
+            left = (have_cores - cores, have_gpus - gpus)
+            if slots_fit((*free[:index], left, *free[index + 1 :]), slots - 1, cores, gpus):
+                return True
+    return False
+
+
+def meets(node: Node, request: Request) -> bool:
+    if request.prop is None:
+        return True
+    absent = request.prop.startswith("^")
+    return (request.prop.lstrip("^") in node.properties) != absent
+
+
+def possible(nodes: list[Node], request: Request, *, empty: bool) -> bool:
+    """Whether the request fits: now, or on the empty machine with everything up."""
+    usable = [node for node in nodes if meets(node, request) and (empty or node.up)]
+    if request.nnodes is None:
+        free = tuple(
+            (len(node.cores), len(node.gpus))
+            if empty
+            else (len(node.free_cores), len(node.free_gpus))
+            for node in usable
+        )
+        return slots_fit(free, request.slots, request.cores, request.gpus)
+    for chosen in combinations(usable, request.nnodes):
+        for node in chosen:
+            cores = node.cores if empty else node.free_cores
+            gpus = node.gpus if empty else node.free_gpus
+            if request.exclusive and (cores != node.cores or gpus != node.gpus):
+                break
+            if not slots_fit(
+                ((len(cores), len(gpus)),), request.slots, request.cores, request.gpus
+            ):
+                break
+        else:
+            return True
+    return False
+
+
+def take(nodes: list[Node], request: Request, r: str) -> dict[int, tuple[set[int], set[int]]]:
+    """Checks that an allocation is legal and takes it off the model."""
+    held = {}
+    slots = 0
+    for node in ResourceSet(r).nodes():
+        model = nodes[node.rank]
+        cores, gpus = set(node.cores), set(node.gpus)
+        assert model.up
+        assert meets(model, request)
+        assert cores <= model.free_cores
+        assert gpus <= model.free_gpus
+        if request.nnodes is not None:
+            here = request.slots
+            if request.exclusive:
+                assert (cores, gpus) == (model.cores, model.gpus)
+                assert model.free_cores == model.cores
+                assert model.free_gpus == model.gpus
+                assert len(cores) >= here * request.cores
+                assert len(gpus) >= here * request.gpus
+            else:
+                assert (len(cores), len(gpus)) == (here * request.cores, here * request.gpus)
+        else:
+            here, rest = divmod(len(cores), request.cores)
+            assert rest == 0
+            assert len(gpus) == here * request.gpus
+        slots += here
+        model.free_cores -= cores
+        model.free_gpus -= gpus
+        held[node.rank] = (cores, gpus)
+    expected = request.slots * (request.nnodes or 1)
+    assert slots == expected
+    assert json.loads(r)["execution"]["nslots"] == expected
+    if request.nnodes is not None:
+        assert len(held) == request.nnodes
+    return held
+
+
+nodes_strategy = st.lists(
+    st.builds(
+        lambda cores, gpus, properties: Node(
+            set(range(cores)), set(range(gpus)), properties, True, set(range(cores)), set(range(gpus))
+        ),
+        st.integers(1, 4),
+        st.integers(0, 2),
+        st.sets(st.sampled_from(["a", "b"])),
+    ),
+    min_size=1,
+    max_size=4,
+)
+request_strategy = st.builds(
+    Request,
+    st.none() | st.integers(1, 3),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.none() | st.sampled_from(["a", "b", "^a", "nosuch"]),
+)
+operation_strategy = st.one_of(
+    st.tuples(st.just("submit"), request_strategy, st.integers(0, 3)),
+    st.tuples(st.just("submit"), request_strategy, st.integers(0, 3)),
+    st.tuples(st.just("schedule"), st.integers(1, 3)),
+    st.tuples(st.just("free"), st.integers(0, 9), st.booleans()),
+    st.tuples(st.just("cancel"), st.integers(0, 9)),
+    st.tuples(st.just("prioritize"), st.integers(0, 9), st.integers(0, 3)),
+    st.tuples(st.just("mark"), st.integers(0, 3), st.booleans()),
+)
+
+
+def inventory(nodes: list[Node]) -> str:
+    lite = []
+    for rank, node in enumerate(nodes):
+        children = {"core": str(IDset(node.cores))}
+        if node.gpus:
+            children["gpu"] = str(IDset(node.gpus))
+        lite.append({"rank": str(rank), "children": children})
+    properties: dict[str, list[int]] = {}
+    for rank, node in enumerate(nodes):
+        for name in node.properties:
+            properties.setdefault(name, []).append(rank)
+    execution = {
+        "R_lite": lite,
+        "nodelist": [f"n{rank}" for rank in range(len(nodes))],
+        "properties": {name: str(IDset(ranks)) for name, ranks in properties.items()},
+    }
+    return json.dumps({"version": 1, "execution": execution})
+
+
+@given(nodes_strategy, st.lists(operation_strategy, max_size=25))
+@settings(max_examples=300, deadline=None)
+def test_whatever_happens_the_oracle_agrees(nodes, operations):
+    engine = Engine(inventory(nodes))
+    engine.mark_up(str(IDset(range(len(nodes)))))
+    queue: dict[int, tuple[Request, int]] = {}
+    running: dict[int, dict[int, tuple[set[int], set[int]]]] = {}
+    next_id = 1
+
+    def first():
+        ready = [(-priority, job) for job, (_, priority) in queue.items() if priority > 0]
+        return min(ready)[1] if ready else None
+
+    for operation, *args in operations:
+        if operation == "submit":
+            request, priority = args
+            engine.submit(next_id, priority, request.jobspec())
+            impossible = not possible(nodes, request, empty=True)
+            assert (engine.infeasible(request.jobspec()) is not None) == impossible
+            queue[next_id] = (request, priority)
+            next_id += 1
+        elif operation == "schedule":
+            for decided in engine.schedule(0.0, max=args[0]):
+                assert decided.id == first(), "not the first in order"
+                request, _ = queue.pop(decided.id)
+                if decided.r is None:
+                    assert not possible(nodes, request, empty=True), decided.note
+                    assert decided.note
+                else:
+                    running[decided.id] = take(nodes, request, decided.r)
+            # A full pass ends only where the first job does not fit.
+            for decided in engine.schedule(0.0):
+                request, _ = queue.pop(decided.id)
+                if decided.r is not None:
+                    running[decided.id] = take(nodes, request, decided.r)
+            waiting = first()
+            assert waiting is None or not possible(nodes, queue[waiting][0], empty=False)
+        elif operation == "free" and running:
+            job = sorted(running)[args[0] % len(running)]
+            held = running[job]
+            ranks = sorted(held)[:1] if args[1] else sorted(held)
+            engine.free(job, str(IDset(ranks)))
+            for rank in ranks:
+                cores, gpus = held.pop(rank)
+                nodes[rank].free_cores |= cores
+                nodes[rank].free_gpus |= gpus
+            if not held:
+                del running[job]
+        elif operation == "cancel":
+            job = args[0]
+            assert engine.cancel(job) == (queue.pop(job, None) is not None)
+        elif operation == "prioritize":
+            job, priority = args
+            assert engine.prioritize(job, priority) == (job in queue)
+            if job in queue:
+                queue[job] = (queue[job][0], priority)
+        elif operation == "mark" and args[0] < len(nodes):
+            rank, up = args
+            (engine.mark_up if up else engine.mark_down)(str(rank))
+            nodes[rank].up = up
+        assert engine.queue_len == len(queue)
+        assert engine.running == len(running)
+        allocated = ResourceSet(engine.allocated)
+        held_cores = sum(len(cores) for held in running.values() for cores, _ in held.values())
+        held_gpus = sum(len(gpus) for held in running.values() for _, gpus in held.values())
+        assert (allocated.ncores, allocated.ngpus) == (held_cores, held_gpus)
+        assert engine.up == str(IDset(r for r, node in enumerate(nodes) if node.up))
+
+
+@given(nodes_strategy, st.lists(st.tuples(request_strategy, st.integers(0, 3)), max_size=10))
+@settings(max_examples=50, deadline=None)
+def test_equal_input_gives_equal_output_and_hello_restores_it(nodes, jobs):
+    def decide():
+        engine = Engine(inventory(nodes))
+        engine.mark_up(str(IDset(range(len(nodes)))))
+        for job, (request, priority) in enumerate(jobs):
+            engine.submit(job, priority, request.jobspec())
+        return engine, [(it.id, it.r, it.note) for it in engine.schedule(1.0)]
+
+    engine, decisions = decide()
+    assert decide()[1] == decisions
+    # A scheduler that comes later and learns of the same allocations has the same books.
+    later = Engine(inventory(nodes))
+    for job, r, _ in decisions:
+        if r is not None:
+            later.allocate(job, r)
+            try:
+                later.allocate(job + 1000, r)
+            except EngineError:
+                continue
+            raise AssertionError("allocated twice")
+    assert later.allocated == engine.allocated
