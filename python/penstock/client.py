@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    Payload = Mapping[str, Any] | None
+
 STREAMING = 0x40
 READ_SIZE = 256 * 1024
 Row = dict[str, Any]
@@ -102,7 +104,7 @@ class Client:
 
     # --- messages
 
-    def _send(self, topic: str, payload: object, flags: int = 0) -> int:
+    def _send(self, topic: str, payload: Payload, flags: int = 0) -> int:
         self._tag += 1
         request = Message.request(topic, payload, matchtag=self._tag, flags=flags)
         self._arrived[self._tag] = deque()
@@ -133,7 +135,7 @@ class Client:
                     waiting.append(message)
         return self._arrived[tag].popleft()
 
-    def rpc(self, topic: str, payload: object = None) -> dict[str, Any]:
+    def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
         """Sends a request and returns its response, `{}` where that is empty.
 
         Raises:
@@ -149,7 +151,7 @@ class Client:
             del self._arrived[tag]
         return _payload(message)
 
-    def call_many(self, topic: str, payloads: Iterable[object]) -> list[dict[str, Any] | RpcError]:
+    def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
         """Sends requests one after the other without waiting, then collects the responses.
 
         Returns:
@@ -164,7 +166,7 @@ class Client:
                 results.append(error)
         return results
 
-    def stream(self, topic: str, payload: object = None) -> Iterator[dict[str, Any]]:
+    def stream(self, topic: str, payload: Payload = None) -> Iterator[dict[str, Any]]:
         """Sends a streaming request and yields its responses until the good end (ENODATA).
 
         Raises:

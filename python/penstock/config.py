@@ -325,8 +325,10 @@ def _show(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         pairs = ((one.name, getattr(value, one.name)) for one in dataclasses.fields(value))
-        return {name.replace("_", "-"): _plain(item) for name, item in pairs if item is not None}
+        plain = ((name.replace("_", "-"), _plain(item)) for name, item in pairs)
+        return {name: item for name, item in plain if item not in (None, {}, [])}
     if isinstance(value, dict):
+        # Whatever a user has named is kept, even where nothing is said of it.
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]

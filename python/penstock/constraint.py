@@ -29,7 +29,9 @@ OPERATORS = {
     "rank": "ranks",
     "ranks": "ranks",
 }
-TOKEN = re.compile(r"\s*(?:(?P<symbol>[()|]|&&?|\|\||!)|(?P<word>(?:\"[^\"]*\"|'[^']*'|[^\s()|&!\"'])+))")
+TOKEN = re.compile(
+    r"\s*(?:(?P<symbol>[()|]|&&?|\|\||!)|(?P<word>(?:\"[^\"]*\"|'[^']*'|[^\s()|&!\"'])+))"
+)
 
 
 class _Parser:
@@ -123,8 +125,8 @@ def parse_requires(text: str) -> dict[str, Any]:
     Raises:
         JobspecError: the text cannot be read; it says what was expected at which byte.
 
-    >>> parse_requires("gpu&-slow host:node[0-3]")
-    {'and': [{'properties': ['gpu']}, {'not': [{'properties': ['slow']}]}, {'hostlist': ['node[0-3]']}]}
+    >>> parse_requires("gpu&-slow rank:0-3")
+    {'and': [{'properties': ['gpu']}, {'not': [{'properties': ['slow']}]}, {'ranks': ['0-3']}]}
     """
     parser = _Parser(text)
     if parser.peek() is None:

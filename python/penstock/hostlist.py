@@ -29,7 +29,7 @@ the first number in brackets hold for all of them: `[005,4,11-13]` is `005,004,0
 later number that is written with more keeps them. A name has one pair of brackets.
 
 A list holds at most 4294967295 hosts. Of those in brackets before a suffix with digits
-(`foo[0-9]-ib0`), which are compared one by one, a text may have 16777216.
+(`foo[0-9]-ib0`), which are compared one by one, a text may have 1048576.
 
 A list may change while it is iterated over: as with any list, the iterator goes on with what is
 then at the next position. A list may be used from several threads.

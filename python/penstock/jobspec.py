@@ -71,9 +71,7 @@ def from_command(
     ):
         if number is not None and number < least:
             raise JobspecError(f"{what}: expected at least {least}, found {number}")
-    resources, count = _resources(
-        ntasks, cores_per_task, gpus_per_task, nodes, exclusive=exclusive
-    )
+    resources, count = _resources(ntasks, cores_per_task, gpus_per_task, nodes, exclusive=exclusive)
     system: dict[str, Any] = {
         "duration": duration,
         "cwd": os.fspath(cwd) if cwd is not None else str(Path.cwd()),

@@ -9,7 +9,7 @@ from pathlib import Path
 def default_socket() -> Path:
     """`$XDG_RUNTIME_DIR/penstock/default.sock`, or below `/tmp/penstock-UID` without that."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    base = Path(runtime) / "penstock" if runtime else Path(f"/tmp/penstock-{os.getuid()}")  # noqa: S108
+    base = Path(runtime) / "penstock" if runtime else Path(f"/tmp/penstock-{os.getuid()}")
     return base / "default.sock"
 
 

@@ -7,11 +7,14 @@ so it can be killed, replaced and watched like any process.
 from __future__ import annotations
 
 import logging
-import socket
 import time
+from typing import TYPE_CHECKING
 
 from penstock._core import Decoder, Scheduler
 from penstock.client import connect
+
+if TYPE_CHECKING:
+    import socket
 
 log = logging.getLogger("penstock.sched")
 

@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
@@ -49,7 +52,7 @@ class RunningInstance:
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts instances: `with start("--nodes", "4", …) as instance`."""
+    """Gives a context manager that starts an instance with options."""
 
     @contextmanager
     def start_instance(*options: str, name: str = "state"):

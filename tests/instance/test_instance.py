@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from penstock import ResourceSet
-from penstock.client import Client
+from penstock._core import Message
+from penstock.client import Client, connect
 
 KEYS = (
     "id id_int userid urgency priority queue state result status waitstatus returncode name ntasks "
@@ -207,6 +208,18 @@ def test_a_bad_client_is_told_or_dropped_and_nobody_else_notices(start):
                 client.rpc(topic, payload)
             assert caught.value.errno == errnum, topic
         assert client.rpc("broker.ping", {})["pid"] > 0
+
+
+def test_a_client_that_leaves_its_answers_unread_harms_nobody(start):
+    with start("--nodes", "1") as instance:
+        for _ in range(20):
+            # Closing with answers unread resets the connection under the daemon's hands.
+            with connect(instance.uri) as connection:
+                request = Message.request("attr.get", {"name": "size"}, matchtag=1)
+                connection.sendall(request.encode() * 100)
+                assert connection.recv(1)
+        with Client(instance.uri) as client:
+            assert client.rpc("broker.ping")["pid"] == instance.process.pid
 
 
 def test_signals_stop_the_instance_in_order(start):

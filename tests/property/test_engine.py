@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -61,7 +61,7 @@ class Request:
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def slots_fit(free: tuple[tuple[int, int], ...], slots: int, cores: int, gpus: int) -> bool:
     """Whether slots can be placed on nodes with so many free cores and gpus: tries every node."""
     if slots == 0:
@@ -147,7 +147,12 @@ def take(nodes: list[Node], request: Request, r: str) -> dict[int, tuple[set[int
 nodes_strategy = st.lists(
     st.builds(
         lambda cores, gpus, properties: Node(
-            set(range(cores)), set(range(gpus)), properties, True, set(range(cores)), set(range(gpus))
+            set(range(cores)),
+            set(range(gpus)),
+            properties,
+            True,
+            set(range(cores)),
+            set(range(gpus)),
         ),
         st.integers(1, 4),
         st.integers(0, 2),
@@ -217,7 +222,7 @@ def test_whatever_happens_the_oracle_agrees(nodes, operations):
             queue[next_id] = (request, priority)
             next_id += 1
         elif operation == "schedule":
-            for decided in engine.schedule(0.0, max=args[0]):
+            for decided in engine.schedule(0.0, limit=args[0]):
                 assert decided.id == first(), "not the first in order"
                 request, _ = queue.pop(decided.id)
                 if decided.r is None:

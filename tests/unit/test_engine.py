@@ -43,7 +43,10 @@ def spec(**options):
         ({"cores_per_task": 9}, "9 cores per slot requested, no node has more than 8"),
         ({"gpus_per_task": 3}, "3 gpus per slot requested, no node has more than 2"),
         ({"ntasks": 3, "gpus_per_task": 1}, "3 gpus requested, 2 exist"),
-        ({"ntasks": 4, "cores_per_task": 7}, "4 slots of 7 cores requested, only 3 fit on the nodes"),
+        (
+            {"ntasks": 4, "cores_per_task": 7},
+            "4 slots of 7 cores requested, only 3 fit on the nodes",
+        ),
         ({"nodes": 5}, "5 nodes requested, 4 exist"),
         (
             {"nodes": 4, "ntasks": 4, "cores_per_task": 8},
@@ -53,8 +56,10 @@ def spec(**options):
         ({"requires": "nosuch"}, 'no node meets the constraint {"properties":["nosuch"]}'),
         (
             {"requires": "big", "gpus_per_task": 1},
-            "1 gpu per slot requested, no node has gpus among the nodes that meet the constraint "
-            '{"properties":["big"]}',
+            (
+                "1 gpu per slot requested, no node has gpus among the nodes that meet the "
+                'constraint {"properties":["big"]}'
+            ),
         ),
     ],
 )
@@ -97,7 +102,7 @@ def test_held_jobs_wait_and_order_is_priority_then_id():
     made = engine()
     for job, priority in [(1, 5), (2, 0), (3, 9), (4, 9)]:
         made.submit(job, priority, spec())
-    assert [decided.id for decided in made.schedule(0.0, max=2)] == [3, 4]
+    assert [decided.id for decided in made.schedule(0.0, limit=2)] == [3, 4]
     assert [decided.id for decided in made.schedule(0.0)] == [1]
     assert made.prioritize(2, 1)
     assert [decided.id for decided in made.schedule(0.0)] == [2]

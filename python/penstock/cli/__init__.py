@@ -113,7 +113,7 @@ def _call(verb: str, arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         # Whoever read the output has gone; what Python flushes at its end must not complain.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 141
     except (Error, OSError) as error:
         print(f"penstock {verb}: {_text(error)}", file=sys.stderr)

@@ -33,5 +33,7 @@ def main(args: argparse.Namespace) -> int:
             began = event["timestamp"] if began is None else began
             context = event.get("context", {}).items()
             words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in context]
-            print(f"{event['timestamp'] - began:.6f} {' '.join([event['name'], *words])}", flush=True)
+            print(
+                f"{event['timestamp'] - began:.6f} {' '.join([event['name'], *words])}", flush=True
+            )
     return 0

@@ -43,5 +43,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _text(key: str, value: Any) -> str:
     if key.startswith("t_"):
-        return datetime.fromtimestamp(value).astimezone().isoformat(sep=" ", timespec="milliseconds")
+        return (
+            datetime.fromtimestamp(value).astimezone().isoformat(sep=" ", timespec="milliseconds")
+        )
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -16,7 +16,9 @@ URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 def _amount(least: int) -> Any:
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) < 2**32:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {least}, found `{text}`")
+            raise argparse.ArgumentTypeError(
+                f"expected a whole number from {least}, found `{text}`"
+            )
         return int(text)
 
     return number
@@ -62,7 +64,9 @@ def _attribute(text: str) -> tuple[str, Any]:
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the options that describe a job."""
     add = parser.add_argument
-    add("-n", "--ntasks", type=_amount(1), metavar="N", help="tasks (default 1, with -N one a node)")
+    add(
+        "-n", "--ntasks", type=_amount(1), metavar="N", help="tasks (default 1, with -N one a node)"
+    )
     add("-c", "--cores-per-task", type=_amount(1), default=1, metavar="N", help="cores of a task")
     add("-g", "--gpus-per-task", type=_amount(0), default=0, metavar="N", help="gpus of a task")
     add("-N", "--nodes", type=_amount(1), metavar="N", help="distinct nodes; alone, whole ones")

@@ -9,7 +9,6 @@ import re
 import string
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.rows import ABBREVIATIONS, f58_list, job_row
@@ -18,6 +17,7 @@ from penstock.errors import Error
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping, Sequence
 
 SUMMARY = "List jobs: by default the active ones of this user, newest first."
 
@@ -62,7 +62,14 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("-f", "--filter", metavar="WORDS", help=f"states or results: {', '.join(FILTERS)}")
     add("-q", "--queue", metavar="NAMES", help="jobs of these queues")
     add("--name", metavar="NAMES", help="jobs with these names")
-    add("-c", "--count", type=int, default=1000, metavar="N", help="at most N (default 1000; 0: all)")
+    add(
+        "-c",
+        "--count",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="at most N (default 1000; 0: all)",
+    )
     add("-n", "--no-header", action="store_true", help="without the line of titles")
     add("-o", "--format", metavar="FORMAT", help="such as `{id:>12} {status} {reason}`")
     add("--json", action="store_true", help="one object a line, with every key")
@@ -72,8 +79,9 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     ids = f58_list(args.id) or None
+    constraint = _constraint(args)
     with Client() as client:
-        rows = client.jobs(ids=ids, constraint=_constraint(args), max_entries=max(args.count, 0))
+        rows = client.jobs(ids=ids, constraint=constraint, max_entries=max(args.count, 0))
         queues = client.config().get("queues") if not args.json and not args.format else None
     if args.json:
         for row in rows:
@@ -180,7 +188,7 @@ class RowFormatter:
         except ValueError as error:
             raise FormatError(f"format `{form}`: {error}") from error
 
-    def _fill(self, values: Mapping[str, Any], missing: Any = None) -> str:
+    def _fill(self, values: Mapping[str, Any]) -> str:
         text = []
         for literal, name, spec, _conversion in self._parts:
             text.append(literal)

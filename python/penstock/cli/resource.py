@@ -50,9 +50,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _list(client: Client, *, as_json: bool) -> None:
     status = client.rpc("resource.sched-status")
-    everything, down, allocated = (
-        ResourceSet(status[key]) for key in ("all", "down", "allocated")
-    )
+    everything, down, allocated = (ResourceSet(status[key]) for key in ("all", "down", "allocated"))
     groups = [
         ("free", everything - down - allocated),
         ("allocated", allocated),
@@ -69,9 +67,7 @@ def _list(client: Client, *, as_json: bool) -> None:
             "ranks": str(part.ranks),
             "nodelist": str(part.nodelist),
         }
-        text = (
-            f"{state:>10} {part.nnodes:>7} {part.ncores:>8} {part.ngpus:>7} {row['nodelist']}"
-        )
+        text = f"{state:>10} {part.nnodes:>7} {part.ncores:>8} {part.ngpus:>7} {row['nodelist']}"
         print(json.dumps(row) if as_json else text.rstrip())
 
 

@@ -239,12 +239,11 @@ def _show(args: argparse.Namespace) -> None:
             }
             print(json.dumps(row, ensure_ascii=False))
         return
-    rows = [("RANKS", "HOSTS", "CORES", "GPUS", "PROPERTIES"), *_groups(r, properties)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+    table = [("RANKS", "HOSTS", "CORES", "GPUS", "PROPERTIES"), *_groups(r, properties)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        print("  ".join(cells).rstrip())
     print(f"{r.nnodes} nodes, {r.ncores} cores, {r.ngpus} gpus")
 
 
@@ -256,14 +255,14 @@ def _groups(
         return
     for entry in r.to_dict()["execution"]["R_lite"]:
         children = entry["children"]
-        parts = {(): IDset(entry["rank"])}
+        parts: dict[tuple[str, ...], IDset] = {(): IDset(entry["rank"])}
         for name, ranks in properties.items():
             divided = {}
             for names, part in parts.items():
                 divided[names] = part - ranks
                 divided[(*names, name)] = part & ranks
             parts = {names: part for names, part in divided.items() if part}
-        for names, part in sorted(parts.items(), key=lambda item: item[1].first()):
+        for names, part in sorted(parts.items(), key=lambda item: item[1][0]):
             hosts = str(r.restrict(ranks=part).nodelist)
             yield str(part), hosts, children["core"], children.get("gpu", ""), ",".join(names)
 

@@ -16,9 +16,7 @@ from penstock.errors import RpcError
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = (
-    "Run a job: submit it, show its output, end with its exit code. Ctrl-C cancels the job."
-)
+SUMMARY = "Run a job: submit it, show its output, end with its exit code. Ctrl-C cancels the job."
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -31,12 +29,12 @@ def main(args: argparse.Namespace) -> int:
     specs = joboptions.jobspecs(args)
     with Client() as client:
         ids, code = submit(client, specs, args.urgency)
-        followers = [threading.Thread(target=_follow, args=(client.uri, job)) for job in ids]
-        for follower in followers:
-            follower.start()
-        rows = _wait(client, ids)
-        for follower in followers:
-            follower.join()
+        try:
+            rows = _show(client, ids)
+        except KeyboardInterrupt:
+            # A second one ends this wait, too.
+            print("penstock run: interrupted: cancelling (again to give up)", file=sys.stderr)
+            rows = _cancel(client.uri, ids)
     for row in rows:
         text = reason(row)
         if row.get("exception_occurred") and text:
@@ -44,15 +42,24 @@ def main(args: argparse.Namespace) -> int:
     return max([code, *map(exit_code, rows)])
 
 
-def _wait(client: Client, ids: list[int]) -> list[dict[str, Any]]:
-    """Waits for the jobs. The first Ctrl-C cancels them, the second gives up."""
-    try:
+def _show(client: Client, ids: list[int]) -> list[dict[str, Any]]:
+    """Shows the jobs' output until they are over; returns their rows."""
+    followers = [
+        threading.Thread(target=_follow, args=(client.uri, job), daemon=True) for job in ids
+    ]
+    for follower in followers:
+        follower.start()
+    rows = list(client.wait(ids))
+    for follower in followers:
+        follower.join()
+    return rows
+
+
+def _cancel(uri: str, ids: list[int]) -> list[dict[str, Any]]:
+    """Cancels the jobs and waits for them, over a connection that nothing has interrupted."""
+    with Client(uri) as client:
+        client.cancel(ids, note="interrupted")
         return list(client.wait(ids))
-    except KeyboardInterrupt:
-        print("penstock run: interrupted: cancelling (again to give up)", file=sys.stderr)
-    with Client(client.uri) as another:
-        another.cancel(ids, note="interrupted")
-        return list(another.wait(ids))
 
 
 def _follow(uri: str, job: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from penstock.errors import Error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.hostlist import Hostlist
     from penstock.idset import IDset
@@ -229,7 +229,8 @@ def _find(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
 
 
 def _split(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
-    for number, part in enumerate(whole.split(args.parts)):
+    parts: Sequence[Members] = whole.split(args.parts)
+    for number, part in enumerate(parts):
         if args.json:
             row = {"part": number, f"{kind.element}s": str(part), "count": len(part)}
             print(json.dumps(row))

@@ -111,7 +111,7 @@ def _options(args: argparse.Namespace, config: Config) -> StartOptions:
         nodes=args.nodes,
         cores=args.cores,
         gpus=args.gpus,
-        exec=args.exec or fallback,
+        exec="sim" if (args.exec or fallback) == "sim" else "local",
         oversubscribe=oversubscribe,
         sched=sched,
         command=tuple(args.command),

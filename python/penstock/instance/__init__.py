@@ -1,0 +1,1 @@
+"""The daemon: an instance and its services, on Trio."""

@@ -177,14 +177,15 @@ class Broker:
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with listener:
             await listener.bind(str(path))
-            path.chmod(0o777 if self._allow_guests else 0o700)
+            mode = 0o777 if self._allow_guests else 0o700
+            await trio.Path(path).chmod(mode)
             listener.listen(1024)
             try:
                 await trio.serve_listeners(
                     self._serve, [trio.SocketListener(listener)], task_status=_Quiet(task_status)
                 )
             finally:
-                path.unlink(missing_ok=True)
+                os.unlink(path)  # noqa: PTH108 - must not be cancelled on the way out
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -195,9 +196,9 @@ class Broker:
                 await stream.send_all(bytes([0 if roles else errno.EPERM]))
                 if roles:
                     await self._converse(stream, pid, uid, roles)
-            except trio.BrokenResourceError:
-                # The peer has gone; there is nobody left to tell.
-                return
+            except* trio.BrokenResourceError:
+                # The peer has gone in the middle of something; there is nobody left to tell.
+                log.info("the connection of pid %d broke", pid)
 
     def _roles(self, uid: int) -> int:
         if uid == self.owner or (uid == 0 and self._allow_root):

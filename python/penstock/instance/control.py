@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - an answer, not a fault
     """A request is not served: an errno and a text for the asker."""
 
     def __init__(self, errnum: int, text: str = "") -> None:
@@ -112,7 +112,9 @@ class ControlService:
         if errnum == errno.EEXIST:
             raise Refused(errnum)
         if errnum:
-            raise Refused(errnum, f"invalid service name `{name}`: expected letters, digits, - or _")
+            raise Refused(
+                errnum, f"invalid service name `{name}`: expected letters, digits, - or _"
+            )
 
     def _service_remove(self, request: Message) -> None:
         name = field(request, "service", str)

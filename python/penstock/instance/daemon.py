@@ -186,14 +186,17 @@ class Instance:
         return await self._run_command(self._options.command)
 
     async def _run_command(self, command: tuple[str, ...]) -> int:
-        environment = {**os.environ, "PENSTOCK_URI": self._uri}
+        # A command that runs in a job of an outer instance is not a job of this one.
+        outer = ("PENSTOCK_JOB_ID", "FLUX_JOB_ID")
+        environment = {name: value for name, value in os.environ.items() if name not in outer}
+        environment["PENSTOCK_URI"] = self._uri
         try:
             process = await trio.lowlevel.open_process(command, env=environment)
         except FileNotFoundError:
-            log.error("%s: command not found", command[0])
+            log.warning("%s: command not found", command[0])
             return 127
         except PermissionError:
-            log.error("%s: not executable", command[0])
+            log.warning("%s: not executable", command[0])
             return 126
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_command, process)

@@ -53,9 +53,9 @@ class Output:
             self._templates.setdefault("stderr", self._templates["stdout"])
         self._cwd = Path(system.get("cwd") or "/")
         self._job = job
-        self._name = system.get("job", {}).get("name") or Path(
-            jobspec["tasks"][0]["command"][0]
-        ).name
+        self._name = (
+            system.get("job", {}).get("name") or Path(jobspec["tasks"][0]["command"][0]).name
+        )
         self._kept = kept
         self._open: dict[Path, int] = {}
 
@@ -82,7 +82,9 @@ class Output:
             try:
                 descriptor = os.open(path, flags, 0o666)
             except OSError as error:
-                raise OutputError(error.errno, f"cannot write `{path}`: {error.strerror}") from error
+                raise OutputError(
+                    error.errno, f"cannot write `{path}`: {error.strerror}"
+                ) from error
             self._open[path] = descriptor
         return descriptor
 

@@ -128,7 +128,7 @@ class ResourceService:
         self._answers += self._provider.set_up(self._up())
 
     def _targets(self, request: Message) -> IDset:
-        """The ranks that a request names, as an idset or as hosts; all that are unknown are told."""
+        """The ranks that a request names, as an idset or as hosts."""
         if request.userid != self._broker.owner:
             raise Refused(errno.EPERM, "only the instance owner may drain or undrain targets")
         text = field(request, "targets", str)
@@ -147,7 +147,9 @@ class ResourceService:
         try:
             wanted = Hostlist(text)
         except Error as error:
-            raise Refused(errno.EINVAL, f"`{text}` is neither an idset nor a hostlist: {error}") from error
+            raise Refused(
+                errno.EINVAL, f"`{text}` is neither an idset nor a hostlist: {error}"
+            ) from error
         ranks, unknown = IDset(), Hostlist()
         places: dict[str, IDset] = {}
         for node in self._resources.nodes():

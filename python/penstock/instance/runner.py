@@ -226,9 +226,7 @@ class LocalRunner:
             raise OSError(errno.ENOENT, f"working directory `{cwd}` does not exist")
         job.output = Output(jobspec, job_id, self._output_dir / str(job_id))
         nnodes = len({place.target for place in places})
-        shared = job_environment(
-            jobspec, job_id, uri=self._uri, ntasks=len(places), nnodes=nnodes
-        )
+        shared = job_environment(jobspec, job_id, uri=self._uri, ntasks=len(places), nnodes=nnodes)
         try:
             for place in places:
                 stdout, stderr = job.output.descriptors(place)
@@ -282,9 +280,11 @@ class LocalRunner:
         for task in job.tasks:
             task.reap()
         if job.tasks:
-            marker = f"PENSTOCK_JOB_ID={fluid_f58(job.stream.job)}".encode()
+            # Ids are unique in an instance only: its address belongs to the mark.
+            job_id, uri = fluid_f58(job.stream.job), self._uri
+            markers = {f"PENSTOCK_JOB_ID={job_id}".encode(), f"PENSTOCK_URI={uri}".encode()}
             running = (task.pid for other in self._jobs.values() for task in other.tasks)
-            await reap_escaped(marker, set(running) - {task.pid for task in job.tasks})
+            await reap_escaped(markers, set(running) - {task.pid for task in job.tasks})
 
     # --- output
 

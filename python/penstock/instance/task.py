@@ -126,16 +126,16 @@ def spawn(
     return Task(process)
 
 
-async def reap_escaped(marker: bytes, known: set[int]) -> None:
+async def reap_escaped(markers: set[bytes], known: set[int]) -> None:
     """Kills and reaps the processes of a job that have left their groups.
 
     As this process is the subreaper, they are its children by now, or children of such.
 
     Args:
-        marker: `NAME=value` in the environment that tells the job's processes.
+        markers: `NAME=value` entries of the environment that together tell the job's processes.
         known: the processes that are running tasks of any job, which are left alone.
     """
-    while escaped := [pid for pid in _children() - known if _has_escaped(pid, marker)]:
+    while escaped := [pid for pid in _children() - known if _has_escaped(pid, markers)]:
         for pid in escaped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -146,7 +146,7 @@ async def reap_escaped(marker: bytes, known: set[int]) -> None:
                     await trio.lowlevel.wait_readable(descriptor)
                 finally:
                     os.close(descriptor)
-                os.waitpid(pid, 0)
+                os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
 
 
 def _children() -> set[int]:
@@ -157,14 +157,14 @@ def _children() -> set[int]:
     return children
 
 
-def _has_escaped(pid: int, marker: bytes) -> bool:
+def _has_escaped(pid: int, markers: set[bytes]) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         # It ended in this moment: a zombie's environment cannot be read.
         environment = b""
     if environment:
-        return marker in environment.split(b"\0")
+        return markers <= set(environment.split(b"\0"))
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     return False

@@ -9,10 +9,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from penstock._core import IDset
-
 if TYPE_CHECKING:
-    from penstock._core import Message, ResourceSet
+    from penstock._core import IDset, Message, ResourceSet
 
 
 class AcquireProvider:

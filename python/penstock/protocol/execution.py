@@ -1,11 +1,14 @@
 """RFC 32 as the execution service: what may be answered to a start request, and when.
 
-| state | `start`/`reattached` | `exception` | `finish` | `release` | final `release` |
-|---|---|---|---|---|---|
-| `STARTING` | → `RUNNING` | stays | after a fatal exception → `FINISHED` | – | after a fatal exception → `RELEASED` |
-| `RUNNING` | – | stays | → `FINISHED` | – | after a fatal exception → `RELEASED` |
-| `FINISHED` | – | stays | – | stays | → `RELEASED` |
-| `RELEASED` | – | – | – | – | – |
+| state | answers | next state |
+|---|---|---|
+| `STARTING` | `start` | `RUNNING` |
+| `RUNNING` | `finish` | `FINISHED` |
+| `FINISHED` | `release`, not final | `FINISHED` |
+| `FINISHED` | `release`, final | `RELEASED` |
+| any but `RELEASED` | `exception` | the same |
+| any but `RELEASED`, after a fatal exception | `finish` | `FINISHED` |
+| any but `RELEASED`, after a fatal exception | `release`, final | `RELEASED` |
 """
 
 from __future__ import annotations

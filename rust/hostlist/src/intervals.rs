@@ -40,10 +40,9 @@ impl Intervals {
         let before = self.ends.range(..lo).next_back();
         before
             .into_iter()
-            .chain(self.ends.range(lo..))
+            .filter(move |&(_, &b)| b >= lo)
+            .chain(self.ends.range(lo..=hi))
             .map(move |(&a, &b)| (a.max(lo), b.min(hi)))
-            .skip_while(|&(a, b)| a > b)
-            .take_while(|&(a, b)| a <= b)
     }
 }
 

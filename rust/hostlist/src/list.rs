@@ -10,7 +10,7 @@ use crate::stem::{Number, Parts, Stem, Stems};
 use crate::text::check_name;
 
 /// Most hosts in ranges whose suffix has digits: these are compared one by one.
-pub(crate) const MAX_SUFFIXED: usize = 1 << 24;
+pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
 
 /// An ordered list of host names, repeats kept.
 ///
@@ -18,7 +18,7 @@ pub(crate) const MAX_SUFFIXED: usize = 1 << 24;
 /// slices and set operations go by the number of ranges, never by the number of hosts.
 ///
 /// A list holds at most [`Self::MAX_LEN`] hosts; of those in brackets followed by a suffix with digits
-/// (`foo[0-9]-ib0`) at most 16,777,216 come from ranges, because those are compared one by one. What would make the
+/// (`foo[0-9]-ib0`) at most 1,048,576 come from ranges, because those are compared one by one. What would make the
 /// list longer is refused.
 ///
 /// Two lists are equal if they hold the same names in the same order, however they were written.
@@ -178,7 +178,7 @@ impl Hostlist {
         let mut stems = Stems::default();
         for host in hosts {
             let host = host.as_ref();
-            if host.contains(['[', ',']) {
+            if host.contains(['[', ']', ',']) {
                 self.extend_from_str(host)?;
                 continue;
             }

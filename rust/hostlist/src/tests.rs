@@ -362,11 +362,11 @@ fn prefixes_that_end_in_digits_are_compared_by_range() {
 
 #[test]
 fn suffixes_with_digits_are_compared_one_by_one_and_thus_limited() {
-    let mut list = parse("foo[0-9999999]-ib0");
+    let mut list = parse("foo[0-599999]-ib0");
     let one = parse("foo3-ib0");
-    assert_eq!(list.find("foo9999999-ib0"), Some(9_999_999));
-    assert!(list.append(&parse("foo[0-9999999]-ib1")).is_err());
-    assert_eq!(list.len(), 10_000_000);
+    assert_eq!(list.find("foo599999-ib0"), Some(599_999));
+    assert!(list.append(&parse("foo[0-599999]-ib1")).is_err());
+    assert_eq!(list.len(), 600_000);
     list.truncate(1000);
     assert_eq!(list.delete(&one), 1);
     assert_eq!(list.to_string(), "foo[0-2,4-999]-ib0");

@@ -336,15 +336,16 @@ impl IdSet {
     /// The ids at the positions `range`, counted from 0 in ascending order; positions past the end count for nothing.
     #[must_use]
     pub fn slice(&self, range: std::ops::Range<u64>) -> Self {
-        let Some(first) = self.nth(range.start) else {
+        let end = range.end.min(self.len());
+        let (Some(first), Some(last)) = (self.nth(range.start), end.checked_sub(1)) else {
             return Self::new();
         };
-        let last = match range.end.min(self.len()).checked_sub(1) {
-            Some(last) if last >= range.start => self.nth(last),
-            _ => None,
-        };
+        if last < range.start {
+            return Self::new();
+        }
+        let last = self.nth(last).unwrap_or(first);
         let mut part = Builder::default();
-        for range in Ranges::within(self, first, last.unwrap_or(0)) {
+        for range in Ranges::within(self, first, last) {
             part.push(Span {
                 lo: *range.start(),
                 hi: *range.end(),

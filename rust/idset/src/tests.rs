@@ -217,6 +217,8 @@ proptest! {
             let end = (n + 37).min(sorted.len());
             let part: Model = sorted.get(n..end).unwrap_or_default().iter().copied().collect();
             same(&set.slice(n as u64..n as u64 + 37), &part);
+            prop_assert!(set.slice(n as u64..n as u64).is_empty());
+            prop_assert!(set.slice(n as u64..0).is_empty());
         }
     }
 

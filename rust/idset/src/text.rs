@@ -127,7 +127,7 @@ impl FromStr for IdSet {
     }
 }
 
-fn push_id(text: &mut String, id: u32) {
+fn push_id(text: &mut Vec<u8>, id: u32) {
     let mut digits = [0; 10];
     let mut start = digits.len();
     let mut rest = id;
@@ -139,30 +139,30 @@ fn push_id(text: &mut String, id: u32) {
             break;
         }
     }
-    text.extend(digits[start..].iter().map(|&digit| char::from(digit)));
+    text.extend_from_slice(&digits[start..]);
 }
 
 impl IdSet {
     /// The canonical text: ascending, ranges folded; in brackets where asked for (`[]` when empty).
     pub fn format_with(&self, brackets: bool) -> String {
-        let mut text = String::new();
+        let mut text = Vec::new();
         if brackets {
-            text.push('[');
+            text.push(b'[');
         }
         for (index, range) in self.ranges().enumerate() {
             if index > 0 {
-                text.push(',');
+                text.push(b',');
             }
             push_id(&mut text, *range.start());
             if range.start() < range.end() {
-                text.push('-');
+                text.push(b'-');
                 push_id(&mut text, *range.end());
             }
         }
         if brackets {
-            text.push(']');
+            text.push(b']');
         }
-        text
+        String::from_utf8(text).expect("digits and punctuation are ASCII")
     }
 }
 

@@ -42,7 +42,8 @@ impl Decided {
 struct Engine(penstock_engine::Engine);
 
 fn idset(text: &str) -> PyResult<penstock_idset::IdSet> {
-    text.parse().map_err(|error: penstock_idset::Error| engine_error(error))
+    text.parse()
+        .map_err(|error: penstock_idset::Error| engine_error(error))
 }
 
 fn resources(text: &str) -> PyResult<ResourceSet> {
@@ -72,7 +73,9 @@ impl Engine {
     }
 
     fn add_property(&mut self, name: &str, ranks: &str) -> PyResult<()> {
-        self.0.add_property(name, &idset(ranks)?).map_err(engine_error)
+        self.0
+            .add_property(name, &idset(ranks)?)
+            .map_err(engine_error)
     }
 
     fn remove_property(&mut self, name: &str, ranks: &str) -> PyResult<()> {
@@ -81,27 +84,27 @@ impl Engine {
     }
 
     #[pyo3(name = "submit")]
-    fn queue(&mut self, id: u64, priority: u32, jobspec_text: &str) -> PyResult<()> {
+    fn queue(&mut self, job: u64, priority: u32, jobspec_text: &str) -> PyResult<()> {
         let request = jobspec(jobspec_text)?.request().clone();
         let job = Job {
-            id,
+            id: job,
             priority,
             request,
         };
         self.0.submit(job).map_err(engine_error)
     }
 
-    fn cancel(&mut self, id: u64) -> bool {
-        self.0.cancel(id)
+    fn cancel(&mut self, job: u64) -> bool {
+        self.0.cancel(job)
     }
 
-    fn prioritize(&mut self, id: u64, priority: u32) -> bool {
-        self.0.prioritize(id, priority)
+    fn prioritize(&mut self, job: u64, priority: u32) -> bool {
+        self.0.prioritize(job, priority)
     }
 
-    #[pyo3(signature = (now, *, max = usize::MAX))]
-    fn schedule(&mut self, py: Python<'_>, now: f64, max: usize) -> Vec<Decided> {
-        let decisions = py.detach(|| self.0.schedule(now, max));
+    #[pyo3(signature = (now, *, limit = usize::MAX))]
+    fn schedule(&mut self, py: Python<'_>, now: f64, limit: usize) -> Vec<Decided> {
+        let decisions = py.detach(|| self.0.schedule(now, limit));
         let decided = |decision| match decision {
             Decision::Alloc { id, r } => Decided {
                 id,
@@ -117,14 +120,14 @@ impl Engine {
         decisions.into_iter().map(decided).collect()
     }
 
-    #[pyo3(signature = (id, ranks = None))]
-    fn free(&mut self, id: u64, ranks: Option<&str>) -> PyResult<()> {
+    #[pyo3(signature = (job, ranks = None))]
+    fn free(&mut self, job: u64, ranks: Option<&str>) -> PyResult<()> {
         let ranks = ranks.map(idset).transpose()?;
-        self.0.free(id, ranks.as_ref()).map_err(engine_error)
+        self.0.free(job, ranks.as_ref()).map_err(engine_error)
     }
 
-    fn allocate(&mut self, id: u64, r: &str) -> PyResult<()> {
-        self.0.allocate(id, &resources(r)?).map_err(engine_error)
+    fn allocate(&mut self, job: u64, r: &str) -> PyResult<()> {
+        self.0.allocate(job, &resources(r)?).map_err(engine_error)
     }
 
     /// Why a jobspec can never run here, or `None`.
@@ -163,7 +166,10 @@ fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyD
     summary.set_item("ntasks", jobspec.ntasks())?;
     summary.set_item("nnodes", request.nnodes)?;
     let slots = request.total_slots();
-    summary.set_item("ncores", slots.saturating_mul(request.cores_per_slot.into()))?;
+    summary.set_item(
+        "ncores",
+        slots.saturating_mul(request.cores_per_slot.into()),
+    )?;
     summary.set_item("ngpus", slots.saturating_mul(request.gpus_per_slot.into()))?;
     summary.set_item("exclusive", request.exclusive)?;
     summary.set_item("duration", jobspec.duration())?;
@@ -194,14 +200,14 @@ fn fluid_parse(text: &str) -> PyResult<u64> {
 
 /// A job id in base 58, as people see it.
 #[pyfunction]
-fn fluid_f58(id: u64) -> String {
-    Fluid(id).f58()
+fn fluid_f58(job: u64) -> String {
+    Fluid(job).f58()
 }
 
 /// A job id in dotted hexadecimal, as the store's keys have it.
 #[pyfunction]
-fn fluid_dothex(id: u64) -> String {
-    Fluid(id).dothex()
+fn fluid_dothex(job: u64) -> String {
+    Fluid(job).dothex()
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,31 +1,60 @@
 //! `ResourceSet`: R of RFC 20.
+#![expect(
+    clippy::doc_markdown,
+    reason = "what documents a class documents it to Python"
+)]
+
+mod convert;
+mod nodes;
+
 use std::sync::Arc;
 
-use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
-use penstock_rset::{Error, Node, ResourceSet};
+use penstock_rset::{Error, ResourceSet};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyMapping, PyString};
-use serde_json::value::RawValue;
+use pyo3::types::PyDict;
 
-use crate::errors::{NotFoundError, ResourceSetError, with_attribute};
+use self::convert::{extract, hosts, ids, object, parsed, resource_error};
+use self::nodes::{NodeIterator, make_node};
+use crate::errors::{NotFoundError, ResourceSetError};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
-use crate::json::{self, JsonError};
 use crate::shared::{Shared, detached};
 
 /// Texts of more bytes, and sets of more nodes, are worked on without the GIL.
 const LONG: usize = 4096;
 /// Characters of the summary that `repr` shows.
 const SHOWN: usize = 200;
-/// Nodes that an iterator reads ahead.
-const AHEAD: usize = 256;
 
-/// Which cores and gpus of which execution targets.
+/// Which cores and gpus of which execution targets: *R* of RFC 20, version 1.
+///
+/// A set maps ranks to their host and to sets of cores and gpus. It has properties, a start and an end time, and
+/// carries `scheduling`, `attributes` and keys that the RFC does not name unharmed. Neighbouring ranks with equal
+/// resources share one entry, so that 10,000 equal nodes cost what one costs.
+///
+/// A set can be changed, so it has no hash. `|`, `&`, `-` and `+` are union, intersection, difference and append;
+/// `len` is the number of nodes; two sets are equal if they say the same, however they were written.
+///
+/// An R that has `scheduling` alone is valid and is carried: it has no nodes, and what needs them raises
+/// `ResourceSetError`.
+///
+/// >>> from penstock import ResourceSet
+/// >>> r = ResourceSet.uniform("0-3", "node[0-3]", cores="0-7", gpus="0")
+/// >>> r.ncores, r.ngpus
+/// (32, 4)
+/// >>> str(r.restrict(hosts="node[1-2]"))
+/// 'rank[1-2]/core[0-7],gpu0'
+///
+/// Args:
+///     source: R as JSON text, as UTF-8 or as a dict; another set to copy; None for an empty set.
+///
+/// Raises:
+///     ResourceSetError: `source` is not a valid R. The text names the place, as in `invalid R:
+///         execution.R_lite[0].children.core: invalid idset "0-x": expected a number at byte 2`; the attributes
+///         `path` and `offset` (in the string at the path) say it again.
+///     TypeError: `source` is something else.
 #[pyclass(module = "penstock.resource", name = "ResourceSet", frozen)]
 #[derive(Debug)]
 pub(crate) struct PyResourceSet(Shared<ResourceSet>);
@@ -85,118 +114,6 @@ impl PyResourceSet {
     }
 }
 
-fn parsed<'py>(py: Python<'py>, raw: Option<&RawValue>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    raw.map(|raw| object(py, raw.get())).transpose()
-}
-
-/// The exception of an error: `NotFoundError` for hosts that are not there, else `ResourceSetError` with the
-/// attributes `path` and `offset`.
-pub(crate) fn resource_error(py: Python<'_>, error: &Error) -> PyErr {
-    if error.is_not_found() {
-        return NotFoundError::new_err(error.to_string());
-    }
-    let mut raised = ResourceSetError::new_err(error.to_string());
-    if error.is_document() {
-        raised = with_attribute(py, raised, "path", error.path());
-    }
-    if let Some(offset) = error.offset() {
-        raised = with_attribute(py, raised, "offset", offset);
-    }
-    raised
-}
-
-fn json_error(error: JsonError) -> PyErr {
-    match error {
-        JsonError::Invalid(problem, _) => {
-            ResourceSetError::new_err(format!("invalid R: {problem}"))
-        }
-        JsonError::Other(error) => error,
-    }
-}
-
-fn object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    json::decode(py, text).map_err(json_error)
-}
-
-fn parse(py: Python<'_>, text: &str) -> PyResult<Arc<ResourceSet>> {
-    let parsed = detached(py, text.len() > LONG, || ResourceSet::from_json(text));
-    parsed
-        .map(Arc::new)
-        .map_err(|error| resource_error(py, &error))
-}
-
-/// The set that an object stands for: a set, JSON as text or UTF-8, or a mapping.
-pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
-    let py = source.py();
-    if let Ok(set) = source.cast::<PyResourceSet>() {
-        return Ok(set.get().snapshot());
-    }
-    if let Ok(text) = source.cast::<PyString>() {
-        return match text.to_str() {
-            Ok(text) => parse(py, text),
-            Err(_) => Err(ResourceSetError::new_err(
-                "invalid R: the text holds a lone surrogate",
-            )),
-        };
-    }
-    if let Ok(bytes) = source.extract::<PyBackedBytes>() {
-        return match std::str::from_utf8(&bytes) {
-            Ok(text) => parse(py, text),
-            Err(error) => {
-                let offset = error.valid_up_to();
-                let raised = ResourceSetError::new_err(format!(
-                    "invalid R: expected UTF-8 at byte {offset}"
-                ));
-                Err(with_attribute(py, raised, "offset", offset))
-            }
-        };
-    }
-    if source.cast::<PyMapping>().is_ok() {
-        return parse(py, &json::encode(source).map_err(json_error)?);
-    }
-    let kind = source.get_type().name()?;
-    Err(PyTypeError::new_err(format!(
-        "expected a ResourceSet, or R as str, bytes or dict, not {kind}"
-    )))
-}
-
-/// The ids of an `IDset`, or of what makes one.
-fn ids(source: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
-    if let Ok(set) = source.cast::<PyIdSet>() {
-        return Ok(set.get().snapshot());
-    }
-    let made = source.py().get_type::<PyIdSet>().call1((source,))?;
-    Ok(made.cast::<PyIdSet>()?.get().snapshot())
-}
-
-/// The hosts of a `Hostlist`, or of what makes one.
-fn hosts(source: &Bound<'_, PyAny>) -> PyResult<Arc<Hostlist>> {
-    if let Ok(list) = source.cast::<PyHostlist>() {
-        return Ok(list.get().snapshot());
-    }
-    let made = source.py().get_type::<PyHostlist>().call1((source,))?;
-    Ok(made.cast::<PyHostlist>()?.get().snapshot())
-}
-
-/// A `penstock.resource.Node`.
-fn make_node<'py>(
-    py: Python<'py>,
-    rank: u32,
-    host: &str,
-    cores: IdSet,
-    gpus: IdSet,
-) -> PyResult<Bound<'py, PyAny>> {
-    static NODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let class = NODE.get_or_try_init(py, || {
-        py.import("penstock.resource")?
-            .getattr("Node")
-            .map(Bound::unbind)
-    })?;
-    class
-        .bind(py)
-        .call1((rank, host, PyIdSet::new(cores), PyIdSet::new(gpus)))
-}
-
 #[pymethods]
 impl PyResourceSet {
     #[new]
@@ -208,6 +125,18 @@ impl PyResourceSet {
         }
     }
 
+    /// Makes a set of nodes with the same cores and gpus, at the price of one.
+    ///
+    /// Args:
+    ///     ranks: the execution targets.
+    ///     nodelist: their hosts, in the order of the ranks.
+    ///     cores: the logical cores of each.
+    ///     gpus: the logical gpus of each; None for none.
+    ///
+    /// Raises:
+    ///     ResourceSetError: there is not one host for each rank.
+    ///     IdsetError: what should be an idset is none.
+    ///     HostlistError: `nodelist` is no hostlist.
     #[staticmethod]
     #[pyo3(signature = (ranks, nodelist, cores, gpus = None))]
     fn uniform(
@@ -228,31 +157,39 @@ impl PyResourceSet {
         1
     }
 
+    /// The execution targets.
     #[getter]
     fn ranks(&self) -> PyIdSet {
         PyIdSet::new(self.0.with(ResourceSet::ranks))
     }
 
+    /// The hosts, one for each target, in the order of ranks.
     #[getter]
     fn nodelist(&self) -> PyHostlist {
         PyHostlist::new(self.0.with(ResourceSet::nodelist))
     }
 
+    /// The number of execution targets.
     #[getter]
     fn nnodes(&self) -> usize {
         self.0.with(ResourceSet::nnodes)
     }
 
+    /// The number of cores on all targets.
     #[getter]
     fn ncores(&self) -> u64 {
         self.0.with(ResourceSet::ncores)
     }
 
+    /// The number of gpus on all targets.
     #[getter]
     fn ngpus(&self) -> u64 {
         self.0.with(ResourceSet::ngpus)
     }
 
+    /// Since when the set is valid, in seconds since the epoch; None (0 in the document) is always.
+    ///
+    /// Setting it raises ResourceSetError if it is negative, not finite, or not before the expiration.
     #[getter]
     fn starttime(&self) -> Option<f64> {
         self.0.with(ResourceSet::starttime)
@@ -263,6 +200,9 @@ impl PyResourceSet {
         self.change(py, |set| set.set_starttime(starttime))
     }
 
+    /// Until when the set is valid, in seconds since the epoch; None (0 in the document) is without end.
+    ///
+    /// Setting it raises ResourceSetError if it is negative, not finite, or not after the start.
     #[getter]
     fn expiration(&self) -> Option<f64> {
         self.0.with(ResourceSet::expiration)
@@ -273,6 +213,7 @@ impl PyResourceSet {
         self.change(py, |set| set.set_expiration(expiration))
     }
 
+    /// The number of task slots of an allocation.
     #[getter]
     fn nslots(&self) -> Option<u64> {
         self.0.with(ResourceSet::nslots)
@@ -280,14 +221,11 @@ impl PyResourceSet {
 
     #[setter]
     fn set_nslots(&self, py: Python<'_>, nslots: Option<i64>) -> PyResult<()> {
-        let nslots = match nslots.map(u64::try_from).transpose() {
-            Ok(nslots) => nslots,
-            Err(_) => {
-                return Err(ResourceSetError::new_err(format!(
-                    "expected nslots of at least 0, found {}",
-                    nslots.unwrap_or_default()
-                )));
-            }
+        let Ok(nslots) = nslots.map(u64::try_from).transpose() else {
+            let found = nslots.unwrap_or_default();
+            return Err(ResourceSetError::new_err(format!(
+                "expected nslots of at least 0, found {found}"
+            )));
         };
         self.change(py, |set| {
             set.require_execution()?;
@@ -296,6 +234,7 @@ impl PyResourceSet {
         })
     }
 
+    /// The properties and the ranks for which each holds, as a copy; by name.
     #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
@@ -305,24 +244,27 @@ impl PyResourceSet {
         Ok(properties)
     }
 
+    /// The value of the key `scheduling`; None if there is none.
     #[getter]
     fn scheduling<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         parsed(py, self.snapshot().scheduling())
     }
 
+    /// The value of the key `attributes`; None if there is none.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         parsed(py, self.snapshot().attributes())
     }
 
+    /// Goes through the nodes by ascending rank, as they are at the time of the call.
     fn nodes(&self) -> NodeIterator {
-        NodeIterator {
-            set: self.snapshot(),
-            next: Some(0),
-            ahead: Vec::new().into_iter(),
-        }
+        NodeIterator::new(self.snapshot())
     }
 
+    /// Tells of one node.
+    ///
+    /// Raises:
+    ///     NotFoundError: the rank is not in the set.
     fn node<'py>(&self, py: Python<'py>, rank: i64) -> PyResult<Bound<'py, PyAny>> {
         let set = self.snapshot();
         let node = u32::try_from(rank).ok().and_then(|rank| set.node(rank));
@@ -340,11 +282,32 @@ impl PyResourceSet {
         }
     }
 
-    fn host_ranks(&self, hosts_: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        let ranks = self.snapshot().host_ranks(&*hosts(hosts_)?);
-        ranks.map_err(|error| resource_error(hosts_.py(), &error))
+    /// Finds the ranks on hosts.
+    ///
+    /// Args:
+    ///     hosts: names of hosts.
+    ///
+    /// Returns:
+    ///     The ranks in the order of `hosts`; a host that carries several ranks gives all of them.
+    ///
+    /// Raises:
+    ///     NotFoundError: a host is not in the set; the text names all that are not.
+    ///     HostlistError: `hosts` is no hostlist.
+    fn host_ranks(&self, hosts: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
+        let ranks = self.snapshot().host_ranks(&*convert::hosts(hosts)?);
+        ranks.map_err(|error| resource_error(hosts.py(), &error))
     }
 
+    /// Adds cores and gpus to a rank, which need not be in the set before.
+    ///
+    /// Args:
+    ///     rank: the execution target.
+    ///     host: its host.
+    ///     cores: logical cores, in addition to those it has.
+    ///     gpus: logical gpus, in addition to those it has.
+    ///
+    /// Raises:
+    ///     ResourceSetError: the rank is on another host, or `host` is no name of a host.
     #[pyo3(signature = (rank, host, cores, gpus = None))]
     fn insert(
         &self,
@@ -365,6 +328,7 @@ impl PyResourceSet {
         self.change(py, |set| set.insert(rank, host, cores, gpus))
     }
 
+    /// Takes nodes away; ranks that are not in the set do not matter.
     fn remove_ranks(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let targets = ids(ranks)?;
         self.change(ranks.py(), |set| {
@@ -374,11 +338,20 @@ impl PyResourceSet {
         })
     }
 
+    /// Gives a property to ranks.
+    ///
+    /// Args:
+    ///     name: the property's name; one that starts with `+` is local to the instance.
+    ///     ranks: ranks of the set.
+    ///
+    /// Raises:
+    ///     ResourceSetError: the name is empty or has one of ``! & ' " ^ ` | ( )``, or a rank is not in the set.
     fn add_property(&self, py: Python<'_>, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let targets = ids(ranks)?;
         self.change(py, |set| set.add_property(name, &targets))
     }
 
+    /// Takes a property from ranks, whether or not they have it; from all ranks if `ranks` is None.
     #[pyo3(signature = (name, ranks = None))]
     fn remove_property(&self, name: &str, ranks: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let targets = ranks.map(ids).transpose()?;
@@ -389,30 +362,68 @@ impl PyResourceSet {
         Ok(())
     }
 
+    /// Makes the set of what is in either set.
+    ///
+    /// Times are this set's. `nslots` is the sum if both have it and share nothing. `scheduling` and `attributes`
+    /// are those of the set that has them.
+    ///
+    /// Raises:
+    ///     ResourceSetError: a rank has different hosts in the sets, or both have a different `scheduling` or
+    ///         `attributes`.
     fn union(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
         self.combine(other, ResourceSet::union)
     }
 
+    /// Makes the set of the cores and gpus that are in both sets.
+    ///
+    /// A rank of which nothing is left is left out. The set starts with the later of both, and ends with the
+    /// earlier. Properties are this set's.
+    ///
+    /// Raises:
+    ///     ResourceSetError: as for `union`; or the sets are not valid at the same time.
     fn intersection(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
         self.combine(other, ResourceSet::intersection)
     }
 
+    /// Makes the set of the cores and gpus that are in this set but not in the other.
+    ///
+    /// A rank of which nothing is left is left out. Times and properties are this set's.
+    ///
+    /// Raises:
+    ///     ResourceSetError: as for `union`.
     fn difference(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
         self.combine(other, ResourceSet::difference)
     }
 
+    /// Makes a set of this one's nodes and the other's, which get the ranks after this set's last.
+    ///
+    /// Times are this set's; `nslots` is the sum if both have it.
+    ///
+    /// Raises:
+    ///     ResourceSetError: there are not enough ranks, or as for `union`.
     fn append(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
         self.combine(other, ResourceSet::append)
     }
 
+    /// Says whether every rank, core and gpu of this set is in the other; hosts do not matter.
     fn issubset(&self, other: &Bound<'_, Self>) -> bool {
         self.snapshot().is_subset(&other.get().snapshot())
     }
 
+    /// Says whether the sets share no core and no gpu; hosts do not matter.
     fn isdisjoint(&self, other: &Bound<'_, Self>) -> bool {
         self.snapshot().is_disjoint(&other.get().snapshot())
     }
 
+    /// Makes the set of some of the nodes.
+    ///
+    /// Args:
+    ///     ranks: their ranks; those that are not in the set do not matter.
+    ///     hosts: their hosts. With both given, nodes must be in both.
+    ///
+    /// Raises:
+    ///     NotFoundError: a host is not in the set.
+    ///     TypeError: neither is given.
     #[pyo3(signature = (*, ranks = None, hosts = None))]
     fn restrict(
         &self,
@@ -434,27 +445,36 @@ impl PyResourceSet {
         })))
     }
 
+    /// Makes a set of the same nodes in the same order with the ranks 0, 1, 2 …
     fn rerank(&self, py: Python<'_>) -> PyResult<Self> {
         Ok(Self::new(self.ranked(py)?.rerank()))
     }
 
+    /// Makes a set without the properties that start with `+`, as a job's R has to be.
     fn without_local_properties(&self) -> Self {
         Self::new(self.snapshot().without_local_properties())
     }
 
+    /// Writes R as compact JSON (RFC 20).
+    ///
+    /// Ranks with equal resources share an entry of `R_lite`; `nodelist` is one folded hostlist; times that are not
+    /// set are 0.0.
     fn to_json(&self, py: Python<'_>) -> String {
         let set = self.snapshot();
         detached(py, set.nnodes() > LONG, || set.to_json())
     }
 
+    /// Makes a dict of what `to_json` writes.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         object(py, &self.to_json(py))
     }
 
+    /// Writes the short form, as in `rank[0-3]/core[0-7],gpu0`; ranks with unlike resources apart by blanks.
     fn summary(&self) -> String {
         self.snapshot().summary()
     }
 
+    /// Makes a copy; it costs nothing until one of the two is changed.
     fn copy(&self) -> Self {
         Self::new(self.snapshot())
     }
@@ -525,38 +545,6 @@ impl PyResourceSet {
             None if summary.is_empty() => "<ResourceSet empty>".to_owned(),
             None => format!("<ResourceSet {summary}>"),
         }
-    }
-}
-
-/// Goes through the nodes of a set as it was when the iterator was made.
-#[pyclass(module = "penstock.resource")]
-struct NodeIterator {
-    set: Arc<ResourceSet>,
-    /// The least rank that was not read ahead; none at the end.
-    next: Option<u32>,
-    ahead: std::vec::IntoIter<(u32, String, IdSet, IdSet)>,
-}
-
-#[pymethods]
-impl NodeIterator {
-    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
-    }
-
-    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        if self.ahead.len() == 0
-            && let Some(next) = self.next
-        {
-            let nodes = self.set.nodes_from(next).take(AHEAD);
-            let own =
-                |node: Node<'_>| (node.rank, node.host, node.cores.clone(), node.gpus.clone());
-            let nodes: Vec<_> = nodes.map(own).collect();
-            self.next = nodes.last().and_then(|(rank, ..)| rank.checked_add(1));
-            self.ahead = nodes.into_iter();
-        }
-        let node = self.ahead.next();
-        node.map(|(rank, host, cores, gpus)| make_node(py, rank, &host, cores, gpus))
-            .transpose()
     }
 }
 

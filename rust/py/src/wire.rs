@@ -1,4 +1,8 @@
 //! `Message`, `Batch` and `Decoder`: the wire (RFC 3).
+#![expect(
+    clippy::doc_markdown,
+    reason = "what documents a class documents it to Python"
+)]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,7 +17,7 @@ use crate::json::{self, JsonError};
 use crate::shared::position;
 
 /// The `WireError` of an error; its attribute `offset` is the byte.
-pub(crate) fn wire_error(py: Python<'_>, error: &wire::Error) -> PyErr {
+fn wire_error(py: Python<'_>, error: &wire::Error) -> PyErr {
     error_at(py, error.to_string(), error.offset())
 }
 
@@ -55,7 +59,9 @@ fn payload_bytes(payload: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u8>>
     Ok(Some(wire::Message::json_payload(&text)))
 }
 
-/// One message of the wire.
+/// One message of the wire (RFC 3); it cannot be changed.
+///
+/// Two messages are equal if every field is, down to whether the topic's NUL was sent.
 #[pyclass(module = "penstock._core", frozen, eq)]
 #[derive(Clone, PartialEq)]
 pub(crate) struct Message(pub(crate) wire::Message);
@@ -70,12 +76,26 @@ impl Message {
 #[pymethods]
 impl Message {
     #[staticmethod]
-    #[pyo3(signature = (topic, payload = None, *, matchtag = 0, flags = 0, nodeid = wire::NODEID_ANY,
-                        userid = wire::USERID_UNKNOWN, rolemask = 0))]
+    #[pyo3(signature = (topic, payload = None, *, matchtag = 0, flags = 0, nodeid = 0xFFFF_FFFF,
+                        userid = 0xFFFF_FFFF, rolemask = 0))]
     #[expect(
         clippy::too_many_arguments,
         reason = "they are the header's fields, given by name"
     )]
+    /// Makes a client's request, with an empty route stack.
+    ///
+    /// Args:
+    ///     topic: service and method, as in `job-manager.submit`.
+    ///     payload: a dict, which goes out as JSON with a NUL, or bytes, which go out as they are.
+    ///     matchtag: relates the response to the request; 0 if none is expected.
+    ///     flags: flags beside those that announce the parts, such as 0x40 for streaming.
+    ///     nodeid: the rank that the request is for; 0xFFFFFFFF is any.
+    ///     userid: the sender; the server overwrites it.
+    ///     rolemask: the sender's roles (RFC 12); the server overwrites it.
+    ///
+    /// Raises:
+    ///     WireError: the topic is empty or has a NUL, or the payload has no JSON form.
+    ///     TypeError: the payload, or something within it, is nothing that JSON has.
     fn request(
         py: Python<'_>,
         topic: &str,
@@ -96,6 +116,16 @@ impl Message {
         Self::checked(py, message)
     }
 
+    /// Makes an event.
+    ///
+    /// Args:
+    ///     topic: the topic, of which subscribers name prefixes.
+    ///     payload: as for `request`.
+    ///     sequence: the event's number.
+    ///
+    /// Raises:
+    ///     WireError: as for `request`.
+    ///     TypeError: as for `request`.
     #[staticmethod]
     #[pyo3(signature = (topic, payload = None, *, sequence = 0))]
     fn event(
@@ -109,6 +139,18 @@ impl Message {
         Self::checked(py, message)
     }
 
+    /// Makes the response to this request: with its routes, its topic and its matchtag.
+    ///
+    /// Args:
+    ///     payload: as for `request`.
+    ///     errnum: the error number, as in the module `errno`; 0 for success.
+    ///     errtext: what went wrong, in place of a payload; it needs an errnum.
+    ///     streaming: whether it has the streaming flag; None is as the request has it.
+    ///
+    /// Raises:
+    ///     ValueError: this is not a request, or `errtext` is given without `errnum` or with a payload.
+    ///     WireError: as for `request`.
+    ///     TypeError: as for `request`.
     #[pyo3(signature = (payload = None, *, errnum = 0, errtext = None, streaming = None))]
     fn respond(
         &self,
@@ -144,6 +186,10 @@ impl Message {
         Self::checked(py, message)
     }
 
+    /// Reads exactly one frame; `Decoder` reads a stream of them.
+    ///
+    /// Raises:
+    ///     WireError: these bytes are not one frame. The text and the attribute `offset` name the byte.
     #[staticmethod]
     fn decode(py: Python<'_>, frame: PyBackedBytes) -> PyResult<Self> {
         wire::Message::decode(&frame)
@@ -151,12 +197,21 @@ impl Message {
             .map_err(|error| wire_error(py, &error))
     }
 
+    /// Writes the frame. A message that was decoded gives the same bytes again.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = Vec::new();
         py.detach(|| self.0.encode(&mut bytes));
         PyBytes::new(py, &bytes)
     }
 
+    /// Reads the payload, JSON or CBOR.
+    ///
+    /// Returns:
+    ///     The Python object; None if there is no payload.
+    ///
+    /// Raises:
+    ///     WireError: the payload is malformed, which the text of an error response always is (`error_text`). The
+    ///         text names the byte.
     fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(payload) = self.0.payload_json() else {
             return Ok(None);
@@ -181,57 +236,68 @@ impl Message {
         }
     }
 
+    /// What the message is.
     #[getter]
     fn kind(&self) -> &'static str {
         self.0.kind.name()
     }
 
+    /// The topic without NUL; None in a control message.
     #[getter]
     fn topic(&self) -> Option<&str> {
         self.0.topic.as_ref().map(|topic| topic.text.as_str())
     }
 
+    /// The header's flags, as `penstock.protocol.message` names them.
     #[getter]
     fn flags(&self) -> u8 {
         self.0.flags
     }
 
+    /// The sender; 0xFFFFFFFF if it is not known.
     #[getter]
     fn userid(&self) -> u32 {
         self.0.userid
     }
 
+    /// The sender's roles (RFC 12).
     #[getter]
     fn rolemask(&self) -> u32 {
         self.0.rolemask
     }
 
+    /// The rank that a request is for; 0xFFFFFFFF for any, and in other messages.
     #[getter]
     fn nodeid(&self) -> u32 {
         self.0.nodeid()
     }
 
+    /// The error number of a response; 0 for success, and in other messages.
     #[getter]
     fn errnum(&self) -> u32 {
         self.0.errnum()
     }
 
+    /// The number of an event; 0 in other messages.
     #[getter]
     fn sequence(&self) -> u32 {
         self.0.sequence()
     }
 
+    /// Relates a response to its request.
     #[getter]
     fn matchtag(&self) -> u32 {
         self.0.matchtag
     }
 
+    /// The route stack, the most recent hop first; None if the message has none, not even an empty one.
     #[getter]
     fn routes<'py>(&self, py: Python<'py>) -> Option<Vec<Bound<'py, PyBytes>>> {
         let routes = self.0.routes.as_ref()?;
         Some(routes.iter().map(|route| PyBytes::new(py, route)).collect())
     }
 
+    /// The payload as it is on the wire, JSON with its NUL.
     #[getter]
     fn payload<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.0
@@ -240,16 +306,19 @@ impl Message {
             .map(|payload| PyBytes::new(py, payload))
     }
 
+    /// The text of an error response, without NUL; None if there is none.
     #[getter]
     fn error_text(&self) -> Option<String> {
         self.0.error_text().map(Into::into)
     }
 
+    /// Whether the request wants many responses, or the response is one of many.
     #[getter]
     fn streaming(&self) -> bool {
         self.0.is_streaming()
     }
 
+    /// Whether the request must never be answered, not even with an error.
     #[getter]
     fn noresponse(&self) -> bool {
         self.0.is_noresponse()
@@ -284,6 +353,8 @@ impl Message {
 }
 
 /// An ordered run of messages that stays in Rust.
+///
+/// It works as a list of `Message`s that only grows; a message is copied when it goes in or comes out.
 #[pyclass(module = "penstock._core")]
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
@@ -307,10 +378,12 @@ impl Batch {
         Ok(batch)
     }
 
+    /// Adds a message at the end.
     fn append(&mut self, message: &Bound<'_, Message>) {
         self.messages.push(message.get().0.clone());
     }
 
+    /// Adds the messages of another batch at the end; the other one keeps them.
     fn extend(slf: &Bound<'_, Self>, batch: &Bound<'_, Self>) -> PyResult<()> {
         // A batch may extend itself, so it is copied before it is borrowed to be changed.
         let messages = batch.try_borrow()?.messages.clone();
@@ -318,30 +391,42 @@ impl Batch {
         Ok(())
     }
 
+    /// Writes the frames of all messages, one after the other, with their payloads as they are.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = Vec::new();
         py.detach(|| {
-            self.messages
-                .iter()
-                .for_each(|message| message.encode(&mut bytes))
+            for message in &self.messages {
+                message.encode(&mut bytes);
+            }
         });
         PyBytes::new(py, &bytes)
     }
 
+    /// Writes the frames of all messages; payloads that are JSON objects go out as CBOR.
+    ///
+    /// What has no CBOR form here, such as integers beyond 64 bits or malformed JSON, goes out as it is: the first
+    /// byte tells the reader what it is.
     fn encode_cbor<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let mut bytes = Vec::new();
         py.detach(|| {
-            self.messages
-                .iter()
-                .for_each(|message| message.encode_as_cbor(&mut bytes))
+            for message in &self.messages {
+                message.encode_as_cbor(&mut bytes);
+            }
         });
         PyBytes::new(py, &bytes)
     }
 
+    /// Says whether any message has a payload in CBOR, which tells what its sender speaks.
     fn has_cbor(&self) -> bool {
         self.messages.iter().any(wire::Message::has_cbor)
     }
 
+    /// Turns payloads in CBOR into JSON, in place.
+    ///
+    /// Raises:
+    ///     WireError: a payload is malformed or has no JSON form. The text names the message, the attribute `index`
+    ///         is its position, `offset` the byte of its payload. Messages before it are done, it and those after
+    ///         it are not.
     fn normalise(&mut self, py: Python<'_>) -> PyResult<()> {
         let failed = py.detach(|| {
             let mut messages = self.messages.iter_mut().enumerate();
@@ -420,18 +505,30 @@ impl BatchIterator {
     }
 }
 
-/// Turns a stream of bytes into messages.
+/// Turns a stream of bytes, split anywhere, into messages (RFC 3, "Message Framing").
+///
+/// Args:
+///     max_frame: the greatest length of a frame, in bytes, its first 8 not counted.
 #[pyclass(module = "penstock._core")]
 struct Decoder(wire::Decoder);
 
 #[pymethods]
 impl Decoder {
     #[new]
-    #[pyo3(signature = (max_frame = wire::DEFAULT_MAX_FRAME))]
+    #[pyo3(signature = (max_frame = 67_108_864))]
     fn new(max_frame: usize) -> Self {
         Self(wire::Decoder::new(max_frame))
     }
 
+    /// Takes the next bytes of the stream. The cost is that of these bytes, however small the pieces.
+    ///
+    /// Returns:
+    ///     The messages that they complete.
+    ///
+    /// Raises:
+    ///     WireError: framing is lost. The text and the attribute `offset` name the byte of the frame, the attribute
+    ///         `messages` is a Batch of the messages before that frame. The stream cannot be read any further: each
+    ///         following call raises the same error.
     fn feed(&mut self, py: Python<'_>, data: PyBackedBytes) -> PyResult<Batch> {
         let mut messages = Vec::new();
         let fed = py.detach(|| self.0.feed(&data, &mut messages));
@@ -447,6 +544,7 @@ impl Decoder {
         }
     }
 
+    /// The number of bytes held of a frame whose end has not come.
     #[getter]
     fn pending(&self) -> usize {
         self.0.pending()

@@ -1,18 +1,4 @@
-//! Set operations, by rank, core and gpu.
-//!
-//! A set's elements are the cores and gpus of its ranks; a rank that has neither counts as an element itself. What
-//! is left without elements is left out.
-//!
-//! | | times | properties | `nslots` |
-//! |---|---|---|---|
-//! | union | the left's | both's | the sum, if both have it and share nothing |
-//! | intersection | later start, earlier expiration | the left's, of ranks that stay | unset |
-//! | difference, restriction | the left's | the left's, of ranks that stay | unset |
-//! | append | the left's | both's | the sum, if both have it |
-//!
-//! `nslots` counts the slots of exactly the resources at hand; where nothing was added or taken it stays.
-//! `scheduling` and `attributes` are the left's, or the right's if the left has none; two different ones are an
-//! error, since neither is understood here. Unknown keys are both's, the left's first.
+//! Set operations; the crate's documentation says what becomes of times, properties and the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +14,7 @@ use crate::set::{Execution, check_order};
 use crate::{Error, ResourceSet};
 
 impl ResourceSet {
-    /// What is in either set. Fails if a rank has different hosts in them; see the module for the rest.
+    /// What is in either set. Fails if a rank has different hosts in them; see the crate for the rest.
     pub fn union(&self, other: &Self) -> Result<Self, Error> {
         self.combine(other, |left, right| {
             let disjoint = left.is_disjoint(right);

@@ -30,6 +30,22 @@
 //! - An empty set has the nodelist `[""]`, as a real broker sends it.
 //! - An R with `scheduling` alone is valid and carried; it has no ranks, and what needs them is an error
 //!   ([`ResourceSet::require_execution`]).
+//!
+//! # Set operations
+//!
+//! A set's elements are the cores and gpus of its ranks; a rank that has neither counts as an element itself. What
+//! is left without elements is left out.
+//!
+//! | | times | properties | `nslots` |
+//! |---|---|---|---|
+//! | union | the left's | both's | the sum, if both have it and share nothing |
+//! | intersection | later start, earlier expiration | the left's, of ranks that stay | unset |
+//! | difference, restriction | the left's | the left's, of ranks that stay | unset |
+//! | append | the left's | both's | the sum, if both have it |
+//!
+//! `nslots` counts the slots of exactly the resources at hand; where nothing was added or taken it stays.
+//! `scheduling` and `attributes` are the left's, or the right's if the left has none; two different ones are an
+//! error, since neither is understood here. Unknown keys are both's, the left's first.
 
 mod algebra;
 mod encode;

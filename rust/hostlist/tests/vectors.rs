@@ -1,0 +1,92 @@
+//! The vectors that Python's tests read too.
+use penstock_hostlist::{Error, Hostlist};
+use serde_json::Value;
+
+fn vectors() -> Value {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/vectors/hostlist.json"
+    );
+    let text = std::fs::read_to_string(path).expect("the vectors are there");
+    serde_json::from_str(&text).expect("the vectors are JSON")
+}
+
+fn rows<'a>(vectors: &'a Value, name: &str) -> &'a [Value] {
+    let rows = vectors[name].as_array().expect("an array");
+    assert!(!rows.is_empty());
+    rows
+}
+
+fn text<'a>(row: &'a Value, key: &str) -> &'a str {
+    row[key].as_str().expect("a text")
+}
+
+fn list(row: &Value, key: &str) -> Hostlist {
+    text(row, key).parse().expect("a hostlist")
+}
+
+fn refused(row: &Value, error: &Error) {
+    assert_eq!(error.to_string(), text(row, "error"));
+    assert_eq!(Some(error.offset() as u64), row["offset"].as_u64(), "{row}");
+    assert!(error.is_in_text());
+}
+
+#[test]
+fn valid_texts_are_read() {
+    let vectors = vectors();
+    for row in rows(&vectors, "valid") {
+        let list = list(row, "text");
+        assert_eq!(list.to_string(), text(row, "canonical"), "{row}");
+        assert_eq!(Some(list.len() as u64), row["count"].as_u64(), "{row}");
+        if let Some(hosts) = row["hosts"].as_array() {
+            assert!(
+                list.iter().map(Value::from).eq(hosts.iter().cloned()),
+                "{row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn invalid_texts_are_refused_with_the_byte() {
+    let vectors = vectors();
+    for row in rows(&vectors, "invalid") {
+        let read: Result<Hostlist, Error> = text(row, "text").parse();
+        refused(row, &read.expect_err("an error"));
+    }
+}
+
+#[test]
+fn invalid_names_are_refused_with_the_byte() {
+    let vectors = vectors();
+    for row in rows(&vectors, "invalid_names") {
+        let mut list = Hostlist::new();
+        refused(row, &list.push(text(row, "text")).expect_err("an error"));
+        assert!(list.is_empty());
+    }
+}
+
+#[test]
+fn operations_have_these_results() -> Result<(), Error> {
+    let vectors = vectors();
+    for row in rows(&vectors, "operations") {
+        let (left, right) = (list(row, "left"), list(row, "right"));
+        let result = |list: &Hostlist, key| assert_eq!(list.to_string(), text(row, key), "{row}");
+        result(&left.union(&right)?, "union");
+        result(&left.intersection(&right), "intersection");
+        result(&left.difference(&right), "difference");
+        result(&left.symmetric_difference(&right)?, "symmetric_difference");
+        let mut rest = left.clone();
+        let gone = rest.delete(&right);
+        assert_eq!(Some(gone as u64), row["deleted"].as_u64(), "{row}");
+        result(&rest, "delete");
+        let mut sorted = left.clone();
+        sorted.sort()?;
+        result(&sorted, "sort");
+        let mut uniq = left.clone();
+        uniq.uniq();
+        result(&uniq, "uniq");
+        assert_eq!(Some(left == right), row["equal"].as_bool());
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The vectors that pytest reads, too.
+
+use penstock_jobspec::fluid::{Fluid, FluidGenerator};
+use penstock_jobspec::{Constraint, Jobspec, duration};
+use serde_json::Value;
+
+fn vectors(name: &str) -> Value {
+    let path = format!("{}/../../tests/vectors/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn list<'a>(vectors: &'a Value, key: &str) -> &'a Vec<Value> {
+    let list = vectors[key].as_array().unwrap();
+    assert!(!list.is_empty());
+    list
+}
+
+#[test]
+fn jobspecs() {
+    let vectors = vectors("jobspec.json");
+    for case in list(&vectors, "good") {
+        let jobspec = Jobspec::from_json(&case["jobspec"].to_string()).unwrap();
+        let request = jobspec.request();
+        let summary = &case["summary"];
+        assert_eq!(summary["ntasks"], jobspec.ntasks(), "{}", case["name"]);
+        assert_eq!(summary["nnodes"].as_u64(), request.nnodes.map(u64::from));
+        let cores = request.total_slots() * u64::from(request.cores_per_slot);
+        assert_eq!(summary["ncores"], cores, "{}", case["name"]);
+        assert_eq!(summary["exclusive"], request.exclusive);
+    }
+    for case in list(&vectors, "bad") {
+        let error = Jobspec::from_json(&case["jobspec"].to_string()).unwrap_err();
+        assert_eq!(error.to_string(), case["error"], "{}", case["jobspec"]);
+    }
+}
+
+#[test]
+fn attributes_are_found_by_their_path() {
+    let vectors = vectors("jobspec.json");
+    let case = &vectors["good"][5]["jobspec"];
+    let jobspec = Jobspec::from_json(&case.to_string()).unwrap();
+    assert_eq!(jobspec.queue(), Some("q"));
+    assert_eq!(jobspec.cwd(), Some("/"));
+    assert_eq!(jobspec.command(), ["app"]);
+    assert_eq!(jobspec.dependencies()[0].scheme, "afterok");
+    assert!(jobspec.constraints().is_some());
+    assert_eq!(jobspec.environment().map(serde_json::Map::len), Some(1));
+    assert_eq!(jobspec.job_name(), None);
+    assert_eq!(jobspec.attribute("user.x"), Some(&serde_json::json!([1])));
+}
+
+#[test]
+fn deep_and_broken_documents_are_errors() {
+    for text in ["", "{", "\"x", "nul", "{\"version\": NaN}"] {
+        assert!(Jobspec::from_json(text).is_err(), "{text}");
+    }
+    let deep = "[".repeat(100_000);
+    assert!(Jobspec::from_json(&deep).is_err());
+    let mut constraint = serde_json::json!({});
+    for _ in 0..100 {
+        constraint = serde_json::json!({ "not": [constraint] });
+    }
+    let error = Constraint::from_value(&constraint).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid constraint: nested deeper than 64 operators"
+    );
+}
+
+#[test]
+fn constraints() {
+    let vectors = vectors("constraint.json");
+    for case in list(&vectors, "good") {
+        let constraint = Constraint::from_value(&case["constraint"]).unwrap();
+        assert_eq!(constraint.to_value(), case["normal"]);
+        let again = Constraint::from_value(&constraint.to_value()).unwrap();
+        assert_eq!(again, constraint);
+    }
+    for case in list(&vectors, "bad") {
+        let error = Constraint::from_value(&case["constraint"]).unwrap_err();
+        assert_eq!(error.to_string(), case["error"]);
+    }
+}
+
+#[test]
+fn job_ids() {
+    let vectors = vectors("fluid.json");
+    for case in list(&vectors, "forms") {
+        let id = Fluid(case["id"].as_u64().unwrap());
+        assert_eq!(id.to_string(), case["f58"]);
+        assert_eq!(id.dothex(), case["dothex"]);
+        let also = case["also"].as_array().unwrap().iter();
+        for text in also.chain([&case["f58"], &case["dothex"]]) {
+            assert_eq!(text.as_str().unwrap().parse(), Ok(id), "{text}");
+        }
+    }
+    for text in list(&vectors, "bad") {
+        let parsed = text.as_str().unwrap().parse::<Fluid>();
+        assert!(parsed.is_err(), "{text}: {parsed:?}");
+    }
+}
+
+#[test]
+fn ids_never_repeat_and_never_go_back() {
+    let mut generator = FluidGenerator::new(3);
+    let mut last = None;
+    for now in [5, 5, 4, 0, 6, 6, 1_000, 7] {
+        for _ in 0..2_000 {
+            let id = generator.next(now);
+            assert!(last.is_none_or(|last| id > last));
+            assert_eq!((id >> 10) & 0x3fff, 3);
+            last = Some(id);
+        }
+    }
+    let mut later = FluidGenerator::new(3);
+    later.observe(last.unwrap());
+    assert!(later.next(0) > last.unwrap());
+    assert_eq!(FluidGenerator::new(0).next(1), 1 << 24);
+}
+
+#[test]
+fn durations() {
+    let vectors = vectors("duration.json");
+    for case in list(&vectors, "good") {
+        let seconds = duration::parse(case[0].as_str().unwrap()).unwrap();
+        assert!((seconds - case[1].as_f64().unwrap()).abs() < 1e-9, "{case}");
+    }
+    for text in list(&vectors, "infinite") {
+        assert!(
+            duration::parse(text.as_str().unwrap())
+                .unwrap()
+                .is_infinite()
+        );
+    }
+    for text in list(&vectors, "bad") {
+        let parsed = duration::parse(text.as_str().unwrap());
+        assert!(parsed.is_err(), "{text}: {parsed:?}");
+    }
+}

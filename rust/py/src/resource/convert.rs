@@ -1,0 +1,114 @@
+//! What Python hands to a `ResourceSet`, and the exceptions it gets back.
+use std::sync::Arc;
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use penstock_rset::{Error, ResourceSet};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyMapping, PyString};
+use serde_json::value::RawValue;
+
+use super::{LONG, PyResourceSet};
+use crate::errors::{NotFoundError, ResourceSetError, with_attribute};
+use crate::hostlist::Hostlist as PyHostlist;
+use crate::idset::PyIdSet;
+use crate::json::{self, JsonError};
+use crate::shared::detached;
+
+pub(super) fn parsed<'py>(
+    py: Python<'py>,
+    raw: Option<&RawValue>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    raw.map(|raw| object(py, raw.get())).transpose()
+}
+
+/// The exception of an error: `NotFoundError` for hosts that are not there, else `ResourceSetError` with the
+/// attributes `path` and `offset`.
+pub(super) fn resource_error(py: Python<'_>, error: &Error) -> PyErr {
+    if error.is_not_found() {
+        return NotFoundError::new_err(error.to_string());
+    }
+    let mut raised = ResourceSetError::new_err(error.to_string());
+    if error.is_document() {
+        raised = with_attribute(py, raised, "path", error.path());
+    }
+    if let Some(offset) = error.offset() {
+        raised = with_attribute(py, raised, "offset", offset);
+    }
+    raised
+}
+
+pub(super) fn json_error(error: JsonError) -> PyErr {
+    match error {
+        JsonError::Invalid(problem, _) => {
+            ResourceSetError::new_err(format!("invalid R: {problem}"))
+        }
+        JsonError::Other(error) => error,
+    }
+}
+
+pub(super) fn object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    json::decode(py, text).map_err(json_error)
+}
+
+pub(super) fn parse(py: Python<'_>, text: &str) -> PyResult<Arc<ResourceSet>> {
+    let parsed = detached(py, text.len() > LONG, || ResourceSet::from_json(text));
+    parsed
+        .map(Arc::new)
+        .map_err(|error| resource_error(py, &error))
+}
+
+/// The set that an object stands for: a set, JSON as text or UTF-8, or a mapping.
+pub(super) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
+    let py = source.py();
+    if let Ok(set) = source.cast::<PyResourceSet>() {
+        return Ok(set.get().snapshot());
+    }
+    if let Ok(text) = source.cast::<PyString>() {
+        return match text.to_str() {
+            Ok(text) => parse(py, text),
+            Err(_) => Err(ResourceSetError::new_err(
+                "invalid R: the text holds a lone surrogate",
+            )),
+        };
+    }
+    if let Ok(bytes) = source.extract::<PyBackedBytes>() {
+        return match std::str::from_utf8(&bytes) {
+            Ok(text) => parse(py, text),
+            Err(error) => {
+                let offset = error.valid_up_to();
+                let raised = ResourceSetError::new_err(format!(
+                    "invalid R: expected UTF-8 at byte {offset}"
+                ));
+                Err(with_attribute(py, raised, "offset", offset))
+            }
+        };
+    }
+    if source.cast::<PyMapping>().is_ok() {
+        return parse(py, &json::encode(source).map_err(json_error)?);
+    }
+    let kind = source.get_type().name()?;
+    Err(PyTypeError::new_err(format!(
+        "expected a ResourceSet, or R as str, bytes or dict, not {kind}"
+    )))
+}
+
+/// The ids of an `IDset`, or of what makes one.
+pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
+    if let Ok(set) = source.cast::<PyIdSet>() {
+        return Ok(set.get().snapshot());
+    }
+    let made = source.py().get_type::<PyIdSet>().call1((source,))?;
+    Ok(made.cast::<PyIdSet>()?.get().snapshot())
+}
+
+/// The hosts of a `Hostlist`, or of what makes one.
+pub(super) fn hosts(source: &Bound<'_, PyAny>) -> PyResult<Arc<Hostlist>> {
+    if let Ok(list) = source.cast::<PyHostlist>() {
+        return Ok(list.get().snapshot());
+    }
+    let made = source.py().get_type::<PyHostlist>().call1((source,))?;
+    Ok(made.cast::<PyHostlist>()?.get().snapshot())
+}

@@ -1,0 +1,208 @@
+"""The command line against an instance: what each verb prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from penstock.cli import VERBS, main
+
+
+@pytest.fixture
+def sim(start):
+    """A small made-up cluster."""
+    with start("--nodes", "4", "--cores", "2", "--gpus", "1") as instance:
+        yield instance
+
+
+def objects(instance, *args):
+    return [json.loads(line) for line in instance.lines(*args, "--json")]
+
+
+def test_help_names_every_verb_without_importing_what_it_does_not_need():
+    code = (
+        "import sys; from penstock.cli import main; main(['--help']);"
+        "print(sorted(set(sys.modules) & {'trio', 'cbor2', 'asyncio', 'argparse', 'socket'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *shown, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    for verb in VERBS:
+        assert any(line.split()[:1] == [verb] for line in shown), verb
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: penstock {verb}")
+    assert main(["help", verb]) == 0
+
+
+def test_a_slip_gets_a_hint(capsys):
+    assert main(["sumbit"]) == 2
+    assert capsys.readouterr().err == (
+        "penstock: unknown verb `sumbit`\nhint: did you mean `submit`?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["submit"],
+        ["submit", "-n", "0", "true"],
+        ["submit", "-t", "soon", "true"],
+        ["submit", "--urgency", "32", "true"],
+        ["submit", "--requires", "a|", "true"],
+        ["submit", "--cc", "3-1", "true"],
+        ["submit", "--exclusive", "true"],
+        ["wait"],
+        ["cancel"],
+        ["cancel", "--all", "ƒ1"],
+        ["jobs", "-f", "sleeping"],
+        ["start", "--nodes", "0"],
+        ["start", "--cores", "4"],
+        ["start", "--nodes", "2", "--exec", "local"],
+        ["start", "--nodes", "2", "--R", "file"],
+        ["sched", "--limit", "0"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage_is_2_before_anything_is_asked(args, capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
+    assert main(args) == 2
+    assert capsys.readouterr().err
+
+
+def test_copies_names_and_order(sim):
+    ids = sim.lines("submit", "--cc=1-3", "--job-name=copy-{cc}", "echo", "{cc}")
+    assert len(set(ids)) == 3
+    assert sim.penstock("wait", *ids).returncode == 0
+    rows = objects(sim, "jobs", "-a")
+    assert [row["name"] for row in rows] == ["copy-3", "copy-2", "copy-1"]
+    (spec,) = sim.lines("info", ids[1], "jobspec")
+    assert json.loads(spec)["tasks"][0]["command"] == ["echo", "2"]
+    assert sim.penstock("jobs", "-a", "-n", "-c", "1").stdout.count("\n") == 1
+
+
+def test_jobs_are_filtered_and_formatted(sim):
+    (running,) = sim.lines("submit", "-t", "1h", "--job-name=long", "true")
+    (bad,) = sim.lines("submit", "-N9", "true")
+    (held,) = sim.lines("submit", "--urgency=hold", "true")
+    sim.penstock("wait", bad)
+
+    def ids(*args):
+        return sim.lines("jobs", "-n", "-o", "{id}", *args)
+
+    assert ids() == [held, running]
+    assert ids("-a") == [held, bad, running]
+    assert ids("-f", "failed") == [bad]
+    assert ids("-f", "running,failed") == [bad, running]
+    assert ids("--name", "long") == [running]
+    assert ids("-u", "12345") == []
+    assert ids("-A") == [held, running]
+    assert ids(bad, running) == [bad, running]
+    line = sim.lines("jobs", "-n", "-o", "{name:>6}|{status}|{nnodes}|{returncode}|{reason}", held)
+    assert line == ["  true|SCHED||| held".replace("| ", "|")]
+    titles = sim.lines("jobs", "-o", "{id:>12} {name:<5} {ntasks:>6}")[0]
+    assert titles == "       JOBID NAME  NTASKS"
+    wrong = sim.penstock("jobs", "-o", "{nosuch}")
+    assert wrong.returncode == 1
+    assert "unknown field `nosuch`" in wrong.stderr
+    unknown = sim.penstock("jobs", "ƒ1")
+    assert unknown.returncode == 1
+    assert "no job ƒ1" in unknown.stderr
+
+
+def test_info_and_eventlog_tell_the_story(sim):
+    (job,) = sim.lines("submit", "-N2", "true")
+    sim.penstock("wait", job)
+    info = json.loads(sim.lines("info", "--json", job)[0])
+    assert (info["nnodes"], info["nodelist"], info["ranks"]) == (2, "node[0-1]", "0-1")
+    assert any(line.startswith("nodelist") for line in sim.lines("info", job))
+    r = json.loads(sim.lines("info", job, "R")[0])
+    # Nodes alone are whole nodes: all cores and gpus.
+    assert r["execution"]["R_lite"] == [{"rank": "0-1", "children": {"core": "0-1", "gpu": "0"}}]
+    names = [line.split()[1] for line in sim.lines("eventlog", job)]
+    assert names == [
+        *("submit", "validate", "depend", "priority", "alloc"),
+        *("start", "finish", "release", "free", "clean"),
+    ]
+    followed = objects(sim, "eventlog", "-f", job)
+    assert [event["name"] for event in followed] == names
+    assert followed[-2]["name"] == "free"
+
+
+def test_cancel_tells_each_job_that_it_cannot(sim):
+    (over,) = sim.lines("submit", "true")
+    sim.penstock("wait", over)
+    (job,) = sim.lines("submit", "-t", "1h", "true")
+    done = sim.penstock("cancel", "-m", "enough", job, over, "ƒ2")
+    assert done.returncode == 1
+    assert f"{over}: job {over} is inactive" in done.stderr
+    assert "ƒ2: no job ƒ2" in done.stderr
+    assert sim.penstock("wait", job).returncode == 1
+    assert json.loads(sim.lines("info", "--json", job)[0])["reason"] == "cancel: enough"
+    sim.lines("submit", "--cc=1-5", "-t", "1h", "true")
+    assert sim.lines("cancel", "--all") == ["5 jobs cancelled"]
+    assert sim.penstock("wait", "nonsense").returncode == 1
+
+
+def test_resources_are_listed_by_state(sim):
+    sim.lines("submit", "-t", "1h", "-n", "3", "true")
+    sim.lines("resource", "drain", "3", "it", "smokes")
+    states = {row["state"]: row for row in objects(sim, "resource", "list")}
+    assert (states["free"]["ncores"], states["allocated"]["ncores"]) == (3, 3)
+    assert states["down"]["nodelist"] == "node3"
+    (drained,) = objects(sim, "resource", "drain")
+    assert (drained["ranks"], drained["reason"]) == ("3", "it smokes")
+    again = sim.penstock("resource", "drain", "node3", "other")
+    assert again.returncode == 0
+    assert objects(sim, "resource", "drain")[0]["reason"] == "it smokes"
+    assert sim.penstock("resource", "undrain", "0").returncode == 1
+    assert sim.lines("resource", "status")[1].split()[:3] == ["avail", "3", "0-2"]
+
+
+def test_services_and_configuration_are_shown(start, tmp_path):
+    config = tmp_path / "penstock.toml"
+    config.write_text('[queues.batch]\nrequires = []\n[resource]\nexclude = "node0"\n')
+    with start("--nodes=2", "--config", str(config)) as instance:
+        names = {row["name"] for row in objects(instance, "services")}
+        assert {"sched", "job-manager", "job-exec", "resource", "kvs"} <= names
+        live = json.loads(instance.lines("config", "dump", "--live", "--json")[0])
+        assert live["resource"]["exclude"] == "node0"
+        assert objects(instance, "resource", "list")[0]["nodelist"] == "node1"
+        # With queues the table has a column for them.
+        (job,) = instance.lines("submit", "-q", "batch", "true")
+        instance.penstock("wait", job)
+        assert "QUEUE" in instance.lines("jobs", "-a")[0]
+        wrong = instance.penstock("submit", "-q", "nosuch", "true")
+        assert wrong.returncode == 1
+        assert "unknown queue `nosuch`: expected batch" in wrong.stderr
+
+
+def test_submit_waits_and_speaks_json(sim):
+    done = sim.penstock("submit", "--wait", "--json", "-N9", "true")
+    assert done.returncode == 1
+    row = json.loads(done.stdout)
+    assert row["id"].startswith("ƒ")
+    assert isinstance(row["id_int"], int)
+
+
+def test_an_interrupted_run_cancels_its_job(start, tmp_path):
+    fifo = tmp_path / "started"
+    os.mkfifo(fifo)
+    with start() as instance:
+        command = [sys.executable, "-m", "penstock", "run", "sh", "-c", f"echo > {fifo}; sleep 99"]
+        env = {**os.environ, "PENSTOCK_URI": instance.uri}
+        with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+            fifo.read_text()
+            process.send_signal(signal.SIGINT)
+            _, text = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "cancelling" in text
+        assert objects(instance, "jobs", "-a")[0]["result"] == "CANCELED"

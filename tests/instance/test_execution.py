@@ -1,0 +1,136 @@
+"""Real processes: where their output goes, what they get, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import cbor2
+import pytest
+
+from penstock._core import Decoder, Message
+from penstock.client import Client, connect
+
+
+@pytest.fixture
+def local(start):
+    with start() as instance:
+        yield instance
+
+
+def test_output_goes_where_the_templates_say(local, tmp_path):
+    options = ["--cwd", str(tmp_path), "-n2", "--job-name=x"]
+    script = "echo out $PENSTOCK_TASK_RANK; echo err >&2"
+    args = [*options, "-o", "{{name}}-{{id}}-{{taskid}}.out", "-e", "err", "sh", "-c", script]
+    (job,) = local.lines("submit", *args)
+    if os.cpu_count() == 1:
+        pytest.skip("needs two cores")
+    assert local.penstock("wait", job).returncode == 0
+    for task in range(2):
+        assert (tmp_path / f"x-{job}-{task}.out").read_text() == f"out {task}\n"
+    assert (tmp_path / "err").read_text() == "err\nerr\n"
+    (job,) = local.lines("submit", "--cwd", str(tmp_path), "-o", "both", "sh", "-c", script)
+    assert local.penstock("wait", job).returncode == 0
+    assert sorted((tmp_path / "both").read_text().splitlines()) == ["err", "out 0"]
+    for template, text in [("{{nosuch}}", "unknown `{{nosuch}}`"), ("/no/dir/x", "cannot write")]:
+        (job,) = local.lines("submit", "-o", template, "true")
+        assert local.penstock("wait", job).returncode == 1
+        assert text in json.loads(local.lines("info", "--json", job)[0])["reason"]
+
+
+def test_a_job_that_ignores_sigterm_is_killed(start, tmp_path):
+    config = tmp_path / "penstock.toml"
+    config.write_text("[penstock.exec]\nkill-timeout = '0.2s'\n")
+    fifo = tmp_path / "ready"
+    os.mkfifo(fifo)
+    with start("--config", str(config)) as instance:
+        script = f"trap '' TERM; echo > {fifo}; while :; do sleep 1; done"
+        (job,) = instance.lines("submit", "sh", "-c", script)
+        fifo.read_text()
+        instance.lines("cancel", job)
+        assert instance.penstock("wait", job).returncode == 1
+        row = json.loads(instance.lines("info", "--json", job)[0])
+        assert (row["waitstatus"], row["result"]) == (9, "CANCELED")
+
+
+def test_what_a_job_leaves_in_the_background_ends_with_it(local, tmp_path):
+    pids = tmp_path / "pids"
+    script = f"sleep 1000 & echo $! >> {pids}; setsid sleep 1000 & echo $! >> {pids}"
+    (job,) = local.lines("submit", "sh", "-c", script)
+    assert local.penstock("wait", job).returncode == 0
+    for pid in map(int, pids.read_text().split()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_output_is_followed_while_the_job_runs(local, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with Client(local.uri) as client:
+        (job,) = local.lines("submit", "sh", "-c", f"echo one; cat {gate}")
+        number = client.jobs(constraint={})[0]["id"]
+        output = client.output(number, follow=True)
+        assert next(output) == ("stdout", b"one\n")
+        gate.write_text("two\n")
+        assert list(output) == [("stdout", b"two\n")]
+        assert list(client.output(number)) == [("stdout", b"one\ntwo\n")]
+    assert local.penstock("logs", "-f", job).stdout == "one\ntwo\n"
+    assert local.penstock("logs", "--stream=stderr", job).stdout == ""
+    missing = local.penstock("logs", "ƒ1")
+    assert missing.returncode == 1
+    assert "no output of job ƒ1 is kept" in missing.stderr
+
+
+def test_following_a_job_that_never_starts_ends_with_it(local):
+    with Client(local.uri) as client:
+        (job,) = local.lines("submit", "--urgency=hold", "true")
+        number = client.jobs(constraint={})[0]["id"]
+        output = client.output(number, follow=True)
+        local.lines("cancel", job)
+        assert list(output) == []
+
+
+def test_signals_reach_the_tasks(local, tmp_path):
+    fifo = tmp_path / "ready"
+    os.mkfifo(fifo)
+    script = f"trap 'exit 5' USR1; echo > {fifo}; while :; do sleep 0.05; done"
+    with Client(local.uri) as client:
+        (job,) = local.lines("submit", "sh", "-c", script)
+        fifo.read_text()
+        number = client.jobs(constraint={})[0]["id"]
+        client.rpc("job-manager.kill", {"id": number, "signum": 10})
+        assert local.penstock("wait", job).returncode == 5
+
+
+def test_the_working_directory_and_environment_are_the_job_s(local, tmp_path):
+    args = ["--cwd", str(tmp_path), "--env=-*", "--env=PATH", "--env=A=b", "sh", "-c"]
+    done = local.penstock("run", *args, "pwd; echo $A; echo ${HOME-none}")
+    assert done.stdout.splitlines() == [str(tmp_path), "b", "none"]
+
+
+def test_a_client_may_speak_cbor(local):
+    with connect(local.uri) as connection:
+        request = Message.request("attr.get", cbor2.dumps({"name": "size"}), matchtag=5)
+        connection.sendall(request.encode())
+        decoder = Decoder()
+        batch = decoder.feed(connection.recv(65536))
+        while not batch:
+            batch = decoder.feed(connection.recv(65536))
+        (response,) = batch
+        assert cbor2.loads(response.payload) == {"value": "1", "flags": 1}
+        assert response.matchtag == 5
+
+
+def test_a_client_that_goes_away_is_forgotten(local):
+    (job,) = local.lines("submit", "--urgency=hold", "true")
+    for _ in range(3):
+        with Client(local.uri) as client:
+            number = client.jobs(constraint={})[0]["id"]
+            stream = client.stream("job-list.wait", {"ids": [number]})
+            client.stream("job-exec.output", {"id": number, "follow": True})
+            client._socket.shutdown(socket.SHUT_RDWR)
+            with pytest.raises(ConnectionError):
+                next(stream)
+    assert local.penstock("cancel", job).returncode == 0
+    assert local.penstock("run", "true").returncode == 0

@@ -1,0 +1,80 @@
+"""RFC 32 as the service: every sequence that is allowed, and none that is not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock._core import Message
+from penstock.protocol.execution import ProtocolError, StartStream, State
+
+
+def stream():
+    return StartStream(Message.request("job-exec.start", {"id": 7}), 7)
+
+
+def told(message):
+    payload = message.object()
+    assert (message.topic, message.streaming, payload["id"]) == ("job-exec.start", True, 7)
+    return payload["type"], payload["data"]
+
+
+def test_the_normal_stream():
+    job = stream()
+    assert told(job.start()) == ("start", {})
+    assert told(job.finish(256)) == ("finish", {"status": 256})
+    assert told(job.release("0", final=False)) == ("release", {"ranks": "0", "final": False})
+    assert told(job.release("1")) == ("release", {"ranks": "1", "final": True})
+    assert job.state is State.RELEASED
+
+
+def test_after_a_fatal_exception_start_and_finish_may_be_missing():
+    job = stream()
+    kind, data = told(job.exception("exec", "no such directory"))
+    assert (kind, data) == (
+        "exception",
+        {"severity": 0, "type": "exec", "note": "no such directory"},
+    )
+    assert told(job.release()) == ("release", {"ranks": "all", "final": True})
+
+
+def test_a_mild_exception_changes_nothing():
+    job = stream()
+    job.exception("oom", "", severity=3)
+    with pytest.raises(ProtocolError):
+        job.release()
+    job.start()
+    job.finish(0)
+    job.release()
+
+
+@given(st.lists(st.sampled_from(["start", "exception", "interrupt", "finish", "part", "release"])))
+def test_nothing_follows_the_final_release_which_needs_an_end(calls):
+    job = stream()
+    sent = []
+    calls_of = {
+        "start": job.start,
+        "exception": lambda: job.exception("x", ""),
+        "interrupt": job.interrupt,
+        "finish": lambda: job.finish(0),
+        "part": lambda: job.release("0", final=False),
+        "release": job.release,
+    }
+    interrupted = False
+    for call in calls:
+        interrupted = interrupted or call == "interrupt"
+        try:
+            message = calls_of[call]()
+        except ProtocolError:
+            continue
+        if message is not None:
+            kind, data = told(message)
+            sent.append("final" if data.get("final") else kind)
+    assert sent.count("final") <= 1
+    assert "final" not in sent[:-1]
+    assert sent.count("start") <= 1
+    assert sent.count("finish") <= 1
+    if "final" in sent and not interrupted and "exception" not in sent:
+        assert sent[0] == "start"
+        assert "finish" in sent

@@ -1,0 +1,114 @@
+"""The configuration: what is read, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from penstock.cli import main
+from penstock.config import Config, ConfigError, parse, to_toml
+
+FULL = """
+[resource]
+exclude = "node[0-1]"
+[[resource.config]]
+hosts = "node[0-3]"
+cores = "0-7"
+properties = ["big"]
+
+[queues.batch]
+requires = ["big"]
+[queues.batch.policy.limits]
+duration = "8h"
+job-size.max.nnodes = 2
+
+[policy.limits]
+duration = 86400
+[policy.jobspec.defaults.system]
+duration = "1h"
+queue = "batch"
+
+[access]
+allow-guest-user = true
+
+[penstock.scheduler]
+mode = "process"
+limit = 8
+[penstock.exec]
+kill-timeout = "1s"
+"""
+
+
+def test_what_is_written_is_read_and_the_rest_has_defaults():
+    config = parse(FULL)
+    assert config.resource.exclude == "node[0-1]"
+    assert config.resource.config[0].properties == ("big",)
+    assert config.queues["batch"].requires == ("big",)
+    assert config.queues["batch"].policy.limits.duration == 28800
+    assert config.queues["batch"].policy.limits.job_size.max.nnodes == 2
+    assert config.policy.jobspec.defaults.system.duration == 3600
+    assert config.access.allow_guest_user
+    assert config.penstock.scheduler.mode == "process"
+    assert config.penstock.exec.kill_timeout == 1
+    assert config.penstock.store.synchronous == "full"
+
+
+@pytest.mark.parametrize("config", [Config(), parse(FULL)])
+def test_the_effective_configuration_reads_back(config):
+    text = to_toml(config.to_dict())
+    assert tomllib.loads(text) == config.to_dict()
+    assert parse(text) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x = ", "Invalid value (at end of document)"),
+        ("queue = 1", "unknown key `queue`: did you mean `queues`?"),
+        ("[access]\nallow-guest = true", "unknown key `access.allow-guest`"),
+        ("[resource]\nexclude = 3", "resource.exclude: expected a string, found 3"),
+        (
+            "[access]\nallow-guest-user = 1",
+            "access.allow-guest-user: expected true or false, found 1",
+        ),
+        ("[queues]\nbatch = 1", "queues.batch: expected a table, found 1"),
+        ("[queues.b]\nrequires = [1]", "queues.b.requires[0]: expected a string, found 1"),
+        (
+            "[policy.limits]\nduration = 'soon'",
+            'policy.limits.duration: expected a duration such as "30m", or seconds, found "soon"',
+        ),
+        (
+            "[penstock.scheduler]\nmode = 'outside'",
+            'penstock.scheduler.mode: expected "inside" or "process" or "none", found "outside"',
+        ),
+        (
+            "[policy.limits]\njob-size.max.nnodes = -1",
+            "policy.limits.job-size.max.nnodes: expected a whole number, found -1",
+        ),
+        (
+            "[policy.jobspec.defaults.system]\nqueue = 'b'",
+            "policy.jobspec.defaults.system.queue: unknown queue `b` (known: none)",
+        ),
+        ("[[resource.config]]\ncores = '0'", "resource.config[0]: expected the key `hosts`"),
+    ],
+)
+def test_a_problem_names_its_key(text, problem):
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert any(it.startswith(problem) for it in caught.value.problems), caught.value.problems
+
+
+def test_check_tells_every_problem_and_dump_shows_the_effective_one(tmp_path, capsys):
+    file = tmp_path / "penstock.toml"
+    file.write_text("queue = 1\n[resource]\nexclude = 3\n")
+    assert main(["config", "check", str(file)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"`{file}`: ") for line in lines)
+    file.write_text(FULL)
+    assert main(["config", "check", str(file)]) == 0
+    assert main(["config", "dump", str(file)]) == 0
+    assert parse(capsys.readouterr().out.partition("\n")[2]) == parse(FULL)
+    assert main(["config", "check", str(tmp_path / "nosuch.toml")]) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""Which task runs where."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import ResourceSet
+from penstock._core import Engine
+from penstock.instance.environment import job_environment, task_environment
+from penstock.instance.inventory import InventoryError, from_config, from_file, made_up
+from penstock.instance.layout import LayoutError, lay_out
+from penstock.jobspec import from_command
+
+
+def allocate(count, ncores, ngpus=0, /, **options):
+    """The layout of a job on what the engine gives it."""
+    spec = from_command(["app"], environment={}, cwd="/", **options)
+    resources = made_up(count, ncores, ngpus)
+    engine = Engine(resources.to_json())
+    engine.mark_up(str(resources.ranks))
+    engine.submit(1, 1, json.dumps(spec))
+    (decided,) = engine.schedule(0.0)
+    assert decided.r is not None, decided.note
+    return lay_out(spec, ResourceSet(decided.r))
+
+
+def shown(places):
+    return [(it.rank, it.local_rank, it.host, str(it.cores), str(it.gpus)) for it in places]
+
+
+def test_slots_fill_the_lowest_ranks():
+    assert shown(allocate(2, 4, 2, ntasks=3, cores_per_task=2, gpus_per_task=1)) == [
+        (0, 0, "node0", "0-1", "0"),
+        (1, 1, "node0", "2-3", "1"),
+        (2, 0, "node1", "0-1", "0"),
+    ]
+
+
+def test_tasks_that_do_not_divide_go_in_blocks():
+    places = allocate(4, 4, nodes=4, ntasks=6)
+    assert [it.target for it in places] == [0, 0, 1, 1, 2, 3]
+
+
+def test_an_exclusive_node_s_cores_are_shared_out():
+    assert shown(allocate(1, 8, 2, nodes=1, ntasks=2, exclusive=True)) == [
+        (0, 0, "node0", "0-3", "0"),
+        (1, 1, "node0", "4-7", "1"),
+    ]
+
+
+def test_too_small_an_r_is_an_error():
+    spec = from_command(["app"], ntasks=3, environment={}, cwd="/")
+    with pytest.raises(LayoutError, match="R has 2 slots, the jobspec asks for 3"):
+        lay_out(spec, made_up(1, 2))
+
+
+@given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.integers(0, 1))
+@settings(deadline=None)
+def test_every_task_has_its_own_cores(nodes, ntasks, cores, gpus):
+    ntasks = max(ntasks, nodes)
+    places = allocate(
+        nodes, 32, 16, nodes=nodes, ntasks=ntasks, cores_per_task=cores, gpus_per_task=gpus
+    )
+    assert [it.rank for it in places] == list(range(ntasks))
+    used = [(it.target, core) for it in places for core in it.cores]
+    assert len(used) == len(set(used))
+    assert all(len(it.cores) == cores and len(it.gpus) == gpus for it in places)
+    per_node = [sum(it.target == target for it in places) for target in range(nodes)]
+    assert max(per_node) - min(per_node) <= 1
+
+
+def test_a_task_knows_its_job_under_both_names():
+    spec = from_command(["app"], environment={"A": "b"}, cwd="/")
+    shared = job_environment(spec, 7, uri="local:///s", ntasks=2, nnodes=1)
+    environment = task_environment(shared, allocate(1, 2, 2, ntasks=2, gpus_per_task=1)[1])
+    assert environment["A"] == "b"
+    for prefix in ("PENSTOCK", "FLUX"):
+        assert environment[f"{prefix}_JOB_ID"] == "ƒ8"
+        assert environment[f"{prefix}_TASK_RANK"] == "1"
+        assert environment[f"{prefix}_LOCAL_RANK"] == "1"
+        assert environment[f"{prefix}_NTASKS"] == "2"
+        assert environment[f"{prefix}_NNODES"] == "1"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "1"
+    bare = task_environment(shared, allocate(1, 1)[0])
+    assert bare["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_inventories_from_files_and_configuration(tmp_path):
+    from penstock.config import parse
+
+    config = parse(
+        '[[resource.config]]\nhosts = "a[0-1],b"\ncores = "0-3"\n'
+        '[[resource.config]]\nhosts = "b"\ngpus = "0-1"\nproperties = ["gpu"]\n'
+    )
+    resources = from_config(config.resource.config)
+    assert resources.summary() == "rank[0-1]/core[0-3] rank2/core[0-3],gpu[0-1]"
+    assert str(resources.nodelist) == "a[0-1],b"
+    assert {name: str(ranks) for name, ranks in resources.properties.items()} == {"gpu": "2"}
+    path = tmp_path / "R"
+    path.write_text(resources.to_json())
+    assert from_file(path) == resources
+    path.write_text("{}")
+    with pytest.raises(InventoryError, match="R"):
+        from_file(path)
+    with pytest.raises(InventoryError, match=r"no cores are given for c\[0-1\]"):
+        from_config(parse('[[resource.config]]\nhosts = "c[0-1]"\n').resource.config)
+    with pytest.raises(InventoryError, match="0 nodes: expected 1 to"):
+        made_up(0, 1)
