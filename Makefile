@@ -29,7 +29,7 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 	$(BIN)/stubtest penstock._core --mypy-config-file pyproject.toml
 
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
-	$(BIN)/python -m pytest bench --benchmark-only
+	$(BIN)/python -m pytest bench --benchmark-only --benchmark-columns=min,median,max,rounds
 
 fmt: $(VENV)/.tools
 	cargo fmt --all
