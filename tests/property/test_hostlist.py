@@ -224,4 +224,4 @@ class Changes(RuleBasedStateMachine):
 
 
 TestChanges = Changes.TestCase
-TestChanges.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestChanges.settings = settings(max_examples=30, stateful_step_count=30)

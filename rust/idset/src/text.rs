@@ -144,6 +144,7 @@ fn push_id(text: &mut Vec<u8>, id: u32) {
 
 impl IdSet {
     /// The canonical text: ascending, ranges folded; in brackets where asked for (`[]` when empty).
+    #[expect(clippy::missing_panics_doc, reason = "what is written is ASCII")]
     pub fn format_with(&self, brackets: bool) -> String {
         let mut text = Vec::new();
         if brackets {

@@ -26,7 +26,15 @@ const LONG: usize = 4096;
 /// Lists that cannot be folded are made of no more hosts than this.
 const MAX_UNFOLDED: usize = 1 << 24;
 
-/// An ordered list of host names, repeats kept.
+/// An ordered list of host names, repeats kept (RFC 29): a `collections.abc.MutableSequence` of str. See
+/// `penstock.hostlist`.
+///
+/// Args:
+///     hosts: The text of a list, an iterable of names or texts, or another Hostlist; nothing for the empty list.
+///
+/// Raises:
+///     HostlistError: A text is no hostlist, or the list would be too long.
+///     TypeError: It is something else.
 #[pyclass(module = "penstock.hostlist", name = "Hostlist", frozen)]
 #[derive(Debug)]
 pub(crate) struct Hostlist(Shared<hostlist::Hostlist>);

@@ -21,7 +21,14 @@ use operand::{operand, required, set_of_ids, valid_id};
 /// Texts of more bytes, and sets of more ranges, are worked on without the GIL.
 const LONG: usize = 4096;
 
-/// An ordered set of ids.
+/// An ordered set of ids (RFC 22): a `collections.abc.MutableSet` of int. See `penstock.idset`.
+///
+/// Args:
+///     ids: An id, the text of a set, an iterable of ids or another IDset; nothing for the empty set.
+///
+/// Raises:
+///     IdsetError: A text is no idset, or a number is not from 0 to 4294967294.
+///     TypeError: It is something else.
 #[pyclass(module = "penstock.idset", name = "IDset", frozen)]
 #[derive(Debug)]
 pub(crate) struct PyIdSet(Shared<IdSet>);
