@@ -18,6 +18,7 @@ from penstock.errors import (
     NotFoundError,
     ResourceSetError,
     RpcError,
+    StoreError,
     WireError,
 )
 from penstock.hostlist import Hostlist
@@ -36,6 +37,7 @@ __all__ = [
     "ResourceSet",
     "ResourceSetError",
     "RpcError",
+    "StoreError",
     "WireError",
     "__version__",
 ]

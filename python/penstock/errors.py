@@ -19,6 +19,7 @@ __all__ = [
     "NotFoundError",
     "ResourceSetError",
     "RpcError",
+    "StoreError",
     "WireError",
 ]
 
@@ -92,6 +93,10 @@ class EngineError(Error, ValueError):
 
 class NotFoundError(Error, LookupError):
     """What was asked for is not there: a job, a host, a rank, a service."""
+
+
+class StoreError(Error, OSError):
+    """The store of an instance cannot be opened, read or written; the text says what and why."""
 
 
 class RpcError(Error, OSError):

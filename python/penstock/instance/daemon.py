@@ -50,8 +50,19 @@ def run(options: StartOptions) -> int:
 
     Raises:
         StartError: another instance has the state directory or the socket.
+        InventoryError: the resources cannot be made out.
+        StoreError: the store failed; nothing was told to anybody that is not in it.
     """
-    return trio.run(_run, options, strict_exception_groups=True)
+    try:
+        return trio.run(_run, options, strict_exception_groups=True)
+    except BaseExceptionGroup as group:
+        # One failure ends everything else: that one is what there is to tell.
+        raise _cause(group) from group
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _cause(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _run(options: StartOptions) -> int:

@@ -9,6 +9,7 @@ mod classes {
     pyo3::import_exception!(penstock.errors, JobspecError);
     pyo3::import_exception!(penstock.errors, NotFoundError);
     pyo3::import_exception!(penstock.errors, ResourceSetError);
+    pyo3::import_exception!(penstock.errors, StoreError);
     pyo3::import_exception!(penstock.errors, WireError);
 }
 

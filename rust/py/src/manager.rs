@@ -5,9 +5,10 @@ use std::sync::Mutex;
 
 use penstock_manager::Settings;
 use penstock_store::{Store, Synchronous};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::errors::StoreError;
 use crate::wire::Batch;
 
 /// The job manager over its store. Calls release the GIL while they work.
@@ -15,7 +16,7 @@ use crate::wire::Batch;
 struct JobManager(Mutex<penstock_manager::Manager>);
 
 fn failed(error: impl ToString) -> PyErr {
-    PyRuntimeError::new_err(error.to_string())
+    StoreError::new_err(error.to_string())
 }
 
 impl JobManager {
