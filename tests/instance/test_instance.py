@@ -222,6 +222,35 @@ def test_a_client_that_leaves_its_answers_unread_harms_nobody(start):
             assert client.rpc("broker.ping")["pid"] == instance.process.pid
 
 
+def test_a_store_that_fails_ends_the_instance_with_a_plain_message(tmp_path):
+    import resource
+    import subprocess
+
+    command = [sys.executable, "-m", "penstock", "start", "--nodes", "1"]
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "jobs.sqlite").write_text("this is no database, but long enough to be looked at")
+    options = ["--state", str(broken), "--socket", str(tmp_path / "s")]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "penstock start: store: cannot prepare the database: file is not a database\n"
+    )
+    # A disk that is full in the middle of it: files cannot grow beyond a limit.
+    submit = f"{sys.executable} -m penstock submit --cc=1-500 -t 1h true"
+    options = ["--state", str(tmp_path / "full"), "--socket", str(tmp_path / "s")]
+    done = subprocess.run(
+        [*command, *options, "--", "sh", "-c", f"{submit} > /dev/null; {submit} > /dev/null"],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
+    )
+    assert done.returncode == 1
+    assert "penstock start: store: cannot " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_signals_stop_the_instance_in_order(start):
     with start("--nodes", "1", "--cores", "1") as instance:
         (job,) = instance.lines("submit", "-t", "1h", "true")

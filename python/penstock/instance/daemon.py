@@ -209,10 +209,15 @@ class Instance:
         except PermissionError:
             log.warning("%s: not executable", command[0])
             return 126
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._stop_command, process)
-            code = await process.wait()
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stop_command, process)
+                code = await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            # Where the instance fails, its command has nothing to talk to any more.
+            if process.returncode is None:
+                process.terminate()
         return 128 - code if code < 0 else code
 
     async def _stop_command(self, process: trio.Process) -> None:
