@@ -63,6 +63,9 @@ def from_command(
     """
     if not command:
         raise JobspecError("expected a command")
+    for place, word in enumerate(command):
+        if "\0" in word or not is_text(word):
+            raise JobspecError(f"word {place} of the command: expected UTF-8 without NUL")
     for what, number, least in (
         ("ntasks", ntasks, 1),
         ("cores per task", cores_per_task, 1),
@@ -165,7 +168,8 @@ def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
     """The environment that `--env` rules make of the current one.
 
     Rules apply in order: `-PATTERN` removes, `NAME=VALUE` sets (with `$NAME` and `${NAME}` filled
-    in from what there is so far), `PATTERN` takes over from the current environment.
+    in from what there is so far), `PATTERN` takes over from the current environment. What is not
+    UTF-8 cannot be sent and is left out.
     """
     environment = dict(os.environ)
     for rule in rules:
@@ -178,7 +182,16 @@ def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
         else:
             names = fnmatch.filter(list(os.environ), rule)
             environment |= {name: os.environ[name] for name in names}
-    return environment
+    return {name: value for name, value in environment.items() if is_text(name + value)}
+
+
+def is_text(word: str) -> bool:
+    """Whether a word of the command line or environment is UTF-8: JSON carries nothing else."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _expand(text: str, environment: Mapping[str, str]) -> str:

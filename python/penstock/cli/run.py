@@ -69,6 +69,7 @@ def _follow(uri: str, job: int) -> None:
             for stream, data in client.output(job, follow=True):
                 files[stream].write(data)
                 files[stream].flush()
-    except RpcError:
-        # Nothing is kept: the output went to a file, or execution is simulated.
+    except (RpcError, OSError):
+        # Nothing is kept (the output went to a file, or execution is simulated), the instance has
+        # gone (the main thread tells that), or nobody reads our own output any more.
         return

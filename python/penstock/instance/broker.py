@@ -199,6 +199,9 @@ class Broker:
             except* trio.BrokenResourceError:
                 # The peer has gone in the middle of something; there is nobody left to tell.
                 log.info("the connection of pid %d broke", pid)
+            except* Exception:
+                # Whatever is wrong with one connection ends that one alone.
+                log.exception("closing the connection of pid %d", pid)
 
     def _roles(self, uid: int) -> int:
         if uid == self.owner or (uid == 0 and self._allow_root):

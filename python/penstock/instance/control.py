@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Batch
 from penstock.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock._core import Message
     from penstock.instance.broker import Broker
+
+log = logging.getLogger("penstock")
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -41,6 +43,29 @@ def field(request: Message, key: str, kind: type[str]) -> str:
     return value
 
 
+Methods = Mapping[str, Callable[["Message"], dict[str, Any] | None]]
+
+
+def answer(request: Message, methods: Methods) -> Message | None:
+    """Serves a request by the method that its topic names.
+
+    Returns:
+        The response; None where none is wanted. A fault of ours is the asker's `EIO` and a
+        traceback in the log, and harms nobody else.
+    """
+    try:
+        method = methods.get(request.topic or "")
+        if method is None:
+            raise Refused(errno.ENOSYS, f"unknown method `{request.topic}`")
+        response = request.respond(method(request))
+    except Refused as refused:
+        response = request.respond(errnum=refused.errnum, errtext=refused.text)
+    except Exception:
+        log.exception("%s", request.topic)
+        response = request.respond(errnum=errno.EIO, errtext="internal error: see the log")
+    return None if request.noresponse else response
+
+
 class ControlService:
     """Serves what the broker itself offers.
 
@@ -65,7 +90,7 @@ class ControlService:
         self._attributes = attributes
         self._config = config
         self._shut_down = shut_down
-        self._methods: dict[str, Callable[[Message], dict[str, Any] | None]] = {
+        self._methods: Methods = {
             "service.add": self._service_add,
             "service.remove": self._service_remove,
             "service.list": self._service_list,
@@ -84,15 +109,9 @@ class ControlService:
         for request in batch:
             if request.kind != "request" or (request.topic or "").endswith(".disconnect"):
                 continue
-            try:
-                method = self._methods.get(request.topic or "")
-                if method is None:
-                    raise Refused(errno.ENOSYS, f"unknown method `{request.topic}`")
-                answer = request.respond(method(request))
-            except Refused as refused:
-                answer = request.respond(errnum=refused.errnum, errtext=refused.text)
-            if not request.noresponse:
-                answers.append(answer)
+            response = answer(request, self._methods)
+            if response is not None:
+                answers.append(response)
         self._broker.post(self.peer, answers)
 
     def settle(self, now: float) -> None:

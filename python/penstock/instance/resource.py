@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock._core import Batch, Hostlist, IDset, ResourceSet
 from penstock.errors import Error, WireError
-from penstock.instance.control import Refused, field
+from penstock.instance.control import Methods, Refused, answer, field
 from penstock.protocol.acquire import AcquireProvider
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from penstock._core import JobManager, Message
     from penstock.instance.broker import Broker
 
@@ -53,7 +51,7 @@ class ResourceService:
         self._replay()
         schedulable = resources.restrict(ranks=resources.ranks - self._exclude)
         self._provider = AcquireProvider(schedulable, self._up())
-        self._methods: dict[str, Callable[[Message], dict[str, Any] | None]] = {
+        self._methods: Methods = {
             "resource.status": self._status,
             "resource.sched-status": self._sched_status,
             "resource.drain": self._drain,
@@ -72,18 +70,9 @@ class ResourceService:
             elif topic == "resource.disconnect":
                 self._provider.disconnect((request.routes or [b""])[-1])
             else:
-                self._serve(topic, request)
-
-    def _serve(self, topic: str, request: Message) -> None:
-        try:
-            method = self._methods.get(topic)
-            if method is None:
-                raise Refused(errno.ENOSYS, f"unknown method `{topic}`")
-            answer = request.respond(method(request))
-        except Refused as refused:
-            answer = request.respond(errnum=refused.errnum, errtext=refused.text)
-        if not request.noresponse:
-            self._answers.append(answer)
+                response = answer(request, self._methods)
+                if response is not None:
+                    self._answers.append(response)
 
     def settle(self, now: float) -> None:
         """Sends the answers: the job manager, settled before, has committed what they tell."""

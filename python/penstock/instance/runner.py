@@ -179,10 +179,13 @@ class LocalRunner:
         try:
             try:
                 status = await self._run_tasks(job, payload)
-            except (Error, OSError, KeyError, IndexError, TypeError) as error:
-                log.info("job %s: %s", fluid_f58(job_id), error)
+            except (Error, OSError) as error:
                 note = getattr(error, "strerror", None) or str(error)
                 self._send([stream.exception("exec", note)])
+            except Exception as error:
+                # A fault of ours, or of a jobspec that nobody has checked: it costs this job.
+                log.exception("job %s", fluid_f58(job_id))
+                self._send([stream.exception("exec", f"internal error: {error!r}")])
             else:
                 if status is not None:
                     self._send([stream.finish(status)])
@@ -321,8 +324,11 @@ class LocalRunner:
                 self._refuse(request, errno.ENODATA, "")
             except OSError as error:
                 self._refuse(request, error.errno or errno.EIO, error.strerror or str(error))
+            except Exception:
+                log.exception("%s", request.topic)
+                self._refuse(request, errno.EPROTO, f"{request.topic}: malformed payload")
             finally:
-                del self._followers[key]
+                self._followers.pop(key, None)
         if scope.cancelled_caught:
             self._refuse(request, errno.ENODATA, "")
 

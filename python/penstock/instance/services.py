@@ -95,8 +95,9 @@ class SchedulerService:
         if self._scheduler.schedule(now):
             self._broker.nudge()
         self._broker.post(self.peer, self._scheduler.take_out())
+        failed = self._scheduler.failure is not None
         for line in self._scheduler.take_log():
-            log.info("sched: %s", line)
+            log.log(logging.ERROR if failed else logging.INFO, "sched: %s", line)
 
 
 class MockExecService:

@@ -56,7 +56,7 @@ impl Spec {
             queue: jobspec.queue().map(str::to_owned),
             ntasks: jobspec.ntasks(),
             nnodes: request.nnodes,
-            ncores: slots * u64::from(request.cores_per_slot),
+            ncores: slots.saturating_mul(request.cores_per_slot.into()),
             duration: jobspec.duration(),
             dependencies: jobspec
                 .dependencies()

@@ -108,8 +108,12 @@ impl Scheduler {
 
     pub(crate) fn looked_up(&mut self, held: &Held, response: &Message) {
         self.hello.lookups -= 1;
+        // A job on resources that are not there any more keeps nobody from scheduling the rest.
         if let Err(error) = self.mark_allocated(held, response) {
-            return self.fail(format!("job {}: {error}", Fluid(held.id)));
+            self.log.push(format!(
+                "job {} is not accounted for: {error}",
+                Fluid(held.id)
+            ));
         }
         self.get_ready();
     }

@@ -1,0 +1,355 @@
+//! The scheduler's side of RFC 27 and 28, message by message.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_sched::{Options, Phase, Scheduler};
+use penstock_wire::{Kind, Message, STREAMING};
+use serde_json::{Value, json};
+
+/// A scheduler, and what it has asked and not yet been answered.
+struct Bench {
+    scheduler: Scheduler,
+    asked: Vec<Message>,
+}
+
+fn inventory() -> Value {
+    json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "0-1", "children": {"core": "0-1"}}],
+        "nodelist": ["n[0-1]"], "starttime": 0.0, "expiration": 0.0}})
+}
+
+fn jobspec(cores: u32) -> Value {
+    json!({
+        "version": 1,
+        "resources": [{"type": "slot", "count": 1, "label": "t",
+                       "with": [{"type": "core", "count": cores}]}],
+        "tasks": [{"command": ["x"], "slot": "t", "count": {"per_slot": 1}}],
+        "attributes": {"system": {"duration": 60}},
+    })
+}
+
+fn body(message: &Message) -> Value {
+    assert_eq!(message.errnum(), 0, "{:?}", message.error_text());
+    message
+        .payload_json()
+        .map_or(Value::Null, |json| serde_json::from_slice(json).unwrap())
+}
+
+impl Bench {
+    fn new(limit: Option<u32>) -> Self {
+        let mut scheduler = Scheduler::new(Options { limit });
+        scheduler.start();
+        let asked = scheduler.take_out();
+        Self { scheduler, asked }
+    }
+
+    /// Answers the oldest question on a topic; streams stay open.
+    fn answer(&mut self, topic: &str, payload: &Value) {
+        let request = self.question(topic);
+        let payload = (!payload.is_null()).then(|| Message::json_payload(&payload.to_string()));
+        self.respond(&Message::response_to(&request, 0, payload));
+    }
+
+    fn refuse(&mut self, topic: &str, errnum: u32) {
+        let request = self.question(topic);
+        self.respond(&Message::error_to(&request, errnum, "because"));
+    }
+
+    fn question(&mut self, topic: &str) -> Message {
+        let place = self.asked.iter().position(|it| it.topic() == topic);
+        let place = place.unwrap_or_else(|| panic!("no question on {topic}: {:?}", self.asked));
+        if self.asked[place].is_streaming() {
+            self.asked[place].clone()
+        } else {
+            self.asked.remove(place)
+        }
+    }
+
+    fn respond(&mut self, response: &Message) {
+        self.scheduler.handle(response);
+        self.asked.extend(self.scheduler.take_out());
+    }
+
+    /// Sends a request; returns the responses that it and what follows from it get.
+    fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
+        let mut request = Message::request(topic, &payload.to_string());
+        request.push_route(b"manager");
+        self.scheduler.handle(&request);
+        self.responses()
+    }
+
+    fn responses(&mut self) -> Vec<Message> {
+        self.scheduler.schedule(1000.0);
+        let (responses, asked) = self
+            .scheduler
+            .take_out()
+            .into_iter()
+            .partition(|it| it.kind == Kind::Response);
+        self.asked.extend::<Vec<Message>>(asked);
+        responses
+    }
+
+    /// Through the handshake, with the jobs in `held`.
+    fn running(limit: Option<u32>, held: &[Value]) -> Self {
+        let mut bench = Self::new(limit);
+        bench.answer("service.add", &Value::Null);
+        bench.answer("service.add", &Value::Null);
+        let acquired = json!({"resources": inventory(), "up": "0-1"});
+        bench.answer("resource.acquire", &acquired);
+        for job in held {
+            bench.answer("job-manager.sched-hello", job);
+            let r = inventory().to_string();
+            let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(r)});
+            bench.answer("kvs.lookup", &json!({ "val": val }));
+        }
+        bench.refuse("job-manager.sched-hello", 61);
+        bench
+    }
+
+    fn ready(limit: Option<u32>, held: &[Value]) -> Self {
+        let mut bench = Self::running(limit, held);
+        bench.answer("job-manager.sched-ready", &json!({"count": 0}));
+        assert_eq!(*bench.scheduler.phase(), Phase::Running);
+        bench
+    }
+
+    fn alloc(&mut self, id: u64, cores: u32) -> Vec<Message> {
+        let payload = json!({"id": id, "priority": 16, "userid": 0, "jobspec": jobspec(cores)});
+        self.request("sched.alloc", &payload)
+    }
+
+    /// The ids in the commit that is being waited for, which then succeeds.
+    fn commit(&mut self) -> Vec<Message> {
+        self.answer("kvs.commit", &json!({"rootseq": 1}));
+        let (responses, asked) = std::mem::take(&mut self.asked)
+            .into_iter()
+            .partition(|it| it.kind == Kind::Response);
+        self.asked = asked;
+        responses
+    }
+}
+
+#[test]
+fn the_handshake_goes_step_by_step() {
+    let mut bench = Bench::new(Some(5));
+    assert_eq!(*bench.scheduler.phase(), Phase::Registering);
+    bench.answer("service.add", &Value::Null);
+    // Somebody else may check feasibility.
+    bench.refuse("service.add", 17);
+    assert_eq!(*bench.scheduler.phase(), Phase::Acquiring);
+    assert!(bench.asked[0].is_streaming());
+    let acquired = json!({"resources": inventory(), "up": "0"});
+    bench.answer("resource.acquire", &acquired);
+    assert_eq!(*bench.scheduler.phase(), Phase::Greeting);
+    let hello = bench.question("job-manager.sched-hello");
+    assert_eq!(hello.flags & STREAMING, STREAMING);
+    assert_eq!(body(&hello), json!({"partial-ok": true}));
+    bench.refuse("job-manager.sched-hello", 61);
+    assert_eq!(*bench.scheduler.phase(), Phase::Readying);
+    let ready = bench.question("job-manager.sched-ready");
+    assert_eq!(body(&ready), json!({"mode": "limited", "limit": 5}));
+}
+
+#[test]
+fn r_is_committed_before_success_and_comes_with_it() {
+    let mut bench = Bench::ready(None, &[]);
+    assert!(bench.alloc(7, 1).is_empty());
+    let commit = bench.asked.iter().find(|it| it.topic() == "kvs.commit");
+    let op = body(commit.unwrap())["ops"][0].clone();
+    assert_eq!(op["key"], "job.0000.0000.0000.0007.R");
+    let data = op["dirent"]["data"].as_str().unwrap();
+    let stored: Value = serde_json::from_slice(&BASE64.decode(data).unwrap()).unwrap();
+    let success = body(&bench.commit()[0]);
+    assert_eq!((&success["id"], &success["type"]), (&json!(7), &json!(0)));
+    assert_eq!(success["R"], stored);
+    assert_eq!(success["R"]["execution"]["expiration"], 1060.0);
+    let told = &success["annotations"]["sched"];
+    assert_eq!(told["resource_summary"], "rank0/core0");
+}
+
+#[test]
+fn what_is_impossible_or_invalid_is_denied() {
+    let mut bench = Bench::ready(None, &[]);
+    let denied = body(&bench.alloc(1, 3)[0]);
+    assert_eq!((&denied["id"], &denied["type"]), (&json!(1), &json!(2)));
+    assert_eq!(
+        denied["note"],
+        "3 cores per slot requested, no node has more than 2"
+    );
+    let payload = json!({"id": 2, "priority": 16, "userid": 0, "jobspec": {}});
+    let denied = body(&bench.request("sched.alloc", &payload)[0]);
+    assert_eq!(
+        denied["note"],
+        "invalid jobspec: expected the key `version`"
+    );
+}
+
+#[test]
+fn the_first_that_waits_is_told_so_once_and_goes_on_when_something_is_freed() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.alloc(2, 2);
+    bench.commit();
+    bench.commit();
+    let told = bench.alloc(3, 2);
+    let reason = &body(&told[0])["annotations"]["sched"]["reason_pending"];
+    assert_eq!(*reason, "insufficient resources");
+    assert!(bench.alloc(4, 1).is_empty());
+    // Today's free carries R and wants no answer; the seed's has an id only and gets one.
+    let free = json!({"id": 1, "R": inventory(), "final": true});
+    let told = bench.request("sched.free", &free);
+    // Not an answer to the free: the next in line is told.
+    assert_eq!((told.len(), told[0].topic()), (1, "sched.alloc"));
+    assert_eq!(body(&told[0])["id"], 4);
+    assert_eq!(body(&bench.commit()[0])["id"], 3);
+    let answers = bench.request("sched.free", &json!({"id": 2}));
+    assert_eq!(body(&answers[0]), json!({"id": 2}));
+    assert_eq!(body(&bench.commit()[0])["id"], 4);
+}
+
+#[test]
+fn a_cancel_is_answered_for_a_waiting_job_and_ignored_for_any_other() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.alloc(2, 2);
+    bench.alloc(3, 2);
+    let answers = bench.request("sched.cancel", &json!({"id": 3}));
+    assert_eq!(body(&answers[0]), json!({"id": 3, "type": 3}));
+    for id in [3, 1, 99] {
+        assert!(
+            bench
+                .request("sched.cancel", &json!({ "id": id }))
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn priorities_decide_and_are_never_answered() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.alloc(2, 2);
+    bench.alloc(3, 2);
+    bench.alloc(4, 2);
+    let answers = bench.request("sched.prioritize", &json!({"jobs": [[4, 99], [77, 1]]}));
+    // Only the new head is told that it waits.
+    assert_eq!(answers.len(), 1);
+    assert_eq!(body(&answers[0])["id"], 4);
+    bench.commit();
+    bench.commit();
+    bench.request("sched.free", &json!({"id": 1}));
+    assert_eq!(body(&bench.commit()[0])["id"], 4);
+}
+
+#[test]
+fn jobs_told_at_hello_hold_their_resources_less_what_they_gave_back() {
+    let mut bench = Bench::ready(
+        None,
+        &[json!({"id": 9, "priority": 1, "userid": 0,
+                                                "t_submit": 1.0, "free": "1"})],
+    );
+    bench.alloc(1, 2);
+    assert_eq!(
+        body(&bench.commit()[0])["R"]["execution"]["R_lite"][0]["rank"],
+        "1"
+    );
+    bench.alloc(2, 1);
+    bench.request("sched.free", &json!({"id": 9}));
+    assert_eq!(
+        body(&bench.commit()[0])["R"]["execution"]["R_lite"][0]["rank"],
+        "0"
+    );
+}
+
+#[test]
+fn targets_that_go_down_are_not_used_until_they_come_back() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.answer("resource.acquire", &json!({"down": "0-1"}));
+    bench.alloc(1, 1);
+    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    bench.answer(
+        "resource.acquire",
+        &json!({"up": "1", "property-add": {"p": "1"}}),
+    );
+    bench.responses();
+    assert_eq!(
+        body(&bench.commit()[0])["R"]["execution"]["R_lite"][0]["rank"],
+        "1"
+    );
+}
+
+#[test]
+fn a_commit_that_fails_frees_what_was_taken_and_denies_the_culprit() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.scheduler.handle(&{
+        let payload = json!({"id": 1, "priority": 1, "userid": 0, "jobspec": jobspec(2)});
+        Message::request("sched.alloc", &payload.to_string())
+    });
+    bench.alloc(2, 2);
+    // Two in one commit: each is tried for itself.
+    bench.refuse("kvs.commit", 22);
+    bench.refuse("kvs.commit", 22);
+    let denied = bench.asked.iter().find(|it| it.kind == Kind::Response);
+    assert_eq!(body(denied.unwrap())["type"], 2);
+    bench.asked.retain(|it| it.kind == Kind::Request);
+    assert_eq!(body(&bench.commit()[0])["type"], 0);
+    bench.alloc(3, 2);
+    assert_eq!(body(&bench.commit()[0])["id"], 3);
+}
+
+#[test]
+fn feasibility_and_expiration_are_answered() {
+    let mut bench = Bench::ready(None, &[]);
+    let answers = bench.request("feasibility.check", &json!({"jobspec": jobspec(1)}));
+    assert_eq!((answers[0].errnum(), &answers[0].payload), (0, &None));
+    let answers = bench.request("feasibility.check", &json!({"jobspec": jobspec(9)}));
+    assert_eq!(answers[0].errnum(), 22);
+    bench.alloc(1, 1);
+    let answers = bench.request("sched.expiration", &json!({"id": 1, "expiration": 5.5}));
+    assert_eq!(answers[0].errnum(), 0);
+    let answers = bench.request("sched.expiration", &json!({"id": 2, "expiration": 5}));
+    assert_eq!(answers[0].errnum(), 22);
+    let answers = bench.request("sched.nosuch", &json!({}));
+    assert_eq!(answers[0].errnum(), 38);
+}
+
+#[test]
+fn refusals_in_the_handshake_are_fatal_and_say_why() {
+    let failure = |bench: &Bench| match bench.scheduler.phase() {
+        Phase::Failed(reason) => reason.clone(),
+        phase => panic!("{phase:?}"),
+    };
+    let mut bench = Bench::new(None);
+    bench.refuse("service.add", 17);
+    assert_eq!(
+        failure(&bench),
+        "another scheduler is registered as `sched`"
+    );
+
+    let mut bench = Bench::new(None);
+    bench.answer("service.add", &Value::Null);
+    bench.answer("service.add", &Value::Null);
+    bench.refuse("resource.acquire", 16);
+    assert_eq!(
+        failure(&bench),
+        "resource.acquire failed with errnum 16: because"
+    );
+
+    let mut bench = Bench::new(None);
+    bench.answer("service.add", &Value::Null);
+    bench.answer("service.add", &Value::Null);
+    let acquired = json!({"resources": inventory(), "up": "0"});
+    bench.answer("resource.acquire", &acquired);
+    bench.refuse("job-manager.sched-hello", 1);
+    assert!(failure(&bench).starts_with("job-manager.sched-hello failed with errnum 1"));
+
+    let mut bench = Bench::running(None, &[]);
+    bench.refuse("job-manager.sched-ready", 71);
+    assert!(failure(&bench).starts_with("job-manager.sched-ready failed with errnum 71"));
+    // After that nothing is decided any more.
+    assert!(bench.alloc(1, 1).is_empty());
+
+    let mut bench = Bench::ready(None, &[]);
+    bench.refuse("resource.acquire", 5);
+    assert!(failure(&bench).starts_with("resource.acquire failed with errnum 5"));
+}
