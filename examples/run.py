@@ -168,7 +168,7 @@ def mock(count: int) -> int:
             progress.update(done, f"{stats['running']} running")
             if done >= total:
                 break
-            time.sleep(0.05)
+            time.sleep(0.2)
         taken = time.monotonic() - began
     print(f"{total} jobs on 10,000 nodes, submit to inactive: {total / taken:,.0f} jobs/s")
     return 0

@@ -137,18 +137,22 @@ class Broker:
             await self._wake.wait()
             self._wake = trio.Event()
             self.run_round()
+            # However busy the services keep each other, the sockets get their turn.
+            await trio.lowlevel.checkpoint()
 
-    def run_round(self) -> None:
-        """Routes what was posted, settles the services, and goes on until all is quiet."""
-        while True:
-            while self._rounds:
-                peer, batch = self._rounds.popleft()
-                self._deliver(self._router.route(peer, batch))
-            now = time.time()
-            for service in list(self._services.values()):
-                service.settle(now)
-            if not self._rounds:
-                return
+    def run_round(self) -> bool:
+        """Routes what was posted, then settles the services.
+
+        Returns:
+            Whether there is more to route: what the services have posted in settling.
+        """
+        while self._rounds:
+            peer, batch = self._rounds.popleft()
+            self._deliver(self._router.route(peer, batch))
+        now = time.time()
+        for service in list(self._services.values()):
+            service.settle(now)
+        return bool(self._rounds)
 
     def _deliver(self, deliveries: list[tuple[int, Batch]]) -> None:
         for peer, batch in deliveries:

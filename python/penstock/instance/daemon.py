@@ -267,7 +267,8 @@ class Instance:
         waiter = Waiter(self._broker)
         payload = {"constraint": constraint, "attrs": ["id"]}
         waiter.ask(Message.request("job-list.list", payload, flags=64, matchtag=1))
-        self._broker.run_round()
+        while self._broker.run_round():
+            pass
         return [row for answer in waiter.answers for row in answer["jobs"]]
 
 

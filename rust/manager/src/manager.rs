@@ -291,15 +291,19 @@ impl Manager {
     }
 
     fn stats(&self) -> Value {
-        let count = |mask: u8| {
-            let jobs = self.jobs.values();
-            jobs.filter(|job| job.state.bit() & mask != 0).count()
-        };
+        let (mut pending, mut running, mut inactive) = (0_usize, 0_usize, 0_usize);
+        for job in self.jobs.values() {
+            match job.state {
+                State::New | State::Depend | State::Priority | State::Sched => pending += 1,
+                State::Run | State::Cleanup => running += 1,
+                State::Inactive => inactive += 1,
+            }
+        }
         json!({
-            "active_jobs": count(0x3f),
-            "inactive_jobs": count(0x40),
-            "pending": count(2 | 4 | 8),
-            "running": count(16 | 32),
+            "active_jobs": pending + running,
+            "inactive_jobs": inactive,
+            "pending": pending,
+            "running": running,
             "max_jobid": self.jobs.last_key_value().map_or(0, |(id, _)| *id),
             "commits": self.commits,
             "sched": self.allocator.describe(),
