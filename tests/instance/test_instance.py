@@ -251,6 +251,26 @@ def test_a_store_that_fails_ends_the_instance_with_a_plain_message(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_resources_come_from_r_or_configuration_and_local_jobs_need_real_cores(start, tmp_path):
+    r = tmp_path / "R"
+    r.write_text(ResourceSet.uniform("3-4", "far[0-1]", cores="0-7").to_json())
+    with start("--R", str(r), "--exec", "sim") as instance:
+        (job,) = instance.lines("submit", "-N2", "true")
+        assert instance.penstock("wait", job).returncode == 0
+        (row,) = rows(instance)
+        assert (row["nodelist"], row["ranks"], row["ncores"]) == ("far[0-1]", "3-4", 16)
+        options = ["--state", str(tmp_path / "x"), "--socket", str(tmp_path / "y")]
+        refused = instance.penstock("start", "--R", str(r), *options)
+        assert refused.returncode == 1
+        assert "hint: simulate execution" in refused.stderr
+    config = tmp_path / "penstock.toml"
+    config.write_text('[[resource.config]]\nhosts = "a[0-3]"\ncores = "0-1"\nproperties = ["p"]\n')
+    options = ["--config", str(config), "--exec", "local", "--oversubscribe"]
+    with start(*options, name="configured") as instance:
+        done = instance.penstock("run", "-n3", "--requires=p", "sh", "-c", "echo $FLUX_TASK_RANK")
+        assert sorted(done.stdout.split()) == ["0", "1", "2"]
+
+
 def test_signals_stop_the_instance_in_order(start):
     with start("--nodes", "1", "--cores", "1") as instance:
         (job,) = instance.lines("submit", "-t", "1h", "true")

@@ -299,6 +299,25 @@ class Waiter:
 
 
 def _inventory(options: StartOptions) -> ResourceSet:
+    """The resources that the options or the configuration name, or this machine's own.
+
+    Raises:
+        StartError: jobs are to run here on cores that this machine does not have.
+    """
+    resources = _named_resources(options)
+    if options.exec == "local" and not options.oversubscribe:
+        own = inventory.discover()
+        cores = own.node(0).cores
+        if resources.nnodes > 1 or not resources.node(next(iter(resources.ranks))).cores <= cores:
+            raise StartError(
+                f"this machine has rank0/core[{cores}], the resources are {resources.summary()}\n"
+                "hint: simulate execution with `--exec sim`, or share this machine's cores among "
+                "all jobs with `--oversubscribe`"
+            )
+    return resources
+
+
+def _named_resources(options: StartOptions) -> ResourceSet:
     resource = options.config.resource
     if options.R is not None:
         return inventory.from_file(options.R)
