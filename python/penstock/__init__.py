@@ -8,7 +8,7 @@ What this module exports needs no third-party package and no daemon:
 - the exceptions, all derived from `Error`, see `penstock.errors`.
 """
 
-from penstock._core import __version__
+from penstock._core import ResourceSet, __version__
 from penstock.errors import (
     EngineError,
     Error,
@@ -23,7 +23,6 @@ from penstock.errors import (
 )
 from penstock.hostlist import Hostlist
 from penstock.idset import IDset
-from penstock.resource import ResourceSet
 
 __all__ = [
     "EngineError",

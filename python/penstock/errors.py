@@ -5,7 +5,8 @@ Every one derives from `Error`, and from the built-in exception that a caller wo
 for what a service answered with an error number.
 """
 
-from typing import TYPE_CHECKING
+# `typing` would be most of what `import penstock` costs.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from penstock._core import Batch

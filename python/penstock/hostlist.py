@@ -35,7 +35,7 @@ A list may change while it is iterated over: as with any list, the iterator goes
 then at the next position. A list may be used from several threads.
 """
 
-from collections.abc import MutableSequence
+from _collections_abc import MutableSequence  # `collections.abc`, without importing `collections`
 
 from penstock._core import Hostlist
 

@@ -26,7 +26,7 @@ A set may change while it is iterated over: the iterator goes on with the next g
 lower one in `reversed`) that is then in the set. A set may be used from several threads.
 """
 
-from collections.abc import MutableSet
+from _collections_abc import MutableSet  # `collections.abc`, without importing `collections`
 
 from penstock._core import IDset
 

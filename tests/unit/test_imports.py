@@ -1,0 +1,26 @@
+"""What an import brings in: the library is for programs that want nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def imported_by(statement):
+    code = (
+        f"import sys; before = set(sys.modules); {statement};"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in done.stdout.split()}
+
+
+def test_the_library_imports_itself_and_next_to_nothing():
+    assert imported_by("import penstock") <= {"penstock"}
+
+
+def test_no_third_party_package_is_needed_by_library_or_client():
+    for module in ("penstock", "penstock.resource", "penstock.client", "penstock.jobspec"):
+        names = imported_by(f"import {module}")
+        assert names <= {"penstock", *sys.stdlib_module_names}, module
