@@ -52,6 +52,7 @@ class LocalExecService:
         self.peer = broker.attach(self)
         self._runner = LocalRunner(
             self._send,
+            owner=broker.owner,
             output_dir=output_dir,
             uri=uri,
             kill_timeout=kill_timeout,

@@ -54,6 +54,7 @@ class LocalRunner:
 
     Args:
         send: sends messages to the broker.
+        owner: user id of the instance owner, the only one who is served.
         output_dir: keeps output that no job's options send elsewhere, a directory a job.
         uri: the instance's address, for the tasks' environment.
         lookup_r: gives the R of a job whose start request came without.
@@ -66,6 +67,7 @@ class LocalRunner:
         self,
         send: Callable[[list[Message]], None],
         *,
+        owner: int,
         output_dir: Path,
         uri: str,
         lookup_r: Callable[[int], Awaitable[str]],
@@ -74,6 +76,7 @@ class LocalRunner:
         oversubscribe: bool = False,
     ) -> None:
         self._send = send
+        self._owner = owner
         self._output_dir = output_dir
         self._uri = uri
         self._lookup_r = lookup_r
@@ -112,7 +115,10 @@ class LocalRunner:
             if serve is None:
                 raise OSError(errno.ENOSYS, f"unknown method `{request.topic}`")
             payload = request.object()
-            if not isinstance(payload, dict) or not isinstance(payload.get("id", 0), int):
+            if request.userid != self._owner:
+                # A start request is a command that runs with the owner's rights.
+                raise OSError(errno.EPERM, "only the instance owner may ask for execution")
+            if not isinstance(payload, dict) or not _is_job_id(payload.get("id", 0)):
                 raise OSError(errno.EPROTO, f"{request.topic}: malformed payload")
             serve(request, payload)
         except (Error, KeyError, TypeError) as error:
@@ -193,6 +199,8 @@ class LocalRunner:
             with trio.CancelScope(shield=True):
                 await self._clean_up(job)
             del self._jobs[job_id]
+            if not stream.ended:
+                self._send([stream.exception("exec", "the execution service was stopped")])
             self._send([stream.release()])
             job.over.set()
 
@@ -386,6 +394,10 @@ class LocalRunner:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(_first, changed, nursery.cancel_scope)
                     nursery.start_soon(_first, job.over, nursery.cancel_scope)
+
+
+def _is_job_id(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < 2**64
 
 
 async def _first(event: trio.Event, scope: trio.CancelScope) -> None:

@@ -67,6 +67,11 @@ class StartStream:
         self.failed = self.failed or severity == 0
         return self._respond("exception", {"severity": severity, "type": kind, "note": note})
 
+    @property
+    def ended(self) -> bool:
+        """Whether the final release may come: the job has finished, or has failed."""
+        return self.failed or self.state is State.FINISHED
+
     def interrupt(self) -> None:
         """Notes a fatal exception that came from elsewhere."""
         self.failed = True

@@ -199,6 +199,12 @@ impl Manager {
     }
 
     fn handle_response(&mut self, response: &Message, now: f64) {
+        if response.userid != self.settings.owner {
+            return self.note(format!(
+                "response of another user to {}: ignored",
+                response.topic()
+            ));
+        }
         match response.topic() {
             "sched.alloc" => self.alloc_response(response, now),
             "sched.free" => self.free_response(response),

@@ -17,6 +17,10 @@ use serde_json::{Value, json};
 
 /// Wait status of a task that SIGTERM ended.
 const TERMINATED: i32 = 15;
+/// Operation not permitted.
+const EPERM: u32 = 1;
+/// The instance owner's role (RFC 12).
+const ROLE_OWNER: u32 = 1;
 /// Not a known method.
 const ENOSYS: u32 = 38;
 /// Protocol error.
@@ -169,8 +173,15 @@ impl MockExec {
     pub fn handle(&mut self, message: &Message, now: f64, out: &mut Vec<Message>) {
         match message.kind {
             Kind::Request if message.service() == self.name => match message.method() {
+                "start" if message.rolemask & ROLE_OWNER == 0 => {
+                    let text = "only the instance owner may start jobs";
+                    out.push(Message::error_to(message, EPERM, text));
+                }
                 "start" => self.begin(message, now, out),
-                "kill" | "disconnect" => {}
+                "disconnect" => {}
+                // There is nothing to signal, which is no fault of who asks.
+                "kill" if message.is_noresponse() => {}
+                "kill" => out.push(Message::response_to(message, 0, None)),
                 method => {
                     if !message.is_noresponse() {
                         let text = format!("the simulated execution has no `{method}`");

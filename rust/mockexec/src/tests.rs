@@ -8,7 +8,23 @@ fn start(id: u64, system: &Value, reattach: bool, starttime: f64) -> Message {
         "jobspec": {"attributes": {"system": system}},
         "R": {"execution": {"starttime": starttime}},
     });
-    Message::request("sim.start", &payload.to_string())
+    owners(&payload.to_string())
+}
+
+fn owners(payload: &str) -> Message {
+    let mut request = Message::request("sim.start", payload);
+    request.rolemask = 5;
+    request
+}
+
+#[test]
+fn a_guest_starts_nothing() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    let mut request = start(1, &json!({"duration": 0}), false, 0.0);
+    request.rolemask = 6;
+    exec.handle(&request, 0.0, &mut out);
+    assert_eq!((out.len(), out[0].errnum()), (1, EPERM));
 }
 
 fn shown(out: &mut Vec<Message>) -> Vec<String> {
@@ -122,9 +138,9 @@ fn a_bad_request_fails_its_job_and_releases_it() {
     let test = json!({"duration": 1.0, "exec": {"test": {"run_duration": "soon"}}});
     exec.handle(&start(1, &test, false, 0.0), 0.0, &mut out);
     assert_eq!(shown(&mut out), ["1 exception exec", "1 release"]);
-    exec.handle(&Message::request("sim.start", r#"{"id":2}"#), 0.0, &mut out);
+    exec.handle(&owners(r#"{"id":2}"#), 0.0, &mut out);
     assert_eq!(shown(&mut out), ["2 exception exec", "2 release"]);
-    exec.handle(&Message::request("sim.start", r#"{"x":2}"#), 0.0, &mut out);
+    exec.handle(&owners(r#"{"x":2}"#), 0.0, &mut out);
     assert_eq!(out.pop().map(|message| message.errnum()), Some(EPROTO));
 }
 

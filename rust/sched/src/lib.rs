@@ -31,6 +31,10 @@ pub use handshake::Phase;
 
 /// No data: the good end of a stream (RFC 6).
 const ENODATA: u32 = 61;
+/// Operation not permitted.
+const EPERM: u32 = 1;
+/// The instance owner's role (RFC 12).
+const ROLE_OWNER: u32 = 1;
 /// Invalid argument.
 const EINVAL: u32 = 22;
 /// Function not implemented.
@@ -123,6 +127,14 @@ impl Scheduler {
     }
 
     fn handle_request(&mut self, request: &Message) {
+        // Allocating and freeing is between the instance owner's services.
+        if request.service() == "sched" && request.rolemask & ROLE_OWNER == 0 {
+            if !request.is_noresponse() {
+                let text = "only the instance owner may ask the scheduler";
+                self.out.push(Message::error_to(request, EPERM, text));
+            }
+            return;
+        }
         let outcome = match request.topic() {
             "sched.alloc" => return self.alloc(request),
             "sched.cancel" => return self.cancel(request),

@@ -73,6 +73,7 @@ impl Bench {
     /// Sends a request; returns the responses that it and what follows from it get.
     fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         let mut request = Message::request(topic, &payload.to_string());
+        request.rolemask = 5;
         request.push_route(b"manager");
         self.scheduler.handle(&request);
         self.responses()
@@ -281,10 +282,10 @@ fn targets_that_go_down_are_not_used_until_they_come_back() {
 #[test]
 fn a_commit_that_fails_frees_what_was_taken_and_denies_the_culprit() {
     let mut bench = Bench::ready(None, &[]);
-    bench.scheduler.handle(&{
-        let payload = json!({"id": 1, "priority": 1, "userid": 0, "jobspec": jobspec(2)});
-        Message::request("sched.alloc", &payload.to_string())
-    });
+    let payload = json!({"id": 1, "priority": 1, "userid": 0, "jobspec": jobspec(2)});
+    let mut request = Message::request("sched.alloc", &payload.to_string());
+    request.rolemask = 5;
+    bench.scheduler.handle(&request);
     bench.alloc(2, 2);
     // Two in one commit: each is tried for itself.
     bench.refuse("kvs.commit", 22);
@@ -311,6 +312,23 @@ fn feasibility_and_expiration_are_answered() {
     assert_eq!(answers[0].errnum(), 22);
     let answers = bench.request("sched.nosuch", &json!({}));
     assert_eq!(answers[0].errnum(), 38);
+}
+
+#[test]
+fn a_guest_can_ask_what_is_feasible_and_nothing_else() {
+    let mut bench = Bench::ready(None, &[]);
+    for topic in ["sched.alloc", "sched.free", "sched.expiration"] {
+        let mut request = Message::request(topic, r#"{"id":1}"#);
+        request.rolemask = 6;
+        bench.scheduler.handle(&request);
+        let answers = bench.scheduler.take_out();
+        assert_eq!((answers.len(), answers[0].errnum()), (1, 1), "{topic}");
+    }
+    let payload = json!({"jobspec": jobspec(1)}).to_string();
+    let mut request = Message::request("feasibility.check", &payload);
+    request.rolemask = 6;
+    bench.scheduler.handle(&request);
+    assert_eq!(bench.scheduler.take_out()[0].errnum(), 0);
 }
 
 #[test]

@@ -111,13 +111,15 @@ impl Bench {
         self.now += 1.0;
         let request = Message::request(topic, "");
         let payload = Some(Message::json_payload(&payload.to_string()));
-        let response = Message::response_to(&request, 0, payload);
+        let mut response = Message::response_to(&request, 0, payload);
+        response.userid = OWNER;
         self.manager.handle(&response, self.now);
         self.manager.flush().unwrap()
     }
 
     pub fn fail(&mut self, topic: &str, errnum: u32) -> Vec<Message> {
-        let response = Message::error_to(&Message::request(topic, ""), errnum, "");
+        let mut response = Message::error_to(&Message::request(topic, ""), errnum, "");
+        response.userid = OWNER;
         self.manager.handle(&response, self.now);
         self.manager.flush().unwrap()
     }

@@ -1,0 +1,110 @@
+"""Whatever a client sends, it gets an answer or is dropped, and the instance goes on."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from penstock._core import Message
+from penstock.client import Client, connect
+from penstock.errors import RpcError
+
+TOPICS = """
+job-ingest.submit job-manager.raise job-manager.kill job-manager.urgency job-manager.stats-get
+job-manager.exec-hello job-manager.sched-ready job-manager.nosuch job-list.list-id job-info.lookup
+job-info.eventlog-watch-cancel kvs.commit kvs.lookup resource.drain resource.undrain resource.status
+resource.sched-status service.add service.remove service.list event.subscribe event.unsubscribe
+attr.get config.get broker.ping job-exec.kill job-exec.expiration job-exec.output job-exec.nosuch
+sched.free sched.expiration sched.nosuch feasibility.check
+""".split()
+STREAMS = """
+job-list.list job-list.wait job-info.eventlog-watch job-exec.output resource.acquire
+job-manager.sched-hello
+""".split()
+VALUES = [None, -1, 0, 2**63, 2**64, 1.5, "", "x", "0-", "ƒ1", [], [[]], {}, {"a": {}}, True, "\0"]
+KEYS = """
+id ids all type severity note userid jobspec jobs count urgency flags keys path matchtag ops key
+namespace targets reason service topic name signum expiration follow streams constraint max_entries
+attrs since mode limit R final jobspecs
+""".split()
+
+
+def payloads(rng):
+    yield None
+    yield {}
+    for _ in range(12):
+        keys = rng.sample(KEYS, rng.randint(1, 12))
+        yield {key: rng.choice(VALUES) for key in keys}
+    yield {"jobspec": {"version": 1}}
+    yield {"id": 1, "jobspec": [[[[]]]], "R": {}}
+
+
+@pytest.mark.parametrize("options", [[], ["--nodes", "4"]], ids=["local", "sim"])
+def test_malformed_payloads_are_answered(start, options):
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    with start(*options) as instance:
+        for topic in TOPICS:
+            # Each topic its own connection: some of them (exec-hello) do succeed.
+            with Client(instance.uri, timeout=60) as client:
+                for payload in payloads(rng):
+                    # Answered with whatever; a TimeoutError would be no answer.
+                    with suppress(RpcError):
+                        client.rpc(topic, payload)
+        for topic in STREAMS:
+            for payload in payloads(rng):
+                with Client(instance.uri, timeout=60) as client:
+                    # Answered or left open, as the service sees fit: the ping goes through.
+                    client._send(topic, payload, 64)
+                    assert client.rpc("broker.ping"), (seed, topic, payload)
+        with Client(instance.uri) as client:
+            assert client.rpc("broker.ping")["pid"] == instance.process.pid, seed
+
+
+def test_a_start_request_of_a_stranger_s_making_costs_nobody_else(start):
+    with start() as instance:
+        with Client(instance.uri, timeout=60) as client:
+            for payload in [
+                {"id": 5},
+                {"id": 5, "jobspec": {}, "R": {}},
+                {"id": 5, "jobspec": {"attributes": []}, "R": None},
+                {"id": 5, "R": {"version": 1}},
+            ]:
+                responses = []
+                tag = client._send("job-exec.start", payload, 64)
+                while not responses or responses[-1]["type"] != "release":
+                    responses.append(client._receive(tag).object())
+                assert responses[-1]["data"]["final"] is True
+                assert responses[0]["type"] == "exception"
+        assert instance.penstock("run", "true").returncode == 0
+
+
+def test_garbage_closes_its_own_connection_only(start):
+    rng = random.Random(7)
+    good = Message.request("broker.ping", {}, matchtag=1).encode()
+    with start("--nodes", "1") as instance, Client(instance.uri) as bystander:
+        for junk in [
+            bytes(100),
+            rng.randbytes(1000),
+            good[:8] + b"\xff" * 100,
+            b"\x12\x00\xee\xff\xff\xff\xff\xff",
+            good + good[:-1] + b"\xff" + good,
+        ]:
+            with connect(instance.uri) as connection:
+                connection.sendall(junk)
+                while connection.recv(65536):
+                    pass
+            assert bystander.rpc("broker.ping")
+
+
+def test_many_clients_at_once(start):
+    with start("--nodes", "1") as instance:
+        clients = [Client(instance.uri) for _ in range(200)]
+        try:
+            pids = {client.rpc("broker.ping")["pid"] for client in clients}
+        finally:
+            for client in clients:
+                client.close()
+        assert pids == {instance.process.pid}
