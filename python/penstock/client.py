@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import base64
 import errno
+import json
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock._core import Decoder, Message
-from penstock.errors import Error, RpcError
+from penstock.errors import Error, JobspecError, RpcError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
 
     Payload = Mapping[str, Any] | None
 
+Key = TypeVar("Key")
+
 STREAMING = 0x40
 READ_SIZE = 256 * 1024
+# Well below the largest frame (64 MiB), whatever one more jobspec adds.
+MAX_SUBMISSION = 16 * 1024 * 1024
 Row = dict[str, Any]
 
 
@@ -49,11 +54,13 @@ def connect(uri: str | None = None) -> socket.socket:
 
     Raises:
         NoInstanceError: nobody listens there, or the instance does not want this user.
+        AddressError: the address is not a local one.
     """
     uri = uri or default_uri()
+    path = str(socket_of(uri))
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.connect(str(socket_of(uri)))
+        connection.connect(path)
         status = connection.recv(1)
     except OSError as error:
         connection.close()
@@ -104,10 +111,17 @@ class Client:
 
     # --- messages
 
-    def _send(self, topic: str, payload: Payload, flags: int = 0) -> int:
+    def _send(
+        self,
+        topic: str,
+        payload: Payload | bytes,
+        flags: int = 0,
+        arrived: deque[Message] | None = None,
+    ) -> int:
+        """Sends a request; its responses go to `arrived`, or to a queue of their own."""
         self._tag += 1
         request = Message.request(topic, payload, matchtag=self._tag, flags=flags)
-        self._arrived[self._tag] = deque()
+        self._arrived[self._tag] = deque() if arrived is None else arrived
         try:
             self._socket.sendall(request.encode())
         except OSError as error:
@@ -118,9 +132,9 @@ class Client:
         reason = f": {error.strerror or error}" if error else ""
         return NoInstanceError(f"the instance at `{self.uri}` closed the connection{reason}")
 
-    def _receive(self, tag: int) -> Message:
-        """The next message for a matchtag; what is for others is kept for them."""
-        while not self._arrived[tag]:
+    def _receive(self, arrived: deque[Message]) -> Message:
+        """The next message for a queue; what is for others is kept for them."""
+        while not arrived:
             try:
                 data = self._socket.recv(READ_SIZE)
             except TimeoutError:
@@ -133,10 +147,14 @@ class Client:
                 waiting = self._arrived.get(message.matchtag)
                 if waiting is not None:
                     waiting.append(message)
-        return self._arrived[tag].popleft()
+        return arrived.popleft()
 
-    def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
+    def rpc(self, topic: str, payload: Payload | bytes = None) -> dict[str, Any]:
         """Sends a request and returns its response, `{}` where that is empty.
+
+        Args:
+            topic: service and method, such as `job-list.list`.
+            payload: an object, or JSON text already encoded.
 
         Raises:
             RpcError: the service answered with an error.
@@ -146,10 +164,10 @@ class Client:
 
     def _answer(self, tag: int) -> dict[str, Any]:
         try:
-            message = self._receive(tag)
+            message = self._receive(self._arrived[tag])
         finally:
             del self._arrived[tag]
-        return _payload(message)
+        return payload_of(message)
 
     def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
         """Sends requests one after the other without waiting, then collects the responses.
@@ -176,12 +194,45 @@ class Client:
         tag = self._send(topic, payload, STREAMING)
         try:
             while True:
-                message = self._receive(tag)
+                message = self._receive(self._arrived[tag])
                 if message.errnum == errno.ENODATA:
                     return
-                yield _payload(message)
+                yield payload_of(message)
         finally:
             self._arrived.pop(tag, None)
+
+    def merge(
+        self, requests: Mapping[Key, tuple[str, Payload]]
+    ) -> Iterator[tuple[Key, dict[str, Any] | RpcError]]:
+        """Sends several streaming requests and yields what comes, until all have ended.
+
+        Args:
+            requests: topic and payload of each, by a key of the caller's.
+
+        Returns:
+            Key and response in the order of arrival. A stream's bad end is yielded as its
+            `RpcError` and does not end the others.
+
+        Raises:
+            NoInstanceError: the connection was lost.
+        """
+        arrived: deque[Message] = deque()
+        keys: dict[int, Key] = {}
+        try:
+            for key, (topic, payload) in requests.items():
+                keys[self._send(topic, payload, STREAMING, arrived)] = key
+            while keys:
+                message = self._receive(arrived)
+                key = keys[message.matchtag]
+                if message.errnum:
+                    del keys[message.matchtag], self._arrived[message.matchtag]
+                    if message.errnum != errno.ENODATA:
+                        yield key, error_of(message)
+                else:
+                    yield key, payload_of(message)
+        finally:
+            for tag in keys:
+                self._arrived.pop(tag, None)
 
     # --- jobs
 
@@ -207,18 +258,22 @@ class Client:
         return self.rpc("job-ingest.submit", request | {"count": count})["ids"]
 
     def submit_many(self, jobs: Sequence[Mapping[str, Any]]) -> list[list[int] | RpcError]:
-        """Submits many jobspecs in one request.
+        """Submits many jobspecs in as few requests as they fit in.
 
         Args:
             jobs: mappings with `jobspec` and, as needed, `urgency` and `count`.
 
         Returns:
             For each the list of its ids, or its error: one bad jobspec does not harm the others.
+
+        Raises:
+            JobspecError: a jobspec that has no JSON form; nothing is submitted.
+            RpcError: nobody may submit, or this user may not.
         """
-        results = self.rpc("job-ingest.submit", {"jobs": list(jobs)})["results"]
         return [
             RpcError(errno.EINVAL, result["error"]) if "error" in result else result["ids"]
-            for result in results
+            for request in submissions(jobs)
+            for result in self.rpc("job-ingest.submit", request)["results"]
         ]
 
     def jobs(
@@ -306,9 +361,46 @@ class Client:
         self.rpc("broker.shutdown")
 
 
-def _payload(message: Message) -> dict[str, Any]:
+def payload_of(message: Message) -> dict[str, Any]:
+    """A response's object, `{}` where it is empty.
+
+    Raises:
+        RpcError: the response is an error.
+    """
     if message.errnum:
-        text = message.error_text or os.strerror(message.errnum)
-        raise RpcError(message.errnum, text)
+        raise error_of(message)
     payload = message.object()
     return payload if isinstance(payload, dict) else {}
+
+
+def error_of(message: Message) -> RpcError:
+    """What an error response says."""
+    return RpcError(message.errnum, message.error_text or os.strerror(message.errnum))
+
+
+def submissions(jobs: Iterable[Mapping[str, Any]], *, limit: int = MAX_SUBMISSION) -> list[bytes]:
+    """Bulk requests for `job-ingest.submit`, none much longer than `limit` bytes.
+
+    Raises:
+        JobspecError: a job has no JSON form.
+    """
+    requests: list[bytes] = []
+    part: list[bytes] = []
+    size = 0
+    for job in jobs:
+        try:
+            encoded = json.dumps(job, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise JobspecError(f"the jobspec has no JSON form: {error}") from error
+        if part and size + len(encoded) > limit:
+            requests.append(_bulk(part))
+            part, size = [], 0
+        part.append(encoded)
+        size += len(encoded) + 1
+    if part:
+        requests.append(_bulk(part))
+    return requests
+
+
+def _bulk(jobs: list[bytes]) -> bytes:
+    return b'{"jobs":[' + b",".join(jobs) + b"]}\0"

@@ -32,6 +32,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
+import re
 import tomllib
 import types
 import typing
@@ -39,7 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock._core import parse_duration
+from penstock._core import Hostlist, IDset, parse_duration
 from penstock.errors import Error
 
 Seconds = typing.NewType("Seconds", float)
@@ -244,10 +246,36 @@ def _check(config: Config, problems: list[str]) -> None:
             f"policy.jobspec.defaults.system.queue: unknown queue `{queue}` (known: {known})"
         )
     for place, entry in enumerate(config.resource.config):
+        path = f"resource.config[{place}]"
         if not entry.hosts:
-            problems.append(f"resource.config[{place}]: expected the key `hosts`")
+            problems.append(f"{path}: expected the key `hosts`")
+        _check_text(Hostlist, entry.hosts, f"{path}.hosts", problems)
+        _check_text(IDset, entry.cores, f"{path}.cores", problems)
+        _check_text(IDset, entry.gpus, f"{path}.gpus", problems)
+    try:
+        IDset(config.resource.exclude or "")
+    except Error:
+        _check_text(Hostlist, config.resource.exclude or "", "resource.exclude", problems)
+    _check_limits(config.policy.limits, "policy.limits", problems)
+    for name, settings in config.queues.items():
+        _check_limits(settings.policy.limits, f"queues.{name}.policy.limits", problems)
     if not 0 <= config.penstock.scheduler.limit <= 0x7FFFFFFF:
         problems.append("penstock.scheduler.limit: expected 0 to 2147483647")
+
+
+def _check_text(kind: type[Any], text: str, path: str, problems: list[str]) -> None:
+    try:
+        kind(text)
+    except Error as error:
+        problems.append(f"{path}: {error}")
+
+
+def _check_limits(limits: Limits, path: str, problems: list[str]) -> None:
+    for one in dataclasses.fields(Amounts):
+        least = getattr(limits.job_size.min, one.name)
+        most = getattr(limits.job_size.max, one.name)
+        if least is not None and most is not None and least > most:
+            problems.append(f"{path}.job-size: min.{one.name} ({least}) exceeds max ({most})")
 
 
 def _build(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
@@ -282,12 +310,17 @@ def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) ->
     if kind is Seconds:
         try:
             if isinstance(value, str):
-                return Seconds(parse_duration(value))
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
-                return Seconds(float(value))
-        except Error:
-            pass
-        return wrong('a duration such as "30m", or seconds')
+                seconds = parse_duration(value)
+            else:
+                number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                seconds = float(value) if number and value >= 0 else math.nan
+        except (Error, OverflowError):
+            seconds = math.nan
+        if math.isinf(seconds):
+            return wrong("a finite duration")
+        if math.isnan(seconds):
+            return wrong('a duration such as "30m", or seconds')
+        return Seconds(seconds)
     if kind is Path:
         return Path(value) if isinstance(value, str) else wrong("a path")
     if kind is int:
@@ -339,13 +372,14 @@ def to_toml(document: dict[str, Any], prefix: str = "") -> str:
     """A configuration dictionary as TOML."""
     lines, tables = [], []
     for key, value in document.items():
-        name = key if key.replace("-", "").replace("_", "").isalnum() else json.dumps(key)
+        name = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _quoted(key)
         path = f"{prefix}.{name}" if prefix else name
         if isinstance(value, dict):
             tables.append(to_toml(value, path))
         else:
             lines.append(f"{name} = {_inline(value)}\n")
-    head = f"[{prefix}]\n" if prefix and lines else ""
+    # A table that holds nothing is still one that somebody has named.
+    head = f"[{prefix}]\n" if prefix and (lines or not tables) else ""
     body = head + "".join(lines)
     return "\n".join(part for part in [body, *tables] if part)
 
@@ -357,4 +391,9 @@ def _inline(value: Any) -> str:
         return "{" + ", ".join(f"{key} = {_inline(item)}" for key, item in value.items()) + "}"
     if isinstance(value, float) and value == float("inf"):
         return "inf"
-    return json.dumps(value)
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's, but for pairs of surrogates and for DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_parse
@@ -165,23 +167,24 @@ def set_attribute(spec: dict[str, Any], path: str, value: Any) -> None:
 
 
 def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
-    """The environment that `--env` rules make of the current one.
+    """The environment that `--env` rules make of the current one, as flux submit documents them.
 
-    Rules apply in order: `-PATTERN` removes, `NAME=VALUE` sets (with `$NAME` and `${NAME}` filled
-    in from what there is so far), `PATTERN` takes over from the current environment. What is not
-    UTF-8 cannot be sent and is left out.
+    Rules apply in order:
+
+    - `-PATTERN` removes; `PATTERN` is a glob, or with `/` in front a regular expression;
+    - `NAME=VALUE` sets; `$NAME` and `${NAME}` stand for what there is so far, else for what the
+      current environment has, `$$` for `$`;
+    - `^FILE` reads rules from a file, one a line;
+    - `PATTERN` takes over from the current environment what is not there (any more).
+
+    What is not UTF-8 cannot be sent and is left out.
+
+    Raises:
+        JobspecError: a value names a variable that is not set, a regular expression or a file
+            cannot be read.
     """
     environment = dict(os.environ)
-    for rule in rules:
-        if rule.startswith("-"):
-            for name in fnmatch.filter(list(environment), rule[1:]):
-                del environment[name]
-        elif "=" in rule:
-            name, _, value = rule.partition("=")
-            environment[name] = _expand(value, environment)
-        else:
-            names = fnmatch.filter(list(os.environ), rule)
-            environment |= {name: os.environ[name] for name in names}
+    _apply(rules, environment, frozenset())
     return {name: value for name, value in environment.items() if is_text(name + value)}
 
 
@@ -194,7 +197,44 @@ def is_text(word: str) -> bool:
     return True
 
 
-def _expand(text: str, environment: Mapping[str, str]) -> str:
-    from string import Template
+def _apply(rules: Iterable[str], environment: dict[str, str], files: frozenset[Path]) -> None:
+    for rule in rules:
+        if rule.startswith("-"):
+            for name in _matching(rule[1:], environment):
+                del environment[name]
+        elif rule.startswith("^"):
+            path = Path(rule[1:]).expanduser().resolve()
+            if path in files:
+                raise JobspecError(f"environment rule `{rule}`: the file names itself")
+            try:
+                lines = path.read_text().splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise JobspecError(f"environment rule `{rule}`: {error}") from error
+            _apply(filter(None, map(str.strip, lines)), environment, files | {path})
+        elif "=" in rule and not rule.startswith("/"):
+            name, _, value = rule.partition("=")
+            environment[name] = _expand(rule, value, environment)
+        else:
+            for name in _matching(rule, os.environ):
+                environment.setdefault(name, os.environ[name])
 
-    return Template(text).safe_substitute(environment)
+
+def _matching(pattern: str, environment: Mapping[str, str]) -> list[str]:
+    if not pattern.startswith("/"):
+        return fnmatch.filter(environment, pattern)
+    try:
+        expression = re.compile(pattern[1:].removesuffix("/"))
+    except re.error as error:
+        raise JobspecError(f"environment pattern `{pattern}`: {error}") from error
+    return [name for name in environment if expression.search(name)]
+
+
+def _expand(rule: str, text: str, environment: Mapping[str, str]) -> str:
+    try:
+        return Template(text).substitute({**os.environ, **environment})
+    except KeyError as error:
+        raise JobspecError(f"environment rule `{rule}`: `{error.args[0]}` is not set") from None
+    except ValueError:
+        raise JobspecError(
+            f"environment rule `{rule}`: expected `$NAME`, `${{NAME}}` or `$$`"
+        ) from None

@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from penstock.errors import Error
+
+
+class AddressError(Error, ValueError):
+    """An instance's address is of a kind that is not supported."""
+
 
 def default_socket() -> Path:
     """`$XDG_RUNTIME_DIR/penstock/default.sock`, or below `/tmp/penstock-UID` without that."""
@@ -28,11 +34,11 @@ def socket_of(uri: str) -> Path:
     """The socket that a `local://PATH` address names; a bare path is one, too.
 
     Raises:
-        ValueError: another scheme.
+        AddressError: another scheme, or no path.
     """
     scheme, separator, path = uri.partition("://")
     if not separator:
         return Path(uri)
     if scheme != "local" or not path:
-        raise ValueError(f"unsupported address `{uri}`: expected local:///path/to/socket")
+        raise AddressError(f"unsupported address `{uri}`: expected local:///path/to/socket")
     return Path(path)

@@ -54,7 +54,18 @@ def test_what_is_written_is_read_and_the_rest_has_defaults():
     assert config.penstock.store.synchronous == "full"
 
 
-@pytest.mark.parametrize("config", [Config(), parse(FULL)])
+NAMES = r"""
+[queues.batch]
+[queues."größe"]
+[queues.""]
+[queues."a.b"]
+requires = ["big"]
+[penstock]
+state = "/tmp/ä\U0001f600\u007f\n"
+"""
+
+
+@pytest.mark.parametrize("config", [Config(), parse(FULL), parse(NAMES)])
 def test_the_effective_configuration_reads_back(config):
     text = to_toml(config.to_dict())
     assert tomllib.loads(text) == config.to_dict()
@@ -91,6 +102,20 @@ def test_the_effective_configuration_reads_back(config):
             "policy.jobspec.defaults.system.queue: unknown queue `b` (known: none)",
         ),
         ("[[resource.config]]\ncores = '0'", "resource.config[0]: expected the key `hosts`"),
+        (
+            "[[resource.config]]\nhosts = 'a'\ncores = '0-x'",
+            'resource.config[0].cores: invalid idset "0-x": expected a number at byte 2',
+        ),
+        ("[[resource.config]]\nhosts = 'a['", 'resource.config[0].hosts: invalid hostlist "a["'),
+        ("[resource]\nexclude = 'a[1-'", 'resource.exclude: invalid hostlist "a[1-"'),
+        (
+            "[policy.limits]\nduration = 'inf'",
+            'policy.limits.duration: expected a finite duration, found "inf"',
+        ),
+        (
+            "[queues.b.policy.limits]\njob-size.min.nnodes = 4\njob-size.max.nnodes = 2",
+            "queues.b.policy.limits.job-size: min.nnodes (4) exceeds max (2)",
+        ),
     ],
 )
 def test_a_problem_names_its_key(text, problem):

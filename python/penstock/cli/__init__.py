@@ -66,10 +66,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 2 for bad usage, 69 where there is no instance, else the verb's.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _main(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone; what Python flushes at its end must not complain.
+        sys.stdout = None
+        return 141
+    return code
+
+
+def _main(arguments: list[str]) -> int:
     verb = arguments.pop(0) if arguments else "--help"
     if verb in ("-h", "--help", "help"):
         if arguments and arguments[0] in VERBS:
-            return main([arguments[0], "--help"])
+            return _call(arguments[0], ["--help"])
+        if verb == "help" and arguments:
+            return _unknown(arguments[0])
         print(_help())
         return 0
     if verb in ("-V", "--version"):
@@ -106,15 +122,10 @@ def _call(verb: str, arguments: list[str]) -> int:
     module.register(parser)
     try:
         code: int = module.main(parser.parse_args(arguments))
-        sys.stdout.flush()
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 1
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
-        # Whoever read the output has gone; what Python flushes at its end must not complain.
-        sys.stdout = None
-        return 141
+        raise
     except (Error, OSError) as error:
         print(f"penstock {verb}: {_text(error)}", file=sys.stderr)
         return _code(error)

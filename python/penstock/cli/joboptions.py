@@ -102,7 +102,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RULE",
-        help="NAME=VALUE sets, -PATTERN removes, PATTERN takes over; default: all of this one",
+        help="NAME=VALUE sets, -PATTERN removes, PATTERN takes over, ^FILE has rules; "
+        "default: all of this one",
     )
     add("--cc", type=_idset, metavar="IDSET", help="a copy for each id; {cc} stands for the id")
     add(

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.rows import ABBREVIATIONS, f58_list, job_row
+from penstock.cli.rows import ABBREVIATIONS, KEYS, f58_list, job_row
 from penstock.client import Client
 from penstock.errors import Error
 
@@ -49,6 +49,16 @@ FILTERS = {
 }
 
 
+# What `fields` gives a row.
+FIELDS = frozenset(
+    (
+        *KEYS,
+        *("id.f58", "id.dec", "id.hex", "username", "status_abbrev", "state_single"),
+        *("runtime", "info"),
+    )
+)
+
+
 class FormatError(Error, ValueError):
     """An output format names a field that does not exist, or cannot be read."""
 
@@ -79,6 +89,8 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     ids = f58_list(args.id) or None
+    # A slip in the format is told before anything is asked.
+    formatter = RowFormatter(args.format) if args.format else None
     constraint = _constraint(args)
     with Client() as client:
         rows = client.jobs(ids=ids, constraint=constraint, max_entries=max(args.count, 0))
@@ -87,8 +99,8 @@ def main(args: argparse.Namespace) -> int:
         for row in rows:
             print(json.dumps(job_row(row), ensure_ascii=False))
         return 0
-    form = args.format or (WITH_QUEUES if queues else DEFAULT)
-    formatter = RowFormatter(form)
+    if formatter is None:
+        formatter = RowFormatter(WITH_QUEUES if queues else DEFAULT)
     if not args.no_header:
         print(formatter.header().rstrip())
     now = time.time()
@@ -178,7 +190,7 @@ class RowFormatter:
         form: as for `str.format`, such as `{id:>12} {name:<10.10}`.
 
     Raises:
-        FormatError: the text cannot be read.
+        FormatError: the text cannot be read, or names a field that does not exist.
     """
 
     def __init__(self, form: str) -> None:
@@ -187,6 +199,10 @@ class RowFormatter:
             self._parts = list(string.Formatter().parse(form))
         except ValueError as error:
             raise FormatError(f"format `{form}`: {error}") from error
+        for _, name, _, _ in self._parts:
+            if name is not None and name not in FIELDS:
+                known = ", ".join(sorted(FIELDS))
+                raise FormatError(f"unknown field `{name}`: expected {known}")
 
     def _fill(self, values: Mapping[str, Any]) -> str:
         text = []
@@ -194,9 +210,6 @@ class RowFormatter:
             text.append(literal)
             if name is None:
                 continue
-            if name not in values:
-                known = ", ".join(sorted(values))
-                raise FormatError(f"unknown field `{name}`: expected {known}")
             text.append(_format(values[name], spec or ""))
         return "".join(text)
 

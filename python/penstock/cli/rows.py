@@ -33,6 +33,7 @@ PLAIN = (
     "userid urgency priority queue state result status waitstatus returncode name ntasks nnodes "
     "ncores duration nodelist ranks t_submit t_run t_cleanup t_inactive annotations"
 ).split()
+KEYS = ("id", "id_int", *PLAIN, "exception", "reason")
 
 
 def job_row(row: dict[str, Any]) -> dict[str, Any]:

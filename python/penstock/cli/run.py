@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import os
+import signal
 import sys
 import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58
@@ -15,6 +19,7 @@ from penstock.errors import RpcError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
 SUMMARY = "Run a job: submit it, show its output, end with its exit code. Ctrl-C cancels the job."
 
@@ -29,12 +34,8 @@ def main(args: argparse.Namespace) -> int:
     specs = joboptions.jobspecs(args)
     with Client() as client:
         ids, code = submit(client, specs, args.urgency)
-        try:
+        with _interruptible(client.uri, ids):
             rows = _show(client, ids)
-        except KeyboardInterrupt:
-            # A second one ends this wait, too.
-            print("penstock run: interrupted: cancelling (again to give up)", file=sys.stderr)
-            rows = _cancel(client.uri, ids)
     for row in rows:
         text = reason(row)
         if row.get("exception_occurred") and text:
@@ -44,32 +45,58 @@ def main(args: argparse.Namespace) -> int:
 
 def _show(client: Client, ids: list[int]) -> list[dict[str, Any]]:
     """Shows the jobs' output until they are over; returns their rows."""
-    followers = [
-        threading.Thread(target=_follow, args=(client.uri, job), daemon=True) for job in ids
-    ]
-    for follower in followers:
-        follower.start()
-    rows = list(client.wait(ids))
-    for follower in followers:
-        follower.join()
+    requests: dict[int | None, tuple[str, dict[str, Any]]] = {
+        job: ("job-exec.output", {"id": job, "follow": True, "streams": ["stdout", "stderr"]})
+        for job in ids
+    }
+    requests[None] = ("job-list.wait", {"ids": ids})
+    rows: list[dict[str, Any]] = []
+    for job, part in client.merge(requests):
+        if job is not None:
+            # An error means that nothing is kept: the output went to a file, or execution is
+            # simulated.
+            if not isinstance(part, RpcError):
+                _write(client.uri, ids, part)
+        elif isinstance(part, RpcError):
+            raise part
+        else:
+            rows += part["jobs"]
     return rows
 
 
-def _cancel(uri: str, ids: list[int]) -> list[dict[str, Any]]:
-    """Cancels the jobs and waits for them, over a connection that nothing has interrupted."""
-    with Client(uri) as client:
-        client.cancel(ids, note="interrupted")
-        return list(client.wait(ids))
-
-
-def _follow(uri: str, job: int) -> None:
-    files = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+def _write(uri: str, ids: list[int], part: dict[str, Any]) -> None:
+    file = (sys.stdout if part["stream"] == "stdout" else sys.stderr).buffer
     try:
-        with Client(uri) as client:
-            for stream, data in client.output(job, follow=True):
-                files[stream].write(data)
-                files[stream].flush()
-    except (RpcError, OSError):
-        # Nothing is kept (the output went to a file, or execution is simulated), the instance has
-        # gone (the main thread tells that), or nobody reads our own output any more.
+        file.write(base64.b64decode(part["data"]))
+        file.flush()
+    except BrokenPipeError:
+        # Nobody is left to read what these jobs write: they end as a pipeline would.
+        _cancel(uri, ids, "the reader of the output has gone")
+        raise
+
+
+@contextmanager
+def _interruptible(uri: str, ids: list[int]) -> Iterator[None]:
+    """The first interrupt cancels the jobs, whose end is then waited for; a second ends that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
         return
+
+    def interrupt(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Not by print: the interrupt may have come in the middle of one.
+        with suppress(OSError):
+            os.write(2, b"penstock run: interrupted: cancelling (again to give up)\n")
+        _cancel(uri, ids, "interrupted")
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _cancel(uri: str, ids: list[int], note: str) -> None:
+    """Cancels the jobs over a connection of its own: the other one is in use."""
+    with Client(uri) as client:
+        client.cancel(ids, note=note)

@@ -1,0 +1,114 @@
+"""The clients against a real instance: what `run` does, and services over the Trio client."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from penstock.aclient import connect
+from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.jobspec import from_command
+
+
+def test_when_the_reader_goes_away_the_job_ends(start):
+    # What the job writes before it waits is more than a pipe holds.
+    script = "head -c 1000000 /dev/zero | tr '\\0' y; echo; exec sleep 1000"
+    command = [sys.executable, "-m", "penstock", "run", "sh", "-c", script]
+    with start() as instance:
+        env = {**os.environ, "PENSTOCK_URI": instance.uri}
+        with subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout.read(1) == b"y"
+            process.stdout.close()
+            assert process.wait(timeout=60) == 141
+            assert process.stderr.read() == b""
+        (line,) = instance.lines("jobs", "-a", "--json")
+        job = json.loads(line)
+        assert instance.penstock("wait", job["id"]).returncode == 1
+        (line,) = instance.lines("jobs", "-a", "--json")
+        assert json.loads(line)["reason"] == "cancel: the reader of the output has gone"
+
+
+def test_many_copies_are_followed_over_one_connection(start):
+    with start() as instance:
+        done = instance.penstock("run", "--cc=1-40", "sh", "-c", "echo {cc}; exit {cc}")
+        assert sorted(map(int, done.stdout.split())) == list(range(1, 41))
+        assert done.returncode == 40
+
+
+def test_more_jobspecs_than_a_frame_holds_are_submitted(start):
+    with start("--nodes", "1") as instance, Client(instance.uri) as client:
+        spec = from_command(["true"], environment={"BIG": "x" * 1_000_000}, cwd="/")
+        results = client.submit_many([{"jobspec": spec, "urgency": 0}] * 70)
+        ids = [job for (job,) in results]
+        assert len(set(ids)) == 70
+        assert client.cancel(ids)[0] == 70
+
+
+@pytest.mark.parametrize("encoding", ["json", "cbor"])
+def test_a_program_serves_over_one_connection_and_is_asked_over_another(start, encoding):
+    async def main(uri):
+        async with connect(uri, encoding=encoding) as server, connect(uri) as client:
+            gone = trio.Event()
+
+            def handler(batch):
+                for request in batch:
+                    if request.topic == "echo.disconnect":
+                        gone.set()
+                    elif request.topic == "echo.count":
+                        for n in range(request.object()["to"]):
+                            server.send(request.respond({"n": n}))
+                        server.send(request.respond(errnum=errno.ENODATA))
+                    else:
+                        server.send(request.respond(request.object()))
+
+            await server.add_service("echo", handler)
+            with pytest.raises(RpcError) as caught:
+                await client.add_service("echo", handler)
+            assert caught.value.errno == errno.EEXIST
+            assert await client.rpc("echo.this", {"ƒ": [1, 2.5, None]}) == {"ƒ": [1, 2.5, None]}
+            async with client.stream("echo.count", {"to": 3}) as responses:
+                assert [part["n"] async for part in responses] == [0, 1, 2]
+            async with connect(uri) as third:
+                await third.rpc("echo.this", {})
+            await gone.wait()
+            await server.remove_service("echo")
+            with pytest.raises(RpcError) as caught:
+                await client.rpc("echo.this", {})
+            assert caught.value.errno == errno.ENOSYS
+
+    async def limited(uri):
+        with trio.fail_after(60):
+            await main(uri)
+
+    with start("--nodes", "1") as instance:
+        trio.run(limited, instance.uri)
+
+
+def test_jobs_over_the_trio_client(start):
+    async def main(uri):
+        with trio.fail_after(60):
+            async with connect(uri) as client:
+                spec = from_command(["true"], duration=3600.0, environment={}, cwd="/")
+                bad = {**spec, "version": 2}
+                job = await client.submit(spec)
+                more = await client.submit(spec, count=2)
+                (one,), error = await client.submit_many([{"jobspec": spec}, {"jobspec": bad}])
+                assert isinstance(error, RpcError)
+                ids = [job, *more, one]
+                assert await client.cancel([*ids, 1], note="enough") == {1: "no job ƒ2"}
+                rows = await client.wait(ids)
+                assert sorted(row["id"] for row in rows) == sorted(ids)
+                assert {row["exception_note"] for row in rows} == {"enough"}
+                assert json.loads((await client.lookup(job, "jobspec"))["jobspec"]) == spec
+
+    with start("--nodes", "1") as instance:
+        trio.run(main, instance.uri)

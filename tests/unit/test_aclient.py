@@ -1,0 +1,231 @@
+"""The Trio client against an instance that does as it is told."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+
+from penstock._core import Message
+from penstock.aclient import connect
+from penstock.client import NoInstanceError
+from penstock.errors import RpcError
+
+
+def run(function):
+    """Runs an async function under Trio, for no longer than a minute."""
+
+    async def limited():
+        with trio.fail_after(60):
+            return await function()
+
+    return trio.run(limited)
+
+
+def test_requests_streams_and_errors(fake, answers):
+    fake.methods["a.b"] = lambda request: [request.respond({"got": request.object()})]
+    fake.methods["a.bad"] = lambda request: [request.respond(errnum=1, errtext="not you")]
+    fake.methods["s.good"] = answers({"n": 1}, {"n": 2})
+    fake.methods["s.bad"] = answers({"n": 1}, errnum=errno.EIO, errtext="torn")
+
+    async def main():
+        async with connect() as client:
+            assert await client.rpc("a.b", {"x": 1}) == {"got": {"x": 1}}
+            with pytest.raises(RpcError, match="not you"):
+                await client.rpc("a.bad")
+            async with client.stream("s.good") as responses:
+                assert [part["n"] async for part in responses] == [1, 2]
+                assert [part async for part in responses] == []
+            async with client.stream("s.bad") as responses:
+                assert await anext(responses) == {"n": 1}
+                with pytest.raises(RpcError, match="torn"):
+                    await anext(responses)
+            good, bad = (
+                await client.call_many("a.b", [{"x": 1}]),
+                await client.call_many("a.bad", [{}]),
+            )
+            assert good == [{"got": {"x": 1}}]
+            assert bad[0].errno == errno.EPERM
+
+    run(main)
+
+
+def test_cbor_is_sent_when_asked_for(fake):
+    fake.methods["a.b"] = lambda request: [request.respond({"got": request.object()})]
+
+    async def main():
+        async with connect(encoding="cbor") as client:
+            assert await client.rpc("a.b", {"x": [1, None, "ƒ"]}) == {"got": {"x": [1, None, "ƒ"]}}
+
+    run(main)
+
+
+def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
+    asked = []
+
+    def silent(request):
+        asked.append(request)
+        return []
+
+    def late(request):
+        # The answers to calls that nobody waits for any more come first.
+        for one in asked:
+            yield from answers({"late": True})(one)
+        yield request.respond({"n": 1})
+
+    fake.methods |= {"a.silent": silent, "a.late": late}
+
+    async def main():
+        async with connect() as client:
+            for _ in range(3):
+                with trio.move_on_after(0) as scope:
+                    await client.rpc("a.silent", {"text": "x" * 300_000})
+                assert scope.cancelled_caught
+            with trio.move_on_after(0) as scope:
+                async with client.stream("a.silent") as responses:
+                    await anext(responses)
+            assert scope.cancelled_caught
+            assert await client.rpc("a.late") == {"n": 1}
+            assert not client._calls
+
+    run(main)
+    assert len(asked) == 4
+
+
+def test_nobody_there_a_refusal_and_a_lost_connection_are_told(fake, refusing, tmp_path):
+    async def nobody(uri):
+        async with connect(uri):
+            pass
+
+    with pytest.raises(NoInstanceError, match=r"(?s)no instance.*hint"):
+        run(lambda: nobody(f"local://{tmp_path}/nobody"))
+    with pytest.raises(NoInstanceError, match="refused the connection: Operation not permitted"):
+        run(lambda: nobody(refusing.uri))
+
+    def hang_up(_request):
+        fake.hang_up()
+        return []
+
+    fake.methods["a.b"] = hang_up
+
+    async def lost():
+        async with connect() as client:
+            with pytest.raises(NoInstanceError, match="closed the connection"):
+                await client.rpc("a.b")
+            await client.wait_lost()
+            with pytest.raises(NoInstanceError, match="closed the connection"):
+                client.send(Message.request("a.b"))
+            with pytest.raises(NoInstanceError, match="closed the connection"):
+                await client.rpc("a.b")
+
+    run(lost)
+
+
+def test_what_the_block_raises_comes_out_as_it_is(fake):
+    async def main():
+        async with connect():
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        run(main)
+
+
+def test_a_service_gets_its_requests_and_answers(fake):
+    def added(request):
+        yield request.respond()
+        # Behind the answer at once, and one for a service that is not there.
+        for n, topic in enumerate(["echo.one", "echo.two", "other.one"]):
+            yield Message.request(topic, {"n": n}, matchtag=10 + n)
+        yield Message.request("other.quiet", {}, matchtag=0, flags=4)
+
+    fake.methods["service.add"] = added
+    fake.methods["service.remove"] = lambda request: [request.respond()]
+    batches = []
+
+    async def main():
+        async with connect() as client:
+
+            def handler(batch):
+                batches.append([(request.topic, request.object()) for request in batch])
+                for request in batch:
+                    client.send(request.respond({"echo": request.object()["n"]}))
+
+            await client.add_service("echo", handler)
+            with pytest.raises(RpcError, match="registered already"):
+                await client.add_service("echo", handler)
+            answers = {}
+            while len(answers) < 3:
+                message = await trio.to_thread.run_sync(lambda: fake.received.get(timeout=60))
+                if message.kind == "response":
+                    answers[message.matchtag] = message
+            assert [answers[10].object(), answers[11].object()] == [{"echo": 0}, {"echo": 1}]
+            assert answers[12].errnum == errno.ENOSYS
+            await client.remove_service("echo")
+
+    run(main)
+    assert [one for batch in batches for one in batch] == [
+        ("echo.one", {"n": 0}),
+        ("echo.two", {"n": 1}),
+    ]
+
+
+def test_a_service_that_is_refused_is_not_served(fake):
+    fake.methods["service.add"] = lambda request: [request.respond(errnum=errno.EEXIST)]
+
+    async def main():
+        async with connect() as client:
+            with pytest.raises(RpcError) as caught:
+                await client.add_service("taken", lambda _batch: None)
+            assert caught.value.errno == errno.EEXIST
+            assert not client._services
+
+    run(main)
+
+
+def test_a_handler_s_fault_comes_out_of_the_block(fake):
+    def added(request):
+        yield request.respond()
+        yield Message.request("echo.one", {}, matchtag=1)
+
+    fake.methods["service.add"] = added
+
+    def handler(_batch):
+        raise ZeroDivisionError("handler")
+
+    async def main():
+        async with connect() as client:
+            await client.add_service("echo", handler)
+            await trio.sleep_forever()
+
+    with pytest.raises(ZeroDivisionError, match="handler"):
+        run(main)
+
+
+def test_events_go_to_those_who_subscribed(fake):
+    def subscribed(request):
+        yield request.respond()
+        for topic in ("job-state", "other", "job-exception"):
+            yield Message.event(topic, {"topic": topic}, sequence=1)
+
+    fake.methods["event.subscribe"] = subscribed
+    fake.methods["event.unsubscribe"] = lambda request: [request.respond()]
+
+    async def main():
+        seen = []
+        enough = trio.Event()
+        async with connect() as client:
+
+            def handler(event):
+                seen.append(event.object()["topic"])
+                if len(seen) == 2:
+                    enough.set()
+
+            await client.subscribe("job-", handler)
+            with pytest.raises(RpcError, match="subscribed"):
+                await client.subscribe("job-", handler)
+            await enough.wait()
+            await client.unsubscribe("job-")
+        return seen
+
+    assert run(main) == ["job-state", "job-exception"]

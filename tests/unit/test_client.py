@@ -1,0 +1,175 @@
+"""The blocking client against an instance that does as it is told."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+from penstock import paths
+from penstock.client import Client, NoInstanceError, submissions
+from penstock.errors import JobspecError, RpcError
+
+
+def test_a_request_gets_its_response(fake):
+    fake.methods["a.b"] = lambda request: [request.respond({"got": request.object()})]
+    fake.methods["a.empty"] = lambda request: [request.respond()]
+    with Client() as client:
+        assert client.rpc("a.b", {"x": 1}) == {"got": {"x": 1}}
+        assert client.rpc("a.b", b'{"x":2}\0') == {"got": {"x": 2}}
+        assert client.rpc("a.empty") == {}
+    first = fake.wait_for("a.b")
+    assert (first.userid, first.rolemask, first.routes) == (0xFFFFFFFF, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("no such job", "no such job"), (None, os.strerror(errno.ENOENT))]
+)
+def test_an_error_says_what_the_service_said(fake, text, said):
+    fake.methods["a.b"] = lambda request: [request.respond(errnum=errno.ENOENT, errtext=text)]
+    with Client() as client, pytest.raises(RpcError) as caught:
+        client.rpc("a.b")
+    assert caught.value.errno == errno.ENOENT
+    assert caught.value.strerror == said
+
+
+def test_nobody_there_a_refusal_and_a_bad_address_are_told_apart(tmp_path, refusing, monkeypatch):
+    with pytest.raises(NoInstanceError, match=r"(?s)no instance at .*hint: start one with"):
+        Client(f"local://{tmp_path}/nobody")
+    with pytest.raises(NoInstanceError, match="refused the connection: Operation not permitted"):
+        Client(refusing.uri)
+    with pytest.raises(paths.AddressError, match="unsupported address `tcp://host`"):
+        Client("tcp://host")
+    with pytest.raises(NoInstanceError, match="path too long"):
+        Client("local:///" + "x" * 200)
+    monkeypatch.setenv("PENSTOCK_URI", "")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/me")
+    assert paths.default_uri() == "local:///run/me/penstock/default.sock"
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert str(paths.default_socket()) == f"/tmp/penstock-{os.getuid()}/default.sock"
+
+
+def test_a_stream_ends_well_or_badly(fake, answers):
+    fake.methods["s.good"] = answers({"n": 1}, {"n": 2})
+    fake.methods["s.bad"] = answers({"n": 1}, errnum=errno.EIO, errtext="torn")
+    with Client() as client:
+        assert [part["n"] for part in client.stream("s.good")] == [1, 2]
+        stream = client.stream("s.bad")
+        assert next(stream) == {"n": 1}
+        with pytest.raises(RpcError, match="torn"):
+            next(stream)
+    assert fake.wait_for("s.good").streaming
+
+
+def test_streams_may_be_open_at_the_same_time_and_be_left(fake, answers):
+    fake.methods["s.t"] = lambda request: answers(*({"n": n} for n in range(3)))(request)
+    with Client() as client:
+        one, two = client.stream("s.t"), client.stream("s.t")
+        assert [next(one)["n"], next(two)["n"], next(one)["n"], next(two)["n"]] == [0, 0, 1, 1]
+        one.close()
+        assert [part["n"] for part in two] == [2]
+        assert [part["n"] for part in client.stream("s.t")] == [0, 1, 2]
+
+
+def test_merged_streams_come_in_the_order_of_arrival(fake, answers):
+    waiting = []
+
+    def held(request):
+        waiting.append(request)
+        return []
+
+    def last(request):
+        (first,) = waiting
+        yield request.respond({"n": 1})
+        yield first.respond({"n": 2})
+        yield from answers({"n": 3}, errnum=errno.ENOENT, errtext="no more")(request)
+        yield from answers({"n": 4})(first)
+
+    fake.methods |= {"s.held": held, "s.last": last}
+    with Client() as client:
+        got = list(client.merge({"a": ("s.held", None), "b": ("s.last", {})}))
+        assert [(key, part["n"]) for key, part in got if isinstance(part, dict)] == [
+            ("b", 1),
+            ("a", 2),
+            ("b", 3),
+            ("a", 4),
+        ]
+        assert [(key, str(part)) for key, part in got if isinstance(part, RpcError)] == [
+            ("b", "[Errno 2] no more")
+        ]
+        assert client.merge({}) is not None
+        assert list(client.merge({})) == []
+
+
+def test_many_calls_are_sent_before_the_first_is_answered(fake):
+    asked = []
+
+    def method(request):
+        asked.append(request)
+        if len(asked) < 3:
+            return
+        for one in reversed(asked):
+            n = one.object()["n"]
+            yield one.respond(errnum=errno.EPERM) if n == 1 else one.respond({"n": n})
+
+    fake.methods["a.b"] = method
+    with Client() as client:
+        results = client.call_many("a.b", [{"n": n} for n in range(3)])
+    assert [results[0], results[2]] == [{"n": 0}, {"n": 2}]
+    assert results[1].errno == errno.EPERM
+
+
+def test_a_lost_connection_is_told(fake):
+    def hang_up(_request):
+        fake.hang_up()
+        return []
+
+    fake.methods["a.b"] = hang_up
+    with Client() as client:
+        with pytest.raises(NoInstanceError, match="closed the connection"):
+            client.rpc("a.b")
+        with pytest.raises(NoInstanceError, match="closed the connection"):
+            list(client.stream("a.b"))
+
+
+def test_a_call_that_runs_out_of_time_leaves_the_connection_usable(fake):
+    fake.methods["a.b"] = lambda request: [request.respond({"n": 1})]
+    with Client(timeout=0.01) as client:
+        with pytest.raises(TimeoutError):
+            client.rpc("a.silent")
+        client._socket.settimeout(60)
+        assert client.rpc("a.b") == {"n": 1}
+
+
+def test_submissions_are_split_before_a_frame_is_full():
+    jobs = [{"jobspec": {"n": n, "text": "ƒ" * 10}} for n in range(10)]
+    whole = submissions(jobs)
+    assert [json.loads(it.removesuffix(b"\0"))["jobs"] for it in whole] == [jobs]
+    for limit in (0, 1, 60, 100, 1000):
+        parts = [
+            json.loads(it.removesuffix(b"\0"))["jobs"] for it in submissions(jobs, limit=limit)
+        ]
+        assert [job for part in parts for job in part] == jobs
+        assert len(parts) == len(jobs) or limit >= 60
+        assert all(parts)
+    assert submissions([]) == []
+    for bad in ("\udcff", object()):
+        with pytest.raises(JobspecError, match="no JSON form"):
+            submissions([{"jobspec": bad}])
+
+
+def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):
+    monkeypatch.setattr("penstock.client.submissions", lambda jobs: submissions(jobs, limit=1))
+
+    def method(request):
+        (job,) = request.object()["jobs"]
+        n = job["jobspec"]["n"]
+        yield request.respond({"results": [{"error": "bad"} if n == 1 else {"ids": [n]}]})
+
+    fake.methods["job-ingest.submit"] = method
+    with Client() as client:
+        first, second, third = client.submit_many([{"jobspec": {"n": n}} for n in range(3)])
+    assert (first, third) == ([0], [2])
+    assert (second.errno, second.strerror) == (errno.EINVAL, "bad")

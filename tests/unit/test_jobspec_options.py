@@ -1,0 +1,59 @@
+"""The rules of `--env`, as flux submit documents them."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import JobspecError
+from penstock.jobspec import environment_from_rules
+
+CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "environment"),
+    [
+        ([], CURRENT),
+        (["-*"], {}),
+        (["-/.*/"], {}),
+        (["-/^OMP/"], {"PATH": "/bin", "HOME": "/h"}),
+        (["-/_B$"], {"PATH": "/bin", "OMP_A": "1", "HOME": "/h"}),
+        (["-*", "OMP_*"], {"OMP_A": "1", "OMP_B": "2"}),
+        (["-*", "/^P.*/"], {"PATH": "/bin"}),
+        (["-*", "NOSUCH*"], {}),
+        # What was set is not taken over again.
+        (["-*", "OMP_A=9", "OMP_*"], {"OMP_A": "9", "OMP_B": "2"}),
+        # A value is filled in from what there is so far, else from the current environment.
+        (["-*", "PATH=$PATH:/x", "X=${PATH}:$HOME"], {"PATH": "/bin:/x", "X": "/bin:/x:/h"}),
+        (["-*", "X=$$HOME", "Y=a=b", "Z="], {"X": "$HOME", "Y": "a=b", "Z": ""}),
+    ],
+)
+def test_rules_apply_in_order(rules, environment, monkeypatch):
+    monkeypatch.setattr("os.environ", dict(CURRENT))
+    assert environment_from_rules(rules) == environment
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("X=$NOSUCH", "environment rule `X=$NOSUCH`: `NOSUCH` is not set"),
+        ("X=${HOME:-y}", "environment rule `X=${HOME:-y}`: expected `$NAME`, `${NAME}` or `$$`"),
+        ("-/(/", "environment pattern `/(/`: missing ), unterminated subpattern at position 0"),
+        ("^/nosuch/file", "environment rule `^/nosuch/file`: [Errno 2] No such file or directory"),
+    ],
+)
+def test_a_rule_that_cannot_be_followed_is_told(rule, text, monkeypatch):
+    monkeypatch.setattr("os.environ", dict(CURRENT))
+    with pytest.raises(JobspecError) as caught:
+        environment_from_rules([rule])
+    assert str(caught.value).startswith(text)
+
+
+def test_rules_may_stand_in_a_file_which_does_not_name_itself(tmp_path):
+    outer, inner = tmp_path / "outer", tmp_path / "inner"
+    outer.write_text(f"-*\n\n  ^{inner}\nY=$X\n")
+    inner.write_text("X=1\n")
+    assert environment_from_rules([f"^{outer}"]) == {"X": "1", "Y": "1"}
+    inner.write_text(f"^{outer}\n")
+    with pytest.raises(JobspecError, match="the file names itself"):
+        environment_from_rules([f"^{outer}"])
