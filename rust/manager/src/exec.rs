@@ -221,11 +221,17 @@ impl Manager {
             return;
         }
         self.note(format!("the execution service is gone: {why}"));
+        let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
             if job.exec == Exec::Requested && job.alloc == Alloc::Held {
                 job.exec = Exec::Waiting;
                 self.executor.waiting.insert(job.id);
+                orphans.push(job.id);
             }
+        }
+        // One that was ended before it was seen to start has nothing to wait for any more.
+        for id in orphans {
+            self.revisit(id);
         }
     }
 
