@@ -159,10 +159,15 @@ class SchedulerSettings:
 
 @dataclass(frozen=True)
 class ExecSettings:
-    """`penstock.exec`: time between SIGTERM and SIGKILL; whether tasks are left unbound."""
+    """`penstock.exec`: how jobs are run.
+
+    The time between SIGTERM and SIGKILL; whether tasks are left unbound; bytes of output that a
+    job may leave with the instance before it is ended (0: any number).
+    """
 
     kill_timeout: Seconds = Seconds(5.0)
     oversubscribe: bool = False
+    output_limit: int = 1 << 30
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -20,6 +20,7 @@ from penstock._core import Batch, IDset, JobManager, Message, ResourceSet
 from penstock.errors import Error
 from penstock.instance import inventory
 from penstock.instance.broker import Broker
+from penstock.instance.children import Children
 from penstock.instance.control import ControlService
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
@@ -112,6 +113,7 @@ class Instance:
         self._uri = f"local://{options.socket}"
         self._resources = _inventory(options)
         self._stopping = trio.Event()
+        self._children = Children()
         config = options.config
         self._broker = Broker(
             owner=os.geteuid(),
@@ -178,8 +180,9 @@ class Instance:
             EXEC_NAME,
             uri=self._uri,
             output_dir=options.state / "output",
-            kill_timeout=options.config.penstock.exec.kill_timeout,
+            settings=options.config.penstock.exec,
             oversubscribe=options.oversubscribe,
+            children=self._children,
         )
         async with service.running():
             yield
@@ -201,23 +204,20 @@ class Instance:
         outer = ("PENSTOCK_JOB_ID", "FLUX_JOB_ID")
         environment = {name: value for name, value in os.environ.items() if name not in outer}
         environment["PENSTOCK_URI"] = self._uri
-        try:
-            process = await trio.lowlevel.open_process(command, env=environment)
-        except FileNotFoundError:
-            log.warning("%s: command not found", command[0])
-            return 127
-        except PermissionError:
-            log.warning("%s: not executable", command[0])
-            return 126
-        try:
+        async with AsyncExitStack() as stack:
+            try:
+                opening = self._children.open(command, env=environment)
+                process = await stack.enter_async_context(opening)
+            except FileNotFoundError:
+                log.warning("%s: command not found", command[0])
+                return 127
+            except PermissionError:
+                log.warning("%s: not executable", command[0])
+                return 126
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_command, process)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
-        finally:
-            # Where the instance fails, its command has nothing to talk to any more.
-            if process.returncode is None:
-                process.terminate()
         return 128 - code if code < 0 else code
 
     async def _stop_command(self, process: trio.Process) -> None:
@@ -232,12 +232,8 @@ class Instance:
         backoff = 0.0
         while True:
             began = trio.current_time()
-            process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
-            try:
+            async with self._children.open(command, stdin=subprocess.DEVNULL) as process:
                 code = await process.wait()
-            finally:
-                if process.returncode is None:
-                    process.terminate()
             log.warning("scheduler process %d ended with status %d", process.pid, code)
             # One that ends as soon as it is started is not started again in a tight loop.
             quick = trio.current_time() - began < 5.0

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock._core import Batch
+    from penstock.config import ExecSettings
     from penstock.instance.broker import Broker
+    from penstock.instance.children import Children
 
 STREAMING = 64
 # Below are the tags of the registration, above those of what the runner asks.
@@ -31,8 +33,9 @@ class LocalExecService:
         name: the service's name.
         uri: the instance's address, for the jobs' environment.
         output_dir: where output is kept that no job's options send elsewhere.
-        kill_timeout: seconds between SIGTERM and SIGKILL.
+        settings: the configuration's `[penstock.exec]`.
         oversubscribe: whether tasks run without being bound to cores.
+        children: the instance's own processes, which no job's end touches.
     """
 
     def __init__(
@@ -42,8 +45,9 @@ class LocalExecService:
         *,
         uri: str,
         output_dir: Path,
-        kill_timeout: float,
+        settings: ExecSettings,
         oversubscribe: bool,
+        children: Children,
     ) -> None:
         self._broker = broker
         self._name = name
@@ -55,8 +59,9 @@ class LocalExecService:
             owner=broker.owner,
             output_dir=output_dir,
             uri=uri,
-            kill_timeout=kill_timeout,
+            settings=settings,
             oversubscribe=oversubscribe,
+            children=children,
             lookup_r=self._lookup_r,
             wait_inactive=self._wait_inactive,
         )

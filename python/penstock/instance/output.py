@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
+import stat
 import struct
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -77,22 +79,42 @@ class Output:
             path = self._cwd / fill_in(template, self._job, self._name, place)
         descriptor = self._open.get(path)
         if descriptor is None:
-            # Tasks share a file: with O_APPEND they do not overwrite each other.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-            try:
-                descriptor = os.open(path, flags, 0o666)
-            except OSError as error:
-                raise OutputError(
-                    error.errno, f"cannot write `{path}`: {error.strerror}"
-                ) from error
-            self._open[path] = descriptor
+            descriptor = self._open[path] = _open(path)
         return descriptor
+
+    def kept_bytes(self) -> int:
+        """How much output is kept by now."""
+        size = 0
+        for stream in STREAMS:
+            with suppress(OSError):
+                size += (self._kept / stream).stat().st_size
+        return size
 
     def close(self) -> None:
         """Closes the daemon's own descriptors; the tasks have theirs."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
+
+
+def _open(path: Path) -> int:
+    # Tasks share a file: with O_APPEND they do not overwrite each other. The daemon never waits
+    # for somebody to read a FIFO.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        why = "a FIFO that nobody reads" if error.errno == errno.ENXIO else error.strerror
+        raise OutputError(error.errno, f"cannot write `{path}`: {why}") from error
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def say(descriptor: int, text: str) -> None:
+    """Writes a line of the instance's own to a task's output, where that cannot block."""
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with suppress(OSError):
+            os.write(descriptor, text.encode())
 
 
 def fill_in(template: str, job: int, name: str, place: TaskPlace) -> str:

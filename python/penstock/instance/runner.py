@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import logging
+import math
 import os
 import signal
 import time
@@ -16,7 +17,7 @@ from penstock._core import ResourceSet, fluid_f58
 from penstock.errors import Error
 from penstock.instance.environment import job_environment, task_environment
 from penstock.instance.layout import TaskPlace, lay_out
-from penstock.instance.output import STREAMS, FileWatcher, Output
+from penstock.instance.output import STREAMS, FileWatcher, Output, say
 from penstock.instance.task import SpawnError, Task, become_subreaper, reap_escaped, spawn
 from penstock.protocol.execution import StartStream
 
@@ -25,10 +26,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock._core import Message
+    from penstock.config import ExecSettings
+    from penstock.instance.children import Children
 
 log = logging.getLogger("penstock.exec")
 
 CHUNK = 64 * 1024
+# Seconds between two looks at how much output is kept.
+OUTPUT_CHECK = 1.0
 
 
 class Job:
@@ -59,8 +64,9 @@ class LocalRunner:
         uri: the instance's address, for the tasks' environment.
         lookup_r: gives the R of a job whose start request came without.
         wait_inactive: returns when a job is over, started or not.
-        kill_timeout: seconds between SIGTERM and SIGKILL.
+        settings: the configuration's `[penstock.exec]`.
         oversubscribe: whether tasks run without being bound to cores.
+        children: the instance's own processes, which no job's end touches.
     """
 
     def __init__(
@@ -72,8 +78,9 @@ class LocalRunner:
         uri: str,
         lookup_r: Callable[[int], Awaitable[str]],
         wait_inactive: Callable[[int], Awaitable[None]],
-        kill_timeout: float = 5.0,
-        oversubscribe: bool = False,
+        settings: ExecSettings,
+        oversubscribe: bool,
+        children: Children,
     ) -> None:
         self._send = send
         self._owner = owner
@@ -81,7 +88,8 @@ class LocalRunner:
         self._uri = uri
         self._lookup_r = lookup_r
         self._wait_inactive = wait_inactive
-        self._kill_timeout = kill_timeout
+        self._settings = settings
+        self._children = children
         self._cpus = os.sched_getaffinity(0)
         self._bind = not oversubscribe
         self._jobs: dict[int, Job] = {}
@@ -121,10 +129,14 @@ class LocalRunner:
             if not isinstance(payload, dict) or not _is_job_id(payload.get("id", 0)):
                 raise OSError(errno.EPROTO, f"{request.topic}: malformed payload")
             serve(request, payload)
-        except (Error, KeyError, TypeError) as error:
-            self._refuse(request, errno.EPROTO, f"{request.topic}: {error}")
         except OSError as error:
             self._refuse(request, error.errno or errno.EINVAL, error.strerror or str(error))
+        except (Error, KeyError, TypeError, ValueError, OverflowError) as error:
+            self._refuse(request, errno.EPROTO, f"{request.topic}: {error}")
+        except Exception as error:
+            # Whatever a request brings about, it costs that request.
+            log.exception("%s", request.topic)
+            self._refuse(request, errno.EPROTO, f"{request.topic}: {error!r}")
         return None
 
     def _refuse(self, request: Message, errnum: int, text: str) -> None:
@@ -132,9 +144,15 @@ class LocalRunner:
             self._send([request.respond(errnum=errnum, errtext=text)])
 
     def _interrupt(self, event: Message) -> None:
-        payload = event.object()
-        job = self._jobs.get(payload["id"])
-        if job is not None and payload["severity"] == 0:
+        try:
+            payload = event.object()
+            job = self._jobs.get(payload["id"])
+            fatal = payload["severity"] == 0
+        except (Error, KeyError, TypeError) as error:
+            # Only the job manager publishes these; others are no reason to stop serving.
+            log.warning("%s: malformed event: %s", event.topic, error)
+            return
+        if job is not None and fatal:
             job.stream.interrupt()
             job.ending.set()
 
@@ -153,8 +171,11 @@ class LocalRunner:
 
     def _kill(self, request: Message, payload: dict[str, Any]) -> None:
         job = self._jobs.get(payload["id"])
+        signum = payload["signum"]
+        if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
+            raise OSError(errno.EINVAL, f"`{signum}` is no signal: expected 1 to {signal.NSIG - 1}")
         if job is not None:
-            job.signal(payload["signum"])
+            job.signal(signum)
         if not request.noresponse:
             self._send([request.respond()])
 
@@ -162,7 +183,10 @@ class LocalRunner:
         job = self._jobs.get(payload["id"])
         if job is None:
             raise OSError(errno.ENOENT, f"job {fluid_f58(payload['id'])} is not running")
-        job.expiration = float(payload["expiration"])
+        expiration = float(payload["expiration"])
+        if not math.isfinite(expiration) or expiration < 0:
+            raise OSError(errno.EINVAL, f"`{expiration}` is no expiration: expected 0 or a time")
+        job.expiration = expiration
         job.expiration_changed.set()
         self._send([request.respond()])
 
@@ -175,6 +199,7 @@ class LocalRunner:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watcher.run)
+                nursery.start_soon(self._watch_kept_output)
                 async for function, *args in self._outbox:
                     nursery.start_soon(function, *args)
         finally:
@@ -238,6 +263,7 @@ class LocalRunner:
         job.output = Output(jobspec, job_id, self._output_dir / str(job_id))
         nnodes = len({place.target for place in places})
         shared = job_environment(jobspec, job_id, uri=self._uri, ntasks=len(places), nnodes=nnodes)
+        status = 0
         try:
             for place in places:
                 stdout, stderr = job.output.descriptors(place)
@@ -252,16 +278,15 @@ class LocalRunner:
                         cores=place.cores if bind else None,
                     )
                 except SpawnError as error:
-                    os.write(stderr, f"penstock: {error.text}\n".encode())
+                    say(stderr, f"penstock: {error.text}\n")
                     job.ending.set()
-                    if not job.tasks:
-                        self._send([job.stream.start()])
-                    return error.status
+                    status = error.status
+                    break
                 job.tasks.append(task)
         finally:
             job.output.close()
         self._send([job.stream.start()])
-        return 0
+        return status
 
     async def _watch_expiration(self, job: Job) -> None:
         """Ends the job when its time is over."""
@@ -283,8 +308,23 @@ class LocalRunner:
         job.signal(signal.SIGTERM)
         # A stopped process must go on to be terminated.
         job.signal(signal.SIGCONT)
-        await trio.sleep(self._kill_timeout)
+        await trio.sleep(self._settings.kill_timeout)
         job.signal(signal.SIGKILL)
+
+    async def _watch_kept_output(self) -> None:
+        """Ends jobs that leave more output with the instance than it keeps."""
+        limit = self._settings.output_limit
+        while limit:
+            await trio.sleep(OUTPUT_CHECK)
+            for job in list(self._jobs.values()):
+                if job.output is None or job.ending.is_set() or job.output.kept_bytes() <= limit:
+                    continue
+                note = (
+                    f"more than {limit} bytes of output: send it to a file with `--output`, or "
+                    "raise `penstock.exec.output-limit`"
+                )
+                self._send([job.stream.exception("exec", note)])
+                job.ending.set()
 
     async def _clean_up(self, job: Job) -> None:
         """Nothing of the job outlives it."""
@@ -294,8 +334,15 @@ class LocalRunner:
             # Ids are unique in an instance only: its address belongs to the mark.
             job_id, uri = fluid_f58(job.stream.job), self._uri
             markers = {f"PENSTOCK_JOB_ID={job_id}".encode(), f"PENSTOCK_URI={uri}".encode()}
-            running = (task.pid for other in self._jobs.values() for task in other.tasks)
-            await reap_escaped(markers, set(running) - {task.pid for task in job.tasks})
+            await reap_escaped(markers, self._spared)
+
+    def _spared(self) -> set[int] | None:
+        """The children that are waited for: running tasks, and the instance's own processes."""
+        own = self._children.pids
+        if own is None:
+            return None
+        jobs = self._jobs.values()
+        return own.union(task.pid for job in jobs for task in job.tasks if task.status is None)
 
     # --- output
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 PR_SET_CHILD_SUBREAPER = 36
 NOT_FOUND, NOT_EXECUTABLE = 127 << 8, 126 << 8
@@ -126,16 +126,17 @@ def spawn(
     return Task(process)
 
 
-async def reap_escaped(markers: set[bytes], known: set[int]) -> None:
+async def reap_escaped(markers: set[bytes], spared: Callable[[], set[int] | None]) -> None:
     """Kills and reaps the processes of a job that have left their groups.
 
     As this process is the subreaper, they are its children by now, or children of such.
 
     Args:
         markers: `NAME=value` entries of the environment that together tell the job's processes.
-        known: the processes that are running tasks of any job, which are left alone.
+        spared: the children that somebody waits for; None while that is not known, in which case
+            the dead that nobody waits for are left to the next call.
     """
-    while escaped := [pid for pid in _children() - known if _has_escaped(pid, markers)]:
+    while escaped := _find_escaped(markers, spared()):
         for pid in escaped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -149,22 +150,25 @@ async def reap_escaped(markers: set[bytes], known: set[int]) -> None:
                 os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
 
 
+def _find_escaped(markers: set[bytes], spared: set[int] | None) -> list[int]:
+    """The children that carry the marks; reaps the dead, whose environment cannot be read."""
+    escaped = []
+    for pid in _children() - (spared or set()):
+        environment = b""
+        with suppress(OSError):
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        if environment:
+            if markers <= set(environment.split(b"\0")):
+                escaped.append(pid)
+        elif spared is not None:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+    return escaped
+
+
 def _children() -> set[int]:
     children: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
             children.update(map(int, (thread / "children").read_text().split()))
     return children
-
-
-def _has_escaped(pid: int, markers: set[bytes]) -> bool:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        # It ended in this moment: a zombie's environment cannot be read.
-        environment = b""
-    if environment:
-        return markers <= set(environment.split(b"\0"))
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
-    return False

@@ -1,0 +1,52 @@
+"""The processes that the instance starts for itself, beside those of its jobs."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+
+class Children:
+    """The command and the scheduler: whoever reaps what jobs leave behind spares them."""
+
+    def __init__(self) -> None:
+        self._pids: set[int] = set()
+        self._opening = 0
+
+    @property
+    def pids(self) -> set[int] | None:
+        """The processes; None while one is being started, whose number is not known yet."""
+        return None if self._opening else set(self._pids)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+    ) -> AsyncIterator[trio.Process]:
+        """Starts a process; at the end it is told to terminate, if it has not ended.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        self._opening += 1
+        try:
+            process = await trio.lowlevel.open_process(command, env=env, stdin=stdin)
+            self._pids.add(process.pid)
+        finally:
+            self._opening -= 1
+        try:
+            yield process
+        finally:
+            # Where the instance fails, the process has nothing to talk to any more.
+            if process.returncode is None:
+                process.terminate()
+            else:
+                self._pids.discard(process.pid)

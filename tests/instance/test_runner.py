@@ -1,0 +1,191 @@
+"""The execution service alone: what a broken job, request or event costs, and whom."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from penstock import ResourceSet
+from penstock._core import Message
+from penstock.config import ExecSettings
+from penstock.instance import runner as runner_module
+from penstock.instance.children import Children
+from penstock.instance.runner import LocalRunner
+from penstock.instance.task import SpawnError, reap_escaped, spawn
+from penstock.jobspec import from_command
+
+
+class Service:
+    """A runner whose answers are kept."""
+
+    def __init__(self, tmp_path, **settings):
+        self.answers: list[Message] = []
+        self._more = trio.Event()
+        self.runner = LocalRunner(
+            self._take,
+            owner=os.getuid(),
+            output_dir=tmp_path / "output",
+            uri="local:///none",
+            lookup_r=self._never,
+            wait_inactive=self._never,
+            settings=ExecSettings(**settings),
+            oversubscribe=True,
+            children=Children(),
+        )
+
+    async def _never(self, _job):
+        raise AssertionError
+
+    def _take(self, messages):
+        self.answers += messages
+        self._more.set()
+
+    def ask(self, topic, payload):
+        self.runner.handle([Message.request(topic, payload, userid=os.getuid())])
+
+    def start(self, job, command, *, ntasks=1, options=None):
+        spec = from_command(
+            command, ntasks=ntasks, environment={"PATH": os.environ["PATH"]}, cwd="/"
+        )
+        if options:
+            spec["attributes"]["system"]["shell"] = {"options": options}
+        r = ResourceSet.uniform("0", "localhost", cores="0-1").to_json()
+        self.ask("job-exec.start", {"id": job, "jobspec": spec, "R": json.loads(r)})
+
+    def told(self):
+        payloads = [answer.object() for answer in self.answers]
+        return [(payload["type"], payload["data"]) for payload in payloads]
+
+    async def over(self):
+        """Waits for the final release, and gives what was told until then."""
+        while not self.answers or self.told()[-1][0] != "release":
+            self._more = trio.Event()
+            await self._more.wait()
+        return self.told()
+
+
+def run(tmp_path, scenario, **settings):
+    async def main():
+        with trio.fail_after(60):
+            service = Service(tmp_path, **settings)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service.runner.run)
+                await scenario(service)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_task_that_cannot_be_started_ends_those_that_were(tmp_path, monkeypatch):
+    started = []
+
+    def second_fails(command, **options):
+        if started:
+            raise SpawnError("no more processes", 126 << 8)
+        started.append(spawn(command, **options))
+        return started[0]
+
+    monkeypatch.setattr(runner_module, "spawn", second_fails)
+
+    async def scenario(service):
+        service.start(1, ["sleep", "1000"], ntasks=2)
+        told = await service.over()
+        assert [kind for kind, _ in told] == ["start", "finish", "release"]
+        assert told[1][1] == {"status": 126 << 8}
+        assert (tmp_path / "output/1/stderr").read_text() == "penstock: no more processes\n"
+
+    run(tmp_path, scenario)
+    assert started[0].status == 15
+
+
+def test_a_fifo_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    async def scenario(service):
+        options = {"output": {"stdout": {"type": "file", "path": str(fifo)}}}
+        service.start(1, ["echo", "hello"], options=options)
+        told = await service.over()
+        assert [kind for kind, _ in told] == ["exception", "release"]
+        assert told[0][1]["note"] == f"cannot write `{fifo}`: a FIFO that nobody reads"
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        service.answers.clear()
+        service.start(2, ["echo", "hello"], options=options)
+        told = await service.over()
+        assert told[1] == ("finish", {"status": 0})
+        assert os.read(reader, 100) == b"hello\n"
+        os.close(reader)
+
+    run(tmp_path, scenario)
+
+
+def test_a_job_ends_that_leaves_more_output_than_is_kept(tmp_path):
+    async def scenario(service):
+        service.start(1, ["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done"])
+        told = await service.over()
+        assert [kind for kind, _ in told] == ["start", "exception", "finish", "release"]
+        assert told[1][1]["note"].startswith("more than 1000 bytes of output: send it to a file")
+
+    run(tmp_path, scenario, output_limit=1000)
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "errnum"),
+    [
+        ("job-exec.kill", {"id": 1, "signum": 10**6}, errno.EINVAL),
+        ("job-exec.kill", {"id": 1, "signum": "TERM"}, errno.EINVAL),
+        ("job-exec.kill", {"id": 1}, errno.EPROTO),
+        ("job-exec.expiration", {"id": 1, "expiration": "soon"}, errno.EPROTO),
+        ("job-exec.expiration", {"id": 1, "expiration": 10**400}, errno.EPROTO),
+        ("job-exec.expiration", {"id": 1, "expiration": -1}, errno.EINVAL),
+        ("job-exec.output", {"id": 1}, errno.EPROTO),
+    ],
+)
+def test_a_malformed_request_is_answered_and_the_job_goes_on(tmp_path, topic, payload, errnum):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    async def scenario(service):
+        service.start(1, ["cat", str(gate)])
+        while not service.answers:
+            await trio.lowlevel.checkpoint()
+        service.ask(topic, payload)
+        assert service.answers.pop().errnum == errnum
+        event = Message.event("job-exception", {"severity": 0})
+        service.runner.handle([event, Message.event("job-exception", b"[1]\0")])
+        gate.write_text("go on\n")
+        told = await service.over()
+        assert told[1] == ("finish", {"status": 0})
+
+    run(tmp_path, scenario)
+
+
+def test_the_instance_s_own_processes_are_not_reaped_with_a_job():
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as own:
+        os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
+        assert Path(f"/proc/{own.pid}/stat").read_text().split()[2] == "Z"
+        for spared in ({own.pid}, None):
+            trio.run(reap_escaped, {b"PENSTOCK_JOB_ID=none"}, lambda spared=spared: spared)
+        assert own.wait() == 7
+
+
+def test_the_command_s_status_is_known_while_jobs_end(tmp_path):
+    state = str(tmp_path / "state")
+    command = [sys.executable, "-m", "penstock"]
+    submit = " ".join([*command, "submit", "sh", "-c", "'setsid true &'"])
+    script = f"for i in 1 2 3 4; do {submit}; done; exit 7"
+    options = ["--state", state, "--socket", state + "/socket"]
+    done = subprocess.run(
+        [*command, "start", *options, "--", "sh", "-c", script],
+        timeout=120,
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == 7, done.stderr
