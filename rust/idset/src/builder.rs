@@ -1,14 +1,20 @@
-//! Makes a set of ascending spans and gives it the form that fits.
-use crate::bits::Dense;
-use crate::spans::{Span, Spans};
-use crate::words::{self, BITS};
-use crate::{Form, IdSet, SMALL};
+//! Makes a set of ascending spans, chunk by chunk.
+use crate::body::{Body, Run};
+use crate::chunks::{Chunk, Chunks, place};
+use crate::span::Span;
+use crate::{Form, IdSet, SMALL, words};
 
 /// Collects ascending spans.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
-    spans: Vec<Span>,
     small: [u64; 2],
+    chunks: Chunks,
+    /// The chunk that is being filled, its runs and their number of ids.
+    key: u32,
+    runs: Vec<Run>,
+    count: u32,
+    /// The last span, to which the next one may be joined; none while all ids are in the small form.
+    last: Option<Span>,
 }
 
 impl Builder {
@@ -22,44 +28,81 @@ impl Builder {
     }
 
     /// Adds a span that starts no lower than the last one; those that touch are joined.
+    #[inline]
     pub(crate) fn push(&mut self, span: Span) {
-        if span.hi < SMALL && self.spans.is_empty() {
-            words::set(&mut self.small, span.lo as usize, span.hi as usize);
-            return;
-        }
-        match self.spans.last_mut() {
-            Some(last) if last.hi >= span.lo.saturating_sub(1) => last.hi = last.hi.max(span.hi),
-            Some(_) => self.spans.push(span),
+        match &mut self.last {
+            Some(last) if span.lo <= last.hi.saturating_add(1) => last.hi = last.hi.max(span.hi),
+            Some(last) => {
+                let last = std::mem::replace(last, span);
+                self.add(last);
+            }
+            None if span.hi < SMALL => {
+                words::set(&mut self.small, span.lo as usize, span.hi as usize);
+            }
             None => self.leave_small(span),
         }
     }
 
-    /// The first span that is not below 128: what was gathered in the small form becomes spans.
+    /// Adds the first span that goes beyond the small form.
+    #[cold]
     fn leave_small(&mut self, span: Span) {
         let small = IdSet::from_form(Form::Small(self.small));
-        self.spans.extend(small.spans());
-        match self.spans.last_mut() {
-            Some(last) if last.hi >= span.lo.saturating_sub(1) => last.hi = last.hi.max(span.hi),
-            _ => self.spans.push(span),
+        let mut ranges = small.ranges().map(|range| Span::from(&range));
+        self.last = ranges.next().or(Some(span));
+        ranges.for_each(|range| self.push(range));
+        self.push(span);
+    }
+
+    /// Adds a span that lies above all others and does not touch them.
+    #[inline]
+    fn add(&mut self, span: Span) {
+        let ((key, lo), (last, hi)) = (place(span.lo), place(span.hi));
+        if key == last {
+            self.add_run(key, Run { lo, hi });
+        } else {
+            self.add_wide(span);
         }
     }
 
-    pub(crate) fn finish(self) -> IdSet {
-        let (Some(first), Some(last)) = (self.spans.first(), self.spans.last()) else {
+    /// Adds a span that goes beyond one chunk.
+    fn add_wide(&mut self, span: Span) {
+        let ((key, lo), (last, hi)) = (place(span.lo), place(span.hi));
+        self.add_run(key, Run { lo, hi: u16::MAX });
+        if key + 1 < last {
+            self.flush();
+            self.chunks.push_full(key + 1, last - 1);
+        }
+        self.add_run(last, Run { lo: 0, hi });
+    }
+
+    #[inline]
+    fn add_run(&mut self, key: u32, run: Run) {
+        if key != self.key {
+            self.flush();
+            self.key = key;
+        }
+        self.count += run.count();
+        self.runs.push(run);
+    }
+
+    /// Finishes the chunk at hand.
+    fn flush(&mut self) {
+        if !self.runs.is_empty() {
+            let body = Body::from_runs(&self.runs, self.count);
+            self.chunks
+                .push(Chunk::with_count(self.key, body, self.count));
+            self.runs.clear();
+            self.count = 0;
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> IdSet {
+        let Some(last) = self.last else {
             return IdSet::from_form(Form::Small(self.small));
         };
-        let start = first.lo as usize / BITS;
-        let window = last.hi as usize / BITS - start + 1;
-        if window <= self.spans.len() {
-            let mut words = vec![0; window];
-            for span in &self.spans {
-                let (lo, hi) = (span.lo as usize, span.hi as usize);
-                words::set(&mut words, lo - start * BITS, hi - start * BITS);
-            }
-            if let Some(dense) = Dense::new(start, words) {
-                return IdSet::from_form(Form::Dense(Box::new(dense)));
-            }
-        }
-        IdSet::from_form(Form::Spans(Box::new(Spans::new(&self.spans))))
+        self.add(last);
+        self.flush();
+        self.chunks.shrink();
+        IdSet::from_form(Form::Large(Box::new(self.chunks)))
     }
 }

@@ -2,24 +2,134 @@
 use std::iter::FusedIterator;
 use std::ops::RangeInclusive;
 
-use crate::IdSet;
-use crate::bits::Bits;
-use crate::set::View;
-use crate::spans::{self, Span};
+use crate::body::{Body, Run};
+use crate::chunks::{Chunk, place};
+use crate::span::Span;
+use crate::{Form, IdSet, words};
 
 /// Iterator over the maximal ranges of a set in ascending order; see [`IdSet::ranges`].
 #[derive(Clone, Debug)]
 pub struct Ranges<'a> {
-    source: Source<'a>,
+    set: &'a IdSet,
+    /// Made at the first call from the front.
+    forward: Option<Forward<'a>>,
     /// Ids outside `lo..=hi` are not, or no longer, of interest; `lo > hi` is the end.
     lo: u32,
     hi: u32,
 }
 
+/// The spans from some id on, in ascending order.
 #[derive(Clone, Debug)]
-enum Source<'a> {
-    Bits(Bits<'a>),
-    Spans(spans::Iter<'a>),
+struct Forward<'a> {
+    /// What comes next: read already to see whether it touches what was before.
+    stash: Option<Span>,
+    /// The chunk that is being read.
+    key: u32,
+    runs: BodyRuns<'a>,
+    rest: &'a [Chunk],
+}
+
+/// The runs of a chunk that are still to come.
+#[derive(Clone, Debug)]
+enum BodyRuns<'a> {
+    Full(Option<Span>),
+    Ids(&'a [u16]),
+    Runs(std::slice::Iter<'a, Run>),
+    Bits(words::Runs<'a>),
+}
+
+impl<'a> Forward<'a> {
+    fn new(set: &'a IdSet, from: u32) -> Self {
+        let (key, low) = place(from);
+        let mut forward = Self {
+            stash: None,
+            key: 0,
+            runs: BodyRuns::Full(None),
+            rest: &[],
+        };
+        match &set.form {
+            Form::Small(words) => {
+                forward.runs = BodyRuns::Bits(words::Runs::new(words, from as usize));
+            }
+            Form::Large(chunks) => {
+                forward.rest = &chunks.as_slice()[chunks.at(key)..];
+                let low = match forward.rest.first() {
+                    Some(chunk) if chunk.key <= key => low,
+                    _ => 0,
+                };
+                forward.enter(low);
+            }
+        }
+        forward
+    }
+
+    /// Goes on to the next chunk, without what ends below `low` there. Returns whether there is one.
+    fn enter(&mut self, low: u16) -> bool {
+        let Some((chunk, rest)) = self.rest.split_first() else {
+            return false;
+        };
+        self.rest = rest;
+        self.key = chunk.key;
+        self.runs = match &chunk.body {
+            Body::Full => BodyRuns::Full(Some(chunk.span(Run::ALL))),
+            Body::Ids(ids) => BodyRuns::Ids(&ids[ids.partition_point(|&id| id < low)..]),
+            Body::Runs(runs) => {
+                BodyRuns::Runs(runs[runs.partition_point(|run| run.hi < low)..].iter())
+            }
+            Body::Bits(words) => BodyRuns::Bits(words::Runs::new(words, low.into())),
+        };
+        true
+    }
+
+    /// The next span of this chunk or of the next one.
+    fn raw(&mut self) -> Option<Span> {
+        loop {
+            let base = self.key << 16;
+            let span = match &mut self.runs {
+                BodyRuns::Full(span) => span.take(),
+                BodyRuns::Ids(ids) => ids.first().map(|&first| {
+                    let more = ids.windows(2).position(|pair| pair[0] + 1 != pair[1]);
+                    let (run, rest) = ids.split_at(more.map_or(ids.len(), |at| at + 1));
+                    *ids = rest;
+                    Span {
+                        lo: base | u32::from(first),
+                        hi: base | u32::from(run[run.len() - 1]),
+                    }
+                }),
+                BodyRuns::Runs(runs) => runs.next().map(|run| Span {
+                    lo: base | u32::from(run.lo),
+                    hi: base | u32::from(run.hi),
+                }),
+                BodyRuns::Bits(runs) => runs.next().map(|(lo, hi)| Span {
+                    lo: base | bit(lo),
+                    hi: base | bit(hi),
+                }),
+            };
+            if span.is_some() || !self.enter(0) {
+                return span;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Option<Span> {
+        let mut span = self.stash.take().or_else(|| self.raw())?;
+        // Only at the end of a chunk can there be one that touches it.
+        while span.hi & 0xFFFF == 0xFFFF {
+            match self.raw() {
+                Some(more) if more.lo == span.hi + 1 => span.hi = more.hi,
+                more => {
+                    self.stash = more;
+                    break;
+                }
+            }
+        }
+        Some(span)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a bit of a chunk")]
+fn bit(number: usize) -> u32 {
+    number as u32
 }
 
 impl<'a> Ranges<'a> {
@@ -29,11 +139,12 @@ impl<'a> Ranges<'a> {
 
     /// The ranges of the part of the set that lies in `lo..=hi`.
     pub(crate) fn within(set: &'a IdSet, lo: u32, hi: u32) -> Self {
-        let source = match set.view() {
-            View::Bits(bits) => Source::Bits(bits),
-            View::Spans(spans) => Source::Spans(spans.iter_from(lo)),
-        };
-        Self { source, lo, hi }
+        Self {
+            set,
+            forward: None,
+            lo,
+            hi,
+        }
     }
 
     /// A range inside `lo..=hi`, if the span has such a part.
@@ -54,11 +165,9 @@ impl Iterator for Ranges<'_> {
         if self.lo > self.hi {
             return None;
         }
-        let span = match &mut self.source {
-            Source::Bits(bits) => bits.next_run(self.lo),
-            Source::Spans(spans) => spans.next(),
-        };
-        let range = span.and_then(|span| self.cut(span));
+        let (set, lo) = (self.set, self.lo);
+        let forward = self.forward.get_or_insert_with(|| Forward::new(set, lo));
+        let range = forward.next().and_then(|span| self.cut(span));
         match &range {
             // Ids end below `u32::MAX`: the sum does not overflow.
             Some(range) => self.lo = range.end() + 1,
@@ -70,28 +179,26 @@ impl Iterator for Ranges<'_> {
 
 impl DoubleEndedIterator for Ranges<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        while self.lo <= self.hi {
-            let span = match &mut self.source {
-                Source::Bits(bits) => bits.prev_run(self.hi),
-                Source::Spans(spans) => spans.next_back(),
-            };
-            let Some(span) = span else { break };
-            // The list of spans may go on above `hi`.
-            if span.lo > self.hi {
-                continue;
-            }
-            let range = self.cut(span);
-            match range
-                .as_ref()
-                .and_then(|range| range.start().checked_sub(1))
-            {
-                Some(hi) => self.hi = hi,
-                None => self.end(),
-            }
-            return range;
+        if self.lo > self.hi {
+            return None;
         }
-        self.end();
-        None
+        let mut range = self.set.span_back(self.hi).and_then(|span| self.cut(span));
+        // What touches it in the chunk before belongs to it.
+        while let Some(found) = &mut range
+            && let Some(before) = found.start().checked_sub(1)
+            && let Some(more) = self.set.span_back(before).and_then(|span| self.cut(span))
+            && *more.end() >= before
+        {
+            *found = *more.start()..=*found.end();
+        }
+        match range
+            .as_ref()
+            .and_then(|range| range.start().checked_sub(1))
+        {
+            Some(hi) => self.hi = hi,
+            None => self.end(),
+        }
+        range
     }
 }
 

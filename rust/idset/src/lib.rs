@@ -2,8 +2,8 @@
 //! [RFC 22](https://flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_22.html).
 //!
 //! An [`IdSet`] holds ids from 0 to [`IdSet::MAX_ID`] in ascending order. It chooses its own form: a bitmap without
-//! heap for ids below 128, a bitmap on the heap where ids lie close together, a list of ranges where they are thin
-//! or where ranges are long. `0-4294967294` costs as much as `200-300`; nothing is ever sized by the value of an id.
+//! heap for ids below 128, else chunks of 65,536 ids, each a bitmap, a list of ids or a list of runs, whichever is
+//! small. `0-4294967294` costs little more than `200-300`; nothing is ever sized by the value of an id.
 //!
 //! It is not a set of any integers: ids are ranks and indices, and 4294967295 is no id.
 //!
@@ -19,19 +19,26 @@
 //! # Ok::<(), penstock_idset::Error>(())
 //! ```
 
-mod bits;
+mod algebra;
+mod body;
 mod builder;
+mod chunks;
 mod error;
 mod iter;
+mod lenient;
 mod ops;
+#[cfg(feature = "serde")]
+mod serde;
 mod set;
-mod spans;
+mod span;
 mod text;
 mod traits;
+mod wide;
 mod words;
 
 pub use error::Error;
 pub use iter::{Iter, Ranges};
+pub use lenient::Mended;
 pub use set::IdSet;
 
 use set::{Form, SMALL};

@@ -1,21 +1,22 @@
 //! The set, its forms, and what asks for or changes single ids and ranges.
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use crate::Error;
-use crate::bits::{Bits, Dense};
-use crate::builder::Builder;
+use crate::body::Body;
+use crate::chunks::{Chunk, Chunks};
 use crate::iter::{Iter, Ranges};
-use crate::spans::{Span, Spans};
-use crate::words;
+use crate::span::Span;
+use crate::words::{self, BITS};
 
 /// Ids below this are kept without heap.
 pub(crate) const SMALL: u32 = 128;
 
 /// An ordered set of ids.
 ///
-/// Costs: single ids and ranges are added, removed and looked up in time logarithmic in the number of ranges;
-/// `len` is constant; `nth` and `rank_of` look at a part in some hundred of the set.
-#[derive(Clone, Debug, Default)]
+/// Costs: single ids and ranges are added, removed and looked up in time logarithmic in the number of chunks of
+/// 65,536 ids that are not empty, and at most a few microseconds in their chunk; `len` is constant.
+#[derive(Clone, Debug)]
 pub struct IdSet {
     pub(crate) form: Form,
 }
@@ -24,21 +25,7 @@ pub struct IdSet {
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
     Small([u64; 2]),
-    Dense(Box<Dense>),
-    Spans(Box<Spans>),
-}
-
-impl Default for Form {
-    fn default() -> Self {
-        Self::Small([0; 2])
-    }
-}
-
-/// What is read: the two bitmap forms are one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum View<'a> {
-    Bits(Bits<'a>),
-    Spans(&'a Spans),
+    Large(Box<Chunks>),
 }
 
 /// The span of a range, cut off at the greatest id; none where it is empty.
@@ -69,20 +56,54 @@ impl IdSet {
         Self { form }
     }
 
-    pub(crate) fn view(&self) -> View<'_> {
+    /// The set of some chunks, in the small form where that fits.
+    pub(crate) fn from_chunks(chunks: Chunks) -> Self {
+        let mut set = Self::from_form(Form::Large(Box::new(chunks)));
+        set.settle();
+        set
+    }
+
+    /// Takes up the small form where no id needs more.
+    fn settle(&mut self) {
+        let Form::Large(chunks) = &self.form else {
+            return;
+        };
+        match chunks.as_slice() {
+            [] => *self = Self::new(),
+            [one] if one.key == 0 && u32::from(one.body.last()) < SMALL => {
+                let mut words = [0; 2];
+                let mut from = 0;
+                while let Some(run) = one.body.run_from(from) {
+                    words::set(&mut words, run.lo.into(), run.hi.into());
+                    from = run.hi + 1;
+                }
+                self.form = Form::Small(words);
+            }
+            _ => {}
+        }
+    }
+
+    /// The chunks of the set, made for the occasion where it is small.
+    pub(crate) fn chunks(&self) -> Cow<'_, Chunks> {
         match &self.form {
-            Form::Small(words) => View::Bits(Bits { start: 0, words }),
-            Form::Dense(dense) => View::Bits(dense.bits()),
-            Form::Spans(spans) => View::Spans(spans),
+            Form::Large(chunks) => Cow::Borrowed(chunks),
+            Form::Small(words) => {
+                let mut chunks = Chunks::default();
+                let mut words = words.to_vec();
+                words::trim(&mut words);
+                if !words.is_empty() {
+                    chunks.push(Chunk::new(0, Body::Bits(words)));
+                }
+                Cow::Owned(chunks)
+            }
         }
     }
 
     /// How many ids there are.
     pub fn len(&self) -> u64 {
         match &self.form {
-            Form::Small(words) => words::count(words),
-            Form::Dense(dense) => dense.count(),
-            Form::Spans(spans) => spans.count(),
+            Form::Small(words) => (words[0].count_ones() + words[1].count_ones()).into(),
+            Form::Large(chunks) => chunks.len(),
         }
     }
 
@@ -91,20 +112,36 @@ impl IdSet {
         matches!(self.form, Form::Small([0, 0]))
     }
 
-    /// How many ranges the canonical text has.
+    /// How many ranges the canonical text has. Counted each time.
     pub fn range_count(&self) -> usize {
         match &self.form {
             Form::Small(words) => words::count_runs(words),
-            Form::Dense(dense) => dense.runs(),
-            Form::Spans(spans) => spans.runs(),
+            Form::Large(chunks) => {
+                let chunks = chunks.as_slice();
+                let runs: usize = chunks.iter().map(|chunk| chunk.body.runs_len()).sum();
+                let joined = chunks.windows(2).filter(|pair| {
+                    pair[0].last + 1 == pair[1].key
+                        && pair[0].body.last() == u16::MAX
+                        && pair[1].body.first() == 0
+                });
+                runs - joined.count()
+            }
+        }
+    }
+
+    /// Bytes that the set has on the heap: about what an operation on it has to look at.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.form {
+            Form::Small(_) => 0,
+            Form::Large(chunks) => size_of::<Chunks>() + chunks.heap_bytes(),
         }
     }
 
     /// Whether the id is in the set.
     pub fn contains(&self, id: u32) -> bool {
-        match self.view() {
-            View::Bits(bits) => bits.contains(id),
-            View::Spans(spans) => spans.at_or_after(id).is_some_and(|span| span.lo <= id),
+        match &self.form {
+            Form::Small(words) => words::contains(words, id as usize),
+            Form::Large(chunks) => chunks.contains(id),
         }
     }
 
@@ -113,16 +150,11 @@ impl IdSet {
         if range.is_empty() {
             return true;
         }
-        self.span_from(*range.start())
-            .is_some_and(|span| span.lo <= *range.start() && *range.end() <= span.hi)
-    }
-
-    /// The first span with an id at or after `id`; may be cut off below `id`.
-    pub(crate) fn span_from(&self, id: u32) -> Option<Span> {
-        match self.view() {
-            View::Bits(bits) => bits.next_run(id),
-            View::Spans(spans) => spans.at_or_after(id),
-        }
+        let (lo, hi) = (*range.start(), *range.end());
+        hi <= Self::MAX_ID
+            && Ranges::within(self, lo, hi)
+                .next()
+                .is_some_and(|found| found == range)
     }
 
     /// The lowest id.
@@ -135,17 +167,29 @@ impl IdSet {
         self.at_or_before(Self::MAX_ID)
     }
 
-    fn at_or_after(&self, id: u32) -> Option<u32> {
-        match self.view() {
-            View::Bits(bits) => bits.next(id),
-            View::Spans(spans) => spans.at_or_after(id).map(|span| span.lo.max(id)),
+    pub(crate) fn at_or_after(&self, id: u32) -> Option<u32> {
+        match &self.form {
+            Form::Small(words) => words::next_set(words, id as usize).map(small_id),
+            Form::Large(chunks) => chunks.at_or_after(id),
         }
     }
 
     fn at_or_before(&self, id: u32) -> Option<u32> {
-        match self.view() {
-            View::Bits(bits) => bits.prev(id),
-            View::Spans(spans) => spans.at_or_before(id).map(|span| span.hi.min(id)),
+        self.span_back(id).map(|span| span.hi.min(id))
+    }
+
+    /// The last span that starts at or before `id`; it may be a part of a longer range.
+    pub(crate) fn span_back(&self, id: u32) -> Option<Span> {
+        match &self.form {
+            Form::Small(words) => {
+                let hi = words::prev_set(words, id as usize)?;
+                let lo = words::prev_clear(words, hi).map_or(0, |clear| clear + 1);
+                Some(Span {
+                    lo: small_id(lo),
+                    hi: small_id(hi),
+                })
+            }
+            Form::Large(chunks) => chunks.span_back(id),
         }
     }
 
@@ -161,9 +205,9 @@ impl IdSet {
 
     /// The id at position `n`, counted from 0 in ascending order.
     pub fn nth(&self, n: u64) -> Option<u32> {
-        match self.view() {
-            View::Bits(bits) => bits.nth(n),
-            View::Spans(spans) => spans.nth(n),
+        match &self.form {
+            Form::Small(words) => words::select(words, u32::try_from(n).ok()?).map(small_id),
+            Form::Large(chunks) => chunks.nth(n),
         }
     }
 
@@ -174,9 +218,11 @@ impl IdSet {
 
     /// How many ids of the set lie below `id`, itself in the set or not.
     pub fn count_below(&self, id: u32) -> u64 {
-        match self.view() {
-            View::Bits(bits) => bits.rank(id),
-            View::Spans(spans) => spans.rank(id),
+        match &self.form {
+            Form::Small(words) => id
+                .checked_sub(1)
+                .map_or(0, |last| words::count_in(words, 0, last as usize).into()),
+            Form::Large(chunks) => chunks.rank(id),
         }
     }
 
@@ -195,21 +241,50 @@ impl IdSet {
         Ranges::new(self)
     }
 
-    /// The ranges without their type: what the crate itself works on.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> {
-        self.ranges().map(|range| Span {
-            lo: *range.start(),
-            hi: *range.end(),
-        })
+    /// Calls back with the ranges of the canonical text: faster than to iterate over them.
+    pub(crate) fn each_span(&self, mut call: impl FnMut(Span)) {
+        let mut last: Option<Span> = None;
+        let mut add = |span: Span| match &mut last {
+            Some(last) if last.hi + 1 == span.lo => last.hi = span.hi,
+            Some(last) => call(std::mem::replace(last, span)),
+            None => last = Some(span),
+        };
+        match &self.form {
+            Form::Small(words) => words::each_run(words, |lo, hi| {
+                add(Span {
+                    lo: small_id(lo),
+                    hi: small_id(hi),
+                });
+            }),
+            Form::Large(chunks) => {
+                for chunk in chunks.as_slice() {
+                    chunk.body.each_run(|run| add(chunk.span(run)));
+                }
+            }
+        }
+        if let Some(last) = last {
+            call(last);
+        }
     }
 
     /// Adds an id. Returns whether it was new; 4294967295 is refused without a word (see [`Self::try_insert`]).
     pub fn insert(&mut self, id: u32) -> bool {
-        if id > Self::MAX_ID || self.contains(id) {
+        if id > Self::MAX_ID {
             return false;
         }
-        self.insert_span(Span { lo: id, hi: id });
-        true
+        match &mut self.form {
+            Form::Large(chunks) => chunks.insert(id),
+            Form::Small(words) if id < SMALL => {
+                let (word, bit) = (&mut words[id as usize / BITS], 1 << (id as usize % BITS));
+                let new = *word & bit == 0;
+                *word |= bit;
+                new
+            }
+            Form::Small(_) => {
+                self.insert_span(Span { lo: id, hi: id });
+                true
+            }
+        }
     }
 
     /// Adds an id that may be out of range. Returns whether it was new.
@@ -231,37 +306,13 @@ impl IdSet {
         match &mut self.form {
             Form::Small(words) if span.hi < SMALL => {
                 words::set(words, span.lo as usize, span.hi as usize);
-                return;
             }
-            Form::Small(_) => {}
-            Form::Dense(dense) => {
-                if dense.insert(span) {
-                    return;
-                }
+            Form::Large(chunks) => chunks.insert_span(span),
+            Form::Small(_) => {
+                let mut chunks = self.chunks().into_owned();
+                chunks.insert_span(span);
+                self.form = Form::Large(Box::new(chunks));
             }
-            Form::Spans(spans) => {
-                if spans.insert(span) {
-                    self.reconsider();
-                }
-                return;
-            }
-        }
-        let mut spans = self.to_spans();
-        spans.insert(span);
-        self.form = Form::Spans(Box::new(spans));
-    }
-
-    fn to_spans(&self) -> Spans {
-        Spans::new(&self.spans().collect::<Vec<_>>())
-    }
-
-    /// Takes up a bitmap where that is smaller than the list of ranges.
-    fn reconsider(&mut self) {
-        if let Form::Spans(spans) = &self.form
-            && let (Some(first), Some(last)) = (spans.first(), spans.last())
-            && (last / 64 - first / 64) as usize <= spans.runs()
-        {
-            *self = Builder::build(spans.iter_from(0));
         }
     }
 
@@ -288,22 +339,11 @@ impl IdSet {
                 if span.lo <= last {
                     words::clear(words, span.lo as usize, last as usize);
                 }
-                return;
             }
-            Form::Dense(dense) => {
-                dense.remove(span);
-                if dense.is_sparse() {
-                    self.form = Form::Spans(Box::new(self.to_spans()));
-                }
+            Form::Large(chunks) => {
+                chunks.remove_span(span);
+                self.settle();
             }
-            Form::Spans(spans) => spans.remove(span),
-        }
-        if self.last().is_none_or(|last| last < SMALL) {
-            let mut words = [0; 2];
-            for span in self.spans() {
-                words::set(&mut words, span.lo as usize, span.hi as usize);
-            }
-            self.form = Form::Small(words);
         }
     }
 
@@ -318,40 +358,56 @@ impl IdSet {
         if n >= len {
             return (n == len).then(|| std::mem::take(self));
         }
-        let next = self.nth(n)?;
-        let Some(last) = next.checked_sub(1) else {
+        let Some(last) = self.nth(n)?.checked_sub(1) else {
             return Some(Self::new());
         };
-        let mut taken = Builder::default();
-        for span in self.spans().take_while(|span| span.lo <= last) {
-            taken.push(Span {
-                lo: span.lo,
-                hi: span.hi.min(last),
-            });
-        }
+        let taken = self.within(Span { lo: 0, hi: last });
         self.remove_span(Span { lo: 0, hi: last });
-        Some(taken.finish())
+        Some(taken)
+    }
+
+    /// Takes out the lowest id and returns it.
+    pub fn pop_first(&mut self) -> Option<u32> {
+        let first = self.first()?;
+        self.remove_span(Span {
+            lo: first,
+            hi: first,
+        });
+        Some(first)
+    }
+
+    /// Takes out the greatest id and returns it.
+    pub fn pop_last(&mut self) -> Option<u32> {
+        let last = self.last()?;
+        self.remove_span(Span { lo: last, hi: last });
+        Some(last)
+    }
+
+    /// The ids of a span.
+    fn within(&self, span: Span) -> Self {
+        match &self.form {
+            Form::Small(_) => {
+                let mut part = Self::from_form(Form::Small([0; 2]));
+                for range in Ranges::within(self, span.lo, span.hi) {
+                    part.insert_range(range);
+                }
+                part
+            }
+            Form::Large(chunks) => Self::from_chunks(chunks.within(span)),
+        }
     }
 
     /// The ids at the positions `range`, counted from 0 in ascending order; positions past the end count for nothing.
     #[must_use]
     pub fn slice(&self, range: std::ops::Range<u64>) -> Self {
         let end = range.end.min(self.len());
-        let (Some(first), Some(last)) = (self.nth(range.start), end.checked_sub(1)) else {
+        let Some(last) = end.checked_sub(1).filter(|&last| last >= range.start) else {
             return Self::new();
         };
-        if last < range.start {
-            return Self::new();
+        match (self.nth(range.start), self.nth(last)) {
+            (Some(lo), Some(hi)) => self.within(Span { lo, hi }),
+            _ => Self::new(),
         }
-        let last = self.nth(last).unwrap_or(first);
-        let mut part = Builder::default();
-        for range in Ranges::within(self, first, last) {
-            part.push(Span {
-                lo: *range.start(),
-                hi: *range.end(),
-            });
-        }
-        part.finish()
     }
 
     /// Splits the set into `parts` parts, lower ids first, whose sizes differ by one at most, the greater ones first.
@@ -363,4 +419,24 @@ impl IdSet {
         let sizes = (0..parts).map(|part| len / parts + u64::from(part < len % parts));
         sizes.filter_map(|size| rest.take_first(size)).collect()
     }
+
+    /// Panics where the set is not kept as it should be: for fuzzing.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        if let Form::Large(chunks) = &self.form {
+            assert!(self.last() >= Some(SMALL), "a small set in the large form");
+            chunks.check();
+        }
+    }
+}
+
+impl Default for IdSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "below 128")]
+fn small_id(bit: usize) -> u32 {
+    bit as u32
 }

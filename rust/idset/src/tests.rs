@@ -5,27 +5,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+use crate::body::Body;
 use crate::{Form, IdSet, SMALL};
 
 type Model = BTreeSet<u32>;
 
 /// The form is one that the set may have, and its counts are right.
 fn check(set: &IdSet) {
-    let last = set.last();
-    match &set.form {
-        Form::Small(_) => assert!(last.is_none_or(|last| last < SMALL)),
-        Form::Dense(dense) => {
-            assert!(last >= Some(SMALL));
-            let words = dense.bits().words;
-            assert_ne!(words.first(), Some(&0));
-            assert_ne!(words.last(), Some(&0));
-            assert_eq!(dense.count(), crate::words::count(words));
-            assert_eq!(dense.runs(), crate::words::count_runs(words));
-        }
-        Form::Spans(spans) => {
-            assert!(last >= Some(SMALL));
-            spans.check();
-        }
+    set.check_invariants();
+    if matches!(set.form, Form::Small(_)) {
+        assert!(set.last().is_none_or(|last| last < SMALL));
     }
     let ranges: Vec<_> = set.ranges().collect();
     assert_eq!(ranges.len(), set.range_count());
@@ -327,17 +316,48 @@ fn small_sets_are_small() {
     assert!(matches!(set.form, Form::Small([u64::MAX, u64::MAX])));
 }
 
+/// The form of the only chunk.
+fn body(set: &IdSet) -> &Body {
+    let Form::Large(chunks) = &set.form else {
+        panic!("{set} is small")
+    };
+    let [chunk] = chunks.as_slice() else {
+        panic!("{set} has several chunks")
+    };
+    &chunk.body
+}
+
 #[test]
-fn dense_sets_are_bitmaps_and_become_ranges_again() {
+fn chunks_change_their_form_with_what_they_hold() {
     let mut set: IdSet = (0..2000).map(|id| id * 2).collect();
-    assert!(matches!(set.form, Form::Dense(_)));
-    assert!(set.insert(4_000_000_000));
-    assert!(matches!(set.form, Form::Spans(_)));
-    for id in 0..1999 {
+    assert!(matches!(body(&set), Body::Bits(_)));
+    for id in 0..1980 {
         assert!(set.remove(id * 2));
         check(&set);
     }
-    assert_eq!(set.to_string(), "3998,4000000000");
+    assert!(matches!(body(&set), Body::Ids(_)));
+    set.insert_range(3900..=65_000);
+    assert!(matches!(body(&set), Body::Runs(_)));
+    set.insert_range(0..=65_535);
+    assert!(matches!(body(&set), Body::Full));
+    set.remove(7);
+    assert_eq!(set.to_string(), "0-6,8-65535");
+    for id in (0..=65_535).step_by(3) {
+        set.remove(id);
+    }
+    check(&set);
+    assert!(matches!(body(&set), Body::Bits(_)));
+    assert!(set.heap_bytes() < 9000);
+}
+
+#[test]
+fn what_is_thin_or_wide_is_small() {
+    let one: IdSet = "2147483647".parse().unwrap();
+    assert!(one.heap_bytes() < 200);
+    let all = IdSet::with_range(0..=IdSet::MAX_ID);
+    assert!(all.heap_bytes() < 300);
+    let thin: IdSet = (0..10_000).map(|id| id * 97 + id % 13).collect();
+    assert!(thin.heap_bytes() < 22_000);
 }
 
 #[test]
@@ -366,4 +386,82 @@ fn formatting_minds_width() {
     assert_eq!(format!("{set:>5}|{set:<4}|"), "  1-3|1-3 |");
     assert_eq!(IdSet::new().format_with(true), "[]");
     assert_eq!(set.format_with(true), "[1-3]");
+}
+
+fn lenient(text: &str) -> (String, Vec<String>) {
+    let (set, mended) = IdSet::parse_lenient(text).unwrap();
+    set.check_invariants();
+    (
+        set.to_string(),
+        mended.iter().map(ToString::to_string).collect(),
+    )
+}
+
+#[test]
+fn what_others_write_is_mended_and_told() {
+    assert_eq!(lenient("0-3,8"), ("0-3,8".to_owned(), vec![]));
+    assert_eq!(lenient(""), (String::new(), vec![]));
+    assert_eq!(lenient("[]"), (String::new(), vec![]));
+    for (text, canonical, notes) in [
+        ("5,1-3", "1-3,5", vec!["out of order at byte 2"]),
+        ("1-5,3-9", "1-9", vec!["repeated id at byte 4"]),
+        ("4-4", "4", vec!["range of one id at byte 0"]),
+        ("007", "7", vec!["leading zero at byte 0"]),
+        ("1,,2", "1-2", vec!["empty item at byte 2"]),
+        (",1", "1", vec!["empty item at byte 0"]),
+        ("1,", "1", vec!["empty item at byte 1"]),
+        (
+            " 1 - 3 ",
+            "1-3",
+            vec![
+                "blank at byte 0",
+                "blank at byte 2",
+                "blank at byte 4",
+                "blank at byte 6",
+            ],
+        ),
+        (
+            "1 2\n3",
+            "1-3",
+            vec![
+                "blank at byte 1",
+                "missing comma at byte 1",
+                "blank at byte 3",
+                "missing comma at byte 3",
+            ],
+        ),
+        ("[1, 2]", "1-2", vec!["blank at byte 3"]),
+    ] {
+        assert_eq!(
+            lenient(text),
+            (
+                canonical.to_owned(),
+                notes.into_iter().map(str::to_owned).collect()
+            ),
+            "{text:?}"
+        );
+    }
+    for (text, error) in [
+        ("3-1", "expected the range to end at 3 or above at byte 2"),
+        ("1x", "expected `,`, `-` or the end at byte 1"),
+        ("x", "expected a number at byte 0"),
+        (
+            "1,4294967295",
+            "expected a number up to 4294967294 at byte 2",
+        ),
+        ("[1", "expected `]` at byte 2"),
+        ("1]", "expected the end at byte 1"),
+    ] {
+        let refused = IdSet::parse_lenient(text).unwrap_err().to_string();
+        assert_eq!(refused, format!("invalid idset {text:?}: {error}"));
+    }
+}
+
+proptest! {
+    #[test]
+    fn in_any_order_and_any_dress_the_ids_are_the_same(ids in ids(), zeroes in 0_usize..3, blank in "[ \t\n]{0,2}") {
+        let texts: Vec<String> = ids.iter().map(|id| format!("{}{id}", "0".repeat(zeroes))).collect();
+        let (set, _) = IdSet::parse_lenient(&texts.join(&format!(",{blank}"))).unwrap();
+        prop_assert_eq!(set, ids.into_iter().collect::<IdSet>());
+    }
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::builder::Builder;
-use crate::spans::Span;
+use crate::span::Span;
 use crate::{Error, IdSet};
 
 struct Parser<'a> {
@@ -18,9 +18,7 @@ impl Parser<'_> {
 
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
-        if found {
-            self.at += 1;
-        }
+        self.at += usize::from(found);
         found
     }
 
@@ -29,33 +27,42 @@ impl Parser<'_> {
     }
 
     /// A decimal number without leading zeroes.
+    #[inline]
     fn id(&mut self) -> Result<u32, Error> {
         let start = self.at;
-        let mut id: u32 = 0;
-        let mut fits = true;
-        while let Some(byte @ b'0'..=b'9') = self.peek() {
-            let next = id
-                .checked_mul(10)
-                .and_then(|id| id.checked_add(u32::from(byte - b'0')))
-                .filter(|&id| id <= IdSet::MAX_ID);
-            fits &= next.is_some();
-            id = next.unwrap_or(0);
-            self.at += 1;
+        let rest = &self.text.as_bytes()[start..];
+        let (mut id, mut len) = (0_u64, 0);
+        while let Some(digit) = rest.get(len).map(|byte| byte.wrapping_sub(b'0'))
+            && digit < 10
+        {
+            // Ten digits do not overflow; with more the number is refused, whatever it is.
+            id = id.wrapping_mul(10).wrapping_add(digit.into());
+            len += 1;
         }
-        if self.at == start {
-            return Err(self.fail(start, "expected a number"));
+        self.at += len;
+        let plain = len == 1 || (2..=10).contains(&len) && rest.first() != Some(&b'0');
+        match u32::try_from(id) {
+            Ok(id) if plain && id <= IdSet::MAX_ID => Ok(id),
+            _ => Err(self.bad_id(start, len)),
         }
-        if self.at - start > 1 && self.text.as_bytes()[start] == b'0' {
-            return Err(self.fail(start, "expected a number without leading zeroes"));
+    }
+
+    #[cold]
+    fn bad_id(&self, start: usize, len: usize) -> Error {
+        if len == 0 {
+            return self.fail(start, "expected a number");
         }
-        if !fits {
-            let reason = format_args!("expected a number up to {}", IdSet::MAX_ID);
-            return Err(self.fail(start, reason));
+        if len > 1 && self.text.as_bytes().get(start) == Some(&b'0') {
+            return self.fail(start, "expected a number without leading zeroes");
         }
-        Ok(id)
+        self.fail(
+            start,
+            format_args!("expected a number up to {}", IdSet::MAX_ID),
+        )
     }
 
     /// An id or a range, all above `last`.
+    #[inline]
     fn span(&mut self, last: Option<u32>) -> Result<Span, Error> {
         let start = self.at;
         let lo = self.id()?;
@@ -127,43 +134,81 @@ impl FromStr for IdSet {
     }
 }
 
-fn push_id(text: &mut Vec<u8>, id: u32) {
-    let mut digits = [0; 10];
-    let mut start = digits.len();
-    let mut rest = id;
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
+/// Writes ascending ids: what stands before their last four digits is mostly that of the id before.
+struct Writer {
+    text: Vec<u8>,
+    high: u32,
+    /// The digits of `high`, behind zeroes.
+    digits: [u8; 6],
+    zeroes: usize,
+}
+
+fn digit(number: u32) -> u8 {
+    b'0' + (number % 10) as u8
+}
+
+impl Writer {
+    fn new() -> Self {
+        Self {
+            text: Vec::new(),
+            high: 0,
+            digits: *b"000000",
+            zeroes: 6,
         }
     }
-    text.extend_from_slice(&digits[start..]);
+
+    fn push(&mut self, id: u32, then: u8) {
+        let (high, low) = (id / 10_000, id % 10_000);
+        if high != self.high {
+            self.high = high;
+            let mut rest = high;
+            for place in self.digits.iter_mut().rev() {
+                *place = digit(rest);
+                rest /= 10;
+            }
+            let zeroes = self.digits.iter().take_while(|&&digit| digit == b'0');
+            self.zeroes = zeroes.count();
+        }
+        let mut whole = [then; 16];
+        whole[..6].copy_from_slice(&self.digits);
+        whole[6] = digit(low / 1000);
+        whole[7] = digit(low / 100);
+        whole[8] = digit(low / 10);
+        whole[9] = digit(low);
+        let mut start = self.zeroes;
+        if high == 0 {
+            start += usize::from(low < 1000) + usize::from(low < 100) + usize::from(low < 10);
+        }
+        // A copy of fixed length, cut off afterwards, is faster than one of just the digits.
+        let shifted = u128::from_le_bytes(whole) >> (8 * start);
+        let end = self.text.len() + 11 - start;
+        self.text.extend_from_slice(&shifted.to_le_bytes());
+        self.text.truncate(end);
+    }
 }
 
 impl IdSet {
     /// The canonical text: ascending, ranges folded; in brackets where asked for (`[]` when empty).
     #[expect(clippy::missing_panics_doc, reason = "what is written is ASCII")]
     pub fn format_with(&self, brackets: bool) -> String {
-        let mut text = Vec::new();
+        let mut writer = Writer::new();
         if brackets {
-            text.push(b'[');
+            writer.text.push(b'[');
         }
-        for (index, range) in self.ranges().enumerate() {
-            if index > 0 {
-                text.push(b',');
+        let start = writer.text.len();
+        self.each_span(|span| {
+            writer.push(span.lo, if span.lo < span.hi { b'-' } else { b',' });
+            if span.lo < span.hi {
+                writer.push(span.hi, b',');
             }
-            push_id(&mut text, *range.start());
-            if range.start() < range.end() {
-                text.push(b'-');
-                push_id(&mut text, *range.end());
-            }
+        });
+        if writer.text.len() > start {
+            writer.text.pop();
         }
         if brackets {
-            text.push(b']');
+            writer.text.push(b']');
         }
-        String::from_utf8(text).expect("digits and punctuation are ASCII")
+        String::from_utf8(writer.text).expect("digits and punctuation are ASCII")
     }
 }
 

@@ -4,23 +4,15 @@ use std::hash::{Hash, Hasher};
 use std::ops::{BitAnd, BitOr, BitXor, RangeInclusive, Sub};
 
 use crate::builder::Builder;
-use crate::spans::Span;
+use crate::span::Span;
 use crate::{Form, IdSet, Iter};
 
 impl PartialEq for IdSet {
     fn eq(&self, other: &Self) -> bool {
         match (&self.form, &other.form) {
             (Form::Small(a), Form::Small(b)) => a == b,
-            (Form::Small(_), _) | (_, Form::Small(_)) => false,
-            (Form::Dense(a), Form::Dense(b)) => {
-                let (a, b) = (a.bits(), b.bits());
-                a.start == b.start && a.words == b.words
-            }
-            _ => {
-                self.len() == other.len()
-                    && self.range_count() == other.range_count()
-                    && self.ranges().eq(other.ranges())
-            }
+            (Form::Large(a), Form::Large(b)) => a == b,
+            _ => false,
         }
     }
 }
@@ -29,7 +21,7 @@ impl Eq for IdSet {}
 
 impl Hash for IdSet {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_usize(self.range_count());
+        state.write_u64(self.len());
         for range in self.ranges() {
             range.hash(state);
         }

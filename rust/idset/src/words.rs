@@ -1,4 +1,5 @@
 //! Bit operations on slices of words: bit `i` is bit `i % 64` of word `i / 64`.
+use crate::wide;
 
 /// Bits in a word.
 pub(crate) const BITS: usize = 64;
@@ -13,8 +14,9 @@ fn low(to: usize) -> u64 {
     u64::MAX >> (BITS - 1 - to % BITS)
 }
 
+#[inline]
 fn bit_of(word: usize, bit: u32) -> usize {
-    word * BITS + bit as usize
+    word << 6 | bit as usize
 }
 
 pub(crate) fn contains(words: &[u64], bit: usize) -> bool {
@@ -76,8 +78,22 @@ pub(crate) fn prev_clear(words: &[u64], to: usize) -> Option<usize> {
 }
 
 /// How many bits are set.
-pub(crate) fn count(words: &[u64]) -> u64 {
-    words.iter().map(|word| u64::from(word.count_ones())).sum()
+pub(crate) fn count(words: &[u64]) -> u32 {
+    wide::count(words)
+}
+
+/// How many bits of `lo..=hi` are set.
+pub(crate) fn count_in(words: &[u64], lo: usize, hi: usize) -> u32 {
+    let (first, last) = (lo / BITS, hi / BITS);
+    let Some(&head) = words.get(first) else {
+        return 0;
+    };
+    if first == last {
+        return (head & high(lo) & low(hi)).count_ones();
+    }
+    let tail = words.get(last).map_or(0, |word| word & low(hi));
+    let middle = &words[first + 1..last.min(words.len()).max(first + 1)];
+    (head & high(lo)).count_ones() + count(middle) + tail.count_ones()
 }
 
 /// How many maximal runs of set bits there are.
@@ -91,20 +107,10 @@ pub(crate) fn count_runs(words: &[u64]) -> usize {
     runs
 }
 
-/// How many bits are set below `bit`.
-pub(crate) fn rank(words: &[u64], bit: usize) -> u64 {
-    let whole = (bit / BITS).min(words.len());
-    let part = match words.get(whole) {
-        Some(word) if !bit.is_multiple_of(BITS) => u64::from((word & low(bit - 1)).count_ones()),
-        _ => 0,
-    };
-    count(&words[..whole]) + part
-}
-
 /// The set bit which has `n` set bits below it.
-pub(crate) fn select(words: &[u64], mut n: u64) -> Option<usize> {
+pub(crate) fn select(words: &[u64], mut n: u32) -> Option<usize> {
     for (index, &word) in words.iter().enumerate() {
-        let here = u64::from(word.count_ones());
+        let here = word.count_ones();
         if n < here {
             let mut word = word;
             for _ in 0..n {
@@ -115,6 +121,104 @@ pub(crate) fn select(words: &[u64], mut n: u64) -> Option<usize> {
         n -= here;
     }
     None
+}
+
+/// The set bits.
+pub(crate) fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
+    words.iter().enumerate().flat_map(|(index, &word)| {
+        let mut rest = word;
+        std::iter::from_fn(move || {
+            let bit = (rest != 0).then(|| bit_of(index, rest.trailing_zeros()))?;
+            rest &= rest - 1;
+            Some(bit)
+        })
+    })
+}
+
+/// Iterator over the maximal runs of set bits: first and last bit of each.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs<'a> {
+    words: &'a [u64],
+    /// The word to be looked at next.
+    next: usize,
+    /// Where runs begin and end in the word before it.
+    toggles: u64,
+    /// Its last bit.
+    carry: u64,
+}
+
+impl<'a> Runs<'a> {
+    /// The runs that end at or after `from`; the first may be cut off below it.
+    pub(crate) fn new(words: &'a [u64], from: usize) -> Self {
+        let mut runs = Self {
+            words,
+            next: from / BITS,
+            toggles: 0,
+            carry: 0,
+        };
+        if let Some(&word) = words.get(runs.next) {
+            runs.load(word & high(from));
+        }
+        runs
+    }
+
+    fn load(&mut self, word: u64) {
+        self.toggles = word ^ (word << 1 | self.carry);
+        self.carry = word >> (BITS - 1);
+        self.next += 1;
+    }
+
+    fn toggle(&mut self) -> Option<usize> {
+        while self.toggles == 0 {
+            let &word = self.words.get(self.next)?;
+            self.load(word);
+        }
+        let bit = bit_of(self.next - 1, self.toggles.trailing_zeros());
+        self.toggles &= self.toggles - 1;
+        Some(bit)
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = (usize, usize);
+
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let first = self.toggle()?;
+        let behind = self.toggle().unwrap_or(self.words.len() * BITS);
+        Some((first, behind - 1))
+    }
+}
+
+/// Calls back with the first and last bit of every maximal run of set bits.
+pub(crate) fn each_run(words: &[u64], mut call: impl FnMut(usize, usize)) {
+    let (mut carry, mut first) = (0, 0);
+    for (index, &word) in words.iter().enumerate() {
+        let mut toggles = word ^ (word << 1 | carry);
+        if carry == 1 && toggles != 0 {
+            let behind = bit_of(index, toggles.trailing_zeros());
+            toggles &= toggles - 1;
+            call(first, behind - 1);
+        }
+        while toggles != 0 {
+            first = bit_of(index, toggles.trailing_zeros());
+            toggles &= toggles - 1;
+            if toggles != 0 {
+                let behind = bit_of(index, toggles.trailing_zeros());
+                toggles &= toggles - 1;
+                call(first, behind - 1);
+            }
+        }
+        carry = word >> (BITS - 1);
+    }
+    if carry == 1 {
+        call(first, words.len() * BITS - 1);
+    }
+}
+
+/// Drops the zero words at the end.
+pub(crate) fn trim(words: &mut Vec<u64>) {
+    let end = words.iter().rposition(|&word| word != 0);
+    words.truncate(end.map_or(0, |last| last + 1));
 }
 
 /// Applies `change(word, mask)` to every word that holds bits of `lo..=hi`.

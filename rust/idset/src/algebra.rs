@@ -1,0 +1,169 @@
+//! The four operations on the ids of one chunk.
+use crate::body::{Body, Run, SIZE, WORDS};
+use crate::wide;
+
+/// Up to so many runs in both operands are merged as runs: beyond, bitmaps are faster.
+const FEW: usize = 256;
+
+/// Which ids of two sets belong to the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Union,
+    Intersection,
+    Difference,
+    SymmetricDifference,
+}
+
+impl Op {
+    pub(crate) const fn keeps(self, left: bool, right: bool) -> bool {
+        match self {
+            Self::Union => left || right,
+            Self::Intersection => left && right,
+            Self::Difference => left && !right,
+            Self::SymmetricDifference => left != right,
+        }
+    }
+
+    pub(crate) const fn word(self, left: u64, right: u64) -> u64 {
+        match self {
+            Self::Union => left | right,
+            Self::Intersection => left & right,
+            Self::Difference => left & !right,
+            Self::SymmetricDifference => left ^ right,
+        }
+    }
+
+    /// Applies the operation. The result and how many ids it has; none if it has none.
+    pub(crate) fn apply(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
+        match (left, right) {
+            (Body::Full, Body::Full) => self.keeps(true, true).then_some((Body::Full, SIZE)),
+            (Body::Full, other) => match self {
+                Self::Union => Some((Body::Full, SIZE)),
+                Self::Intersection => Some((other.clone(), other.count())),
+                Self::Difference | Self::SymmetricDifference => self.through_words(left, right),
+            },
+            (other, Body::Full) => match self {
+                Self::Union => Some((Body::Full, SIZE)),
+                Self::Intersection => Some((other.clone(), other.count())),
+                Self::Difference => None,
+                Self::SymmetricDifference => self.through_words(left, right),
+            },
+            (Body::Bits(a), Body::Bits(b)) => {
+                let (words, count) = wide::combined(self, a, b);
+                Some((Body::from_words(words, count)?, count))
+            }
+            (Body::Ids(ids), other) if matches!(self, Self::Intersection | Self::Difference) => {
+                let wanted = self == Self::Intersection;
+                ids_body(ids.iter().filter(|&&id| other.contains(id) == wanted))
+            }
+            (other, Body::Ids(ids)) if self == Self::Intersection => {
+                ids_body(ids.iter().filter(|&&id| other.contains(id)))
+            }
+            (Body::Runs(a), Body::Runs(b)) if a.len() + b.len() <= FEW => {
+                let runs = self.sweep(a, b);
+                let count = runs.iter().map(|run| run.count()).sum();
+                (count > 0).then(|| (Body::from_runs(&runs, count), count))
+            }
+            _ => self.through_words(left, right),
+        }
+    }
+
+    fn through_words(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
+        let (mut a, mut b) = ([0; WORDS], [0; WORDS]);
+        left.write(&mut a);
+        right.write(&mut b);
+        let count = wide::combine(self, &mut a, &b);
+        Some((Body::from_words(a.to_vec(), count)?, count))
+    }
+
+    /// Boundary by boundary.
+    fn sweep(self, left: &[Run], right: &[Run]) -> Vec<Run> {
+        let mut result = Vec::with_capacity(left.len() + right.len());
+        let (mut i, mut j, mut start) = (0, 0, None);
+        loop {
+            let (a, b) = (boundary(left, i), boundary(right, j));
+            let at = a.min(b);
+            if at > SIZE {
+                return result;
+            }
+            i += usize::from(a == at);
+            j += usize::from(b == at);
+            // An odd number of boundaries passed: inside a run.
+            match (start, self.keeps(i % 2 == 1, j % 2 == 1)) {
+                (None, true) => start = Some(at),
+                (Some(from), false) => {
+                    result.push(Run {
+                        lo: edge(from),
+                        hi: edge(at - 1),
+                    });
+                    start = None;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "ids of a chunk have 16 bits"
+)]
+fn edge(id: u32) -> u16 {
+    id as u16
+}
+
+/// Where runs begin and end, in turn; beyond all ids past the last.
+fn boundary(runs: &[Run], index: usize) -> u32 {
+    runs.get(index / 2).map_or(u32::MAX, |run| {
+        if index.is_multiple_of(2) {
+            run.lo.into()
+        } else {
+            u32::from(run.hi) + 1
+        }
+    })
+}
+
+fn ids_body<'a>(ids: impl Iterator<Item = &'a u16>) -> Option<(Body, u32)> {
+    let ids: Vec<u16> = ids.copied().collect();
+    let count = u32::try_from(ids.len()).unwrap_or(SIZE);
+    (count > 0).then_some((Body::Ids(ids), count))
+}
+
+/// Whether two chunks have an id in common.
+pub(crate) fn intersects(left: &Body, right: &Body) -> bool {
+    match (left, right) {
+        (Body::Full, _) | (_, Body::Full) => true,
+        (Body::Bits(a), Body::Bits(b)) => a.iter().zip(b).any(|(a, b)| a & b != 0),
+        (Body::Ids(ids), other) | (other, Body::Ids(ids)) => {
+            ids.iter().any(|&id| other.contains(id))
+        }
+        (Body::Runs(runs), other) | (other, Body::Runs(runs)) => runs.iter().any(|run| {
+            other
+                .run_from(run.lo)
+                .is_some_and(|found| found.lo <= run.hi)
+        }),
+    }
+}
+
+/// Whether all ids of the left chunk are in the right one.
+pub(crate) fn is_subset(left: &Body, right: &Body) -> bool {
+    match (left, right) {
+        (_, Body::Full) => true,
+        (Body::Bits(a), Body::Bits(b)) => a.len() <= b.len() && wide::is_subset(a, &b[..a.len()]),
+        (Body::Ids(ids), other) => ids.iter().all(|&id| other.contains(id)),
+        (Body::Full, other) => other.count() == SIZE,
+        (Body::Runs(runs), other) => runs.iter().all(|&run| other.count_in(run) == run.count()),
+        (other, Body::Runs(_) | Body::Ids(_)) => Op::Difference.apply(other, right).is_none(),
+    }
+}
+
+/// Whether two chunks hold the same ids, of which they have equally many.
+pub(crate) fn is_equal(left: &Body, right: &Body) -> bool {
+    match (left, right) {
+        (Body::Bits(a), Body::Bits(b)) => a == b,
+        (Body::Ids(a), Body::Ids(b)) => a == b,
+        (Body::Runs(a), Body::Runs(b)) => a == b,
+        (Body::Full, Body::Full) => true,
+        _ => is_subset(left, right),
+    }
+}

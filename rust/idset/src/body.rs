@@ -1,0 +1,448 @@
+//! The ids of one chunk of 65,536, in the form that suits them.
+use crate::words::{self, BITS};
+
+/// Ids of a chunk.
+pub(crate) const SIZE: u32 = 1 << 16;
+/// Words of a chunk's whole bitmap.
+pub(crate) const WORDS: usize = SIZE as usize / BITS;
+
+/// The ids `lo..=hi` of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) lo: u16,
+    pub(crate) hi: u16,
+}
+
+impl Run {
+    pub(crate) const ALL: Self = Self {
+        lo: 0,
+        hi: u16::MAX,
+    };
+
+    pub(crate) fn one(id: u16) -> Self {
+        Self { lo: id, hi: id }
+    }
+
+    pub(crate) fn count(self) -> u32 {
+        u32::from(self.hi - self.lo) + 1
+    }
+}
+
+/// The ids of a chunk, at least one. The same ids may be kept in different forms.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// All of them.
+    Full,
+    /// Ascending ids: where they are few.
+    Ids(Vec<u16>),
+    /// Ascending runs with gaps between them: where they are few.
+    Runs(Vec<Run>),
+    /// The bitmap, up to its last word that is not zero.
+    Bits(Vec<u64>),
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "bits of a chunk have 16 bits"
+)]
+#[inline]
+fn low(bit: usize) -> u16 {
+    bit as u16
+}
+
+fn words_up_to(id: u16) -> usize {
+    usize::from(id) / BITS + 1
+}
+
+/// The runs of ascending ids.
+fn runs_of(ids: &[u16]) -> Vec<Run> {
+    ids.chunk_by(|a, b| a + 1 == *b)
+        .map(|run| Run {
+            lo: run[0],
+            hi: run[run.len() - 1],
+        })
+        .collect()
+}
+
+impl Body {
+    /// The smallest form for ascending runs with gaps between them, of which there is at least one; a bitmap is
+    /// preferred where it is not much greater, because most operations are faster on it.
+    pub(crate) fn from_runs(runs: &[Run], count: u32) -> Self {
+        if count == SIZE {
+            return Self::Full;
+        }
+        let words = runs.last().map_or(0, |run| words_up_to(run.hi));
+        let (as_ids, as_runs, as_bits) = (2 * count as usize, 4 * runs.len(), 8 * words);
+        if as_bits <= 2 * as_ids.min(as_runs) {
+            let mut words = vec![0; words];
+            for run in runs {
+                if run.lo == run.hi {
+                    words[usize::from(run.lo) / BITS] |= 1 << (run.lo % 64);
+                } else {
+                    words::set(&mut words, run.lo.into(), run.hi.into());
+                }
+            }
+            Self::Bits(words)
+        } else if as_ids < as_runs {
+            let mut ids = Vec::with_capacity(count as usize);
+            ids.extend(runs.iter().flat_map(|run| run.lo..=run.hi));
+            Self::Ids(ids)
+        } else {
+            Self::Runs(runs.to_vec())
+        }
+    }
+
+    /// The form for a bitmap of so many ids; none if there is no id.
+    pub(crate) fn from_words(mut words: Vec<u64>, count: u32) -> Option<Self> {
+        words::trim(&mut words);
+        if words.is_empty() || count == SIZE {
+            return (count > 0).then_some(Self::Full);
+        }
+        let bytes = 8 * words.len();
+        if 4 * count as usize <= bytes {
+            let mut ids = Vec::with_capacity(count as usize);
+            ids.extend(words::ones(&words).map(low));
+            return Some(Self::Ids(ids));
+        }
+        // Where almost all is set, a few runs may say the same.
+        if 16 * count as usize >= 15 * BITS * words.len() && 16 * words::count_runs(&words) <= bytes
+        {
+            return Some(Self::Runs(Self::Bits(words).to_runs()));
+        }
+        Some(Self::Bits(words))
+    }
+
+    /// How many ids there are, counted.
+    pub(crate) fn count(&self) -> u32 {
+        match self {
+            Self::Full => SIZE,
+            Self::Ids(ids) => u32::try_from(ids.len()).unwrap_or(SIZE),
+            Self::Runs(runs) => runs.iter().map(|run| run.count()).sum(),
+            Self::Bits(words) => words::count(words),
+        }
+    }
+
+    pub(crate) fn runs_len(&self) -> usize {
+        match self {
+            Self::Full => 1,
+            Self::Ids(ids) => ids.chunk_by(|a, b| a + 1 == *b).count(),
+            Self::Runs(runs) => runs.len(),
+            Self::Bits(words) => words::count_runs(words),
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Full => 0,
+            Self::Ids(ids) => 2 * ids.capacity(),
+            Self::Runs(runs) => 4 * runs.capacity(),
+            Self::Bits(words) => 8 * words.capacity(),
+        }
+    }
+
+    pub(crate) fn contains(&self, id: u16) -> bool {
+        match self {
+            Self::Full => true,
+            Self::Ids(ids) => ids.binary_search(&id).is_ok(),
+            Self::Runs(runs) => runs
+                .get(runs.partition_point(|run| run.hi < id))
+                .is_some_and(|run| run.lo <= id),
+            Self::Bits(words) => words::contains(words, id.into()),
+        }
+    }
+
+    pub(crate) fn first(&self) -> u16 {
+        match self {
+            Self::Full => 0,
+            Self::Ids(ids) => ids.first().copied().unwrap_or(0),
+            Self::Runs(runs) => runs.first().map_or(0, |run| run.lo),
+            Self::Bits(words) => words::next_set(words, 0).map_or(0, low),
+        }
+    }
+
+    pub(crate) fn last(&self) -> u16 {
+        match self {
+            Self::Full => u16::MAX,
+            Self::Ids(ids) => ids.last().copied().unwrap_or(0),
+            Self::Runs(runs) => runs.last().map_or(0, |run| run.hi),
+            Self::Bits(words) => words::prev_set(words, usize::MAX).map_or(0, low),
+        }
+    }
+
+    /// The first run that ends at or after `id`; it may be cut off below `id`.
+    pub(crate) fn run_from(&self, id: u16) -> Option<Run> {
+        match self {
+            Self::Full => Some(Run::ALL),
+            Self::Ids(ids) => {
+                let rest = &ids[ids.partition_point(|&other| other < id)..];
+                let run = rest.chunk_by(|a, b| a + 1 == *b).next()?;
+                Some(Run {
+                    lo: run[0],
+                    hi: run[run.len() - 1],
+                })
+            }
+            Self::Runs(runs) => runs.get(runs.partition_point(|run| run.hi < id)).copied(),
+            Self::Bits(words) => {
+                let lo = words::next_set(words, id.into())?;
+                let hi = words::next_clear(words, lo) - 1;
+                Some(Run {
+                    lo: low(lo),
+                    hi: low(hi),
+                })
+            }
+        }
+    }
+
+    /// The last run that starts at or before `id`; it may be cut off above `id`.
+    pub(crate) fn run_back(&self, id: u16) -> Option<Run> {
+        match self {
+            Self::Full => Some(Run::ALL),
+            Self::Ids(ids) => {
+                let rest = &ids[..ids.partition_point(|&other| other <= id)];
+                let run = rest.chunk_by(|a, b| a + 1 == *b).next_back()?;
+                Some(Run {
+                    lo: run[0],
+                    hi: run[run.len() - 1],
+                })
+            }
+            Self::Runs(runs) => {
+                let started = runs.partition_point(|run| run.lo <= id);
+                runs.get(started.checked_sub(1)?).copied()
+            }
+            Self::Bits(words) => {
+                let hi = words::prev_set(words, id.into())?;
+                let lo = words::prev_clear(words, hi).map_or(0, |clear| clear + 1);
+                Some(Run {
+                    lo: low(lo),
+                    hi: low(hi),
+                })
+            }
+        }
+    }
+
+    /// Calls back with every run.
+    pub(crate) fn each_run(&self, mut call: impl FnMut(Run)) {
+        match self {
+            Self::Full => call(Run::ALL),
+            Self::Ids(ids) => runs_of(ids).into_iter().for_each(call),
+            Self::Runs(runs) => runs.iter().copied().for_each(call),
+            Self::Bits(words) => words::each_run(words, |lo, hi| {
+                call(Run {
+                    lo: low(lo),
+                    hi: low(hi),
+                });
+            }),
+        }
+    }
+
+    /// How many ids lie below `id`.
+    pub(crate) fn rank(&self, id: u16) -> u32 {
+        id.checked_sub(1)
+            .map_or(0, |hi| self.count_in(Run { lo: 0, hi }))
+    }
+
+    /// How many ids of the run are there.
+    pub(crate) fn count_in(&self, run: Run) -> u32 {
+        let Run { lo, hi } = run;
+        match self {
+            Self::Full => run.count(),
+            Self::Ids(ids) => {
+                let ids = &ids[ids.partition_point(|&id| id < lo)..];
+                let ids = &ids[..ids.partition_point(|&id| id <= hi)];
+                u32::try_from(ids.len()).unwrap_or(SIZE)
+            }
+            Self::Runs(runs) => {
+                let from = runs.partition_point(|run| run.hi < lo);
+                let within = runs[from..].iter().take_while(|run| run.lo <= hi);
+                within
+                    .map(|run| u32::from(run.hi.min(hi) - run.lo.max(lo)) + 1)
+                    .sum()
+            }
+            Self::Bits(words) => words::count_in(words, lo.into(), hi.into()),
+        }
+    }
+
+    /// The id with `n` ids below it.
+    pub(crate) fn nth(&self, mut n: u32) -> Option<u16> {
+        match self {
+            Self::Full => u16::try_from(n).ok(),
+            Self::Ids(ids) => ids.get(n as usize).copied(),
+            Self::Runs(runs) => {
+                for run in runs {
+                    if n < run.count() {
+                        return Some(run.lo + u16::try_from(n).ok()?);
+                    }
+                    n -= run.count();
+                }
+                None
+            }
+            Self::Bits(words) => words::select(words, n).map(low),
+        }
+    }
+
+    /// Sets the bits of the ids in a bitmap of the whole chunk.
+    pub(crate) fn write(&self, to: &mut [u64; WORDS]) {
+        match self {
+            Self::Full => to.fill(u64::MAX),
+            Self::Ids(ids) => {
+                for &id in ids {
+                    to[usize::from(id) / BITS] |= 1 << (usize::from(id) % BITS);
+                }
+            }
+            Self::Runs(runs) => {
+                for run in runs {
+                    words::set(to, run.lo.into(), run.hi.into());
+                }
+            }
+            Self::Bits(words) => to[..words.len()].copy_from_slice(words),
+        }
+    }
+
+    fn to_bits(&self) -> Self {
+        let mut words = [0; WORDS];
+        self.write(&mut words);
+        Self::Bits(words[..words_up_to(self.last())].to_vec())
+    }
+
+    fn to_runs(&self) -> Vec<Run> {
+        match self {
+            Self::Full => vec![Run::ALL],
+            Self::Ids(ids) => runs_of(ids),
+            Self::Runs(runs) => runs.clone(),
+            Self::Bits(_) => {
+                let mut runs = Vec::new();
+                self.each_run(|run| runs.push(run));
+                runs
+            }
+        }
+    }
+
+    /// Adds an id. Returns whether it was new.
+    pub(crate) fn insert(&mut self, id: u16) -> bool {
+        match self {
+            Self::Full => return false,
+            Self::Ids(ids) => match ids.binary_search(&id) {
+                Ok(_) => return false,
+                Err(at) => ids.insert(at, id),
+            },
+            Self::Runs(runs) => {
+                let at = runs.partition_point(|run| run.hi < id);
+                if runs.get(at).is_some_and(|run| run.lo <= id) {
+                    return false;
+                }
+                splice(runs, Run::one(id));
+            }
+            Self::Bits(words) => {
+                let index = usize::from(id) / BITS;
+                if index >= words.len() {
+                    self.insert_run(Run::one(id));
+                    return true;
+                }
+                let (word, bit) = (&mut words[index], 1 << (usize::from(id) % BITS));
+                let new = *word & bit == 0;
+                *word |= bit;
+                return new;
+            }
+        }
+        self.reconsider();
+        true
+    }
+
+    /// Adds the ids of a run.
+    pub(crate) fn insert_run(&mut self, run: Run) {
+        if run == Run::ALL {
+            *self = Self::Full;
+            return;
+        }
+        if let Self::Bits(words) = self {
+            let needed = words_up_to(run.hi);
+            if needed <= 4 * words.len() + 16 {
+                if needed > words.len() {
+                    words.resize(needed, 0);
+                }
+                words::set(words, run.lo.into(), run.hi.into());
+                return;
+            }
+        }
+        if matches!(self, Self::Bits(_) | Self::Ids(_)) {
+            *self = Self::Runs(self.to_runs());
+        }
+        if let Self::Runs(runs) = self {
+            splice(runs, run);
+        }
+        self.reconsider();
+    }
+
+    /// Takes up another form where the list has grown beyond what that would take.
+    fn reconsider(&mut self) {
+        let bitmap = 8 * words_up_to(self.last());
+        match self {
+            Self::Ids(ids) if 2 * ids.len() > bitmap => *self = self.to_bits(),
+            Self::Ids(ids) if ids.len() >= 16 && ids.len().is_power_of_two() => {
+                let runs = runs_of(ids);
+                if 4 * runs.len() <= ids.len() {
+                    *self = Self::Runs(runs);
+                }
+            }
+            Self::Runs(runs) if 4 * runs.len() > bitmap => *self = self.to_bits(),
+            _ => {}
+        }
+    }
+
+    /// Takes out the ids of a run, which are not all.
+    pub(crate) fn remove_run(&mut self, run: Run) {
+        match self {
+            Self::Full => {
+                *self = Self::Runs(vec![Run::ALL]);
+                self.remove_run(run);
+            }
+            Self::Ids(ids) => {
+                let from = ids.partition_point(|&id| id < run.lo);
+                let to = ids.partition_point(|&id| id <= run.hi);
+                ids.drain(from..to);
+            }
+            Self::Runs(runs) => {
+                let from = runs.partition_point(|other| other.hi < run.lo);
+                let to = runs.partition_point(|other| other.lo <= run.hi);
+                if from == to {
+                    return;
+                }
+                let (first, last) = (runs[from], runs[to - 1]);
+                let head = (first.lo < run.lo).then(|| Run {
+                    lo: first.lo,
+                    hi: run.lo - 1,
+                });
+                let tail = (last.hi > run.hi).then(|| Run {
+                    lo: run.hi + 1,
+                    hi: last.hi,
+                });
+                runs.splice(from..to, head.into_iter().chain(tail));
+                self.reconsider();
+            }
+            Self::Bits(words) => {
+                let end = words.len() * BITS;
+                if usize::from(run.lo) >= end {
+                    return;
+                }
+                words::clear(words, run.lo.into(), usize::from(run.hi).min(end - 1));
+                words::trim(words);
+            }
+        }
+    }
+}
+
+/// Adds a run to others, joined with those that it touches.
+fn splice(runs: &mut Vec<Run>, mut run: Run) {
+    // Touching runs join: look one id further on both sides.
+    let from = runs.partition_point(|other| other.hi < run.lo.saturating_sub(1));
+    let to = runs.partition_point(|other| other.lo <= run.hi.saturating_add(1));
+    if from < to {
+        run.lo = run.lo.min(runs[from].lo);
+        run.hi = run.hi.max(runs[to - 1].hi);
+        runs[from] = run;
+        runs.drain(from + 1..to);
+    } else {
+        runs.insert(from, run);
+    }
+}

@@ -1,0 +1,194 @@
+//! Reading what other systems write, and saying what was mended.
+use std::fmt;
+
+use crate::builder::Builder;
+use crate::span::Span;
+use crate::{Error, IdSet};
+
+/// What was mended in a text that is not as RFC 22 wants it, and where.
+///
+/// ```
+/// let (ids, mended) = penstock_idset::IdSet::parse_lenient("3, 01")?;
+/// assert_eq!(ids.to_string(), "1,3");
+/// let notes: Vec<String> = mended.iter().map(ToString::to_string).collect();
+/// assert_eq!(notes, ["blank at byte 2", "leading zero at byte 3", "out of order at byte 3"]);
+/// # Ok::<(), penstock_idset::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mended {
+    /// Byte of the text.
+    pub offset: usize,
+    /// What is there and should not be.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Mended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.what, self.offset)
+    }
+}
+
+/// At most so many notes: a text with more is not going to be mended by hand.
+const MOST: usize = 100;
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+    spans: Vec<Span>,
+    mended: Vec<Mended>,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn note(&mut self, offset: usize, what: &'static str) {
+        if self.mended.len() < MOST {
+            self.mended.push(Mended { offset, what });
+        }
+    }
+
+    fn fail(&self, offset: usize, reason: impl fmt::Display) -> Error {
+        Error::at(self.text, offset, reason)
+    }
+
+    /// Passes over blanks. Returns whether there were any.
+    fn blanks(&mut self) -> bool {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
+            self.at += 1;
+        }
+        if self.at > start {
+            self.note(start, "blank");
+        }
+        self.at > start
+    }
+
+    fn id(&mut self) -> Result<u32, Error> {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        let digits = &self.text[start..self.at];
+        if digits.is_empty() {
+            return Err(self.fail(start, "expected a number"));
+        }
+        if digits.len() > 1 && digits.starts_with('0') {
+            self.note(start, "leading zero");
+        }
+        let id = digits.parse().ok().filter(|&id| id <= IdSet::MAX_ID);
+        id.ok_or_else(|| {
+            self.fail(
+                start,
+                format_args!("expected a number up to {}", IdSet::MAX_ID),
+            )
+        })
+    }
+
+    fn item(&mut self) -> Result<(), Error> {
+        let start = self.at;
+        let lo = self.id()?;
+        let mut hi = lo;
+        let before = self.at;
+        self.blanks();
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+            self.blanks();
+            let end = self.at;
+            hi = self.id()?;
+            if hi < lo {
+                return Err(self.fail(
+                    end,
+                    format_args!("expected the range to end at {lo} or above"),
+                ));
+            }
+            if hi == lo {
+                self.note(start, "range of one id");
+            }
+        } else if self.at > before {
+            // The blank belongs to what comes next.
+            self.mended
+                .truncate(self.mended.partition_point(|note| note.offset < before));
+            self.at = before;
+        }
+        if let Some(last) = self.spans.last() {
+            if lo < last.lo {
+                self.note(start, "out of order");
+            } else if lo <= last.hi {
+                self.note(start, "repeated id");
+            }
+        }
+        self.spans.push(Span { lo, hi });
+        Ok(())
+    }
+
+    /// Passes over what stands between two items, or around them.
+    fn separators(&mut self, first: bool) -> Result<(), Error> {
+        let mut commas = usize::from(first);
+        let start = self.at;
+        let mut blank = false;
+        loop {
+            blank |= self.blanks();
+            if self.peek() != Some(b',') {
+                break;
+            }
+            if commas > 0 {
+                self.note(self.at, "empty item");
+            }
+            commas += 1;
+            self.at += 1;
+        }
+        let ends = matches!(self.peek(), None | Some(b']'));
+        if commas == 0 && !ends {
+            if !blank {
+                return Err(self.fail(start, "expected `,`, `-` or the end"));
+            }
+            self.note(start, "missing comma");
+        }
+        if ends && commas > 0 && !first {
+            self.note(start, "empty item");
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        self.blanks();
+        let bracketed = self.peek() == Some(b'[');
+        self.at += usize::from(bracketed);
+        self.separators(true)?;
+        while !matches!(self.peek(), None | Some(b']')) {
+            self.item()?;
+            self.separators(false)?;
+        }
+        if bracketed {
+            if self.peek() != Some(b']') {
+                return Err(self.fail(self.at, "expected `]`"));
+            }
+            self.at += 1;
+            self.blanks();
+        }
+        if self.at < self.text.len() {
+            return Err(self.fail(self.at, "expected the end"));
+        }
+        Ok(())
+    }
+}
+
+impl IdSet {
+    /// Reads what other systems write: blanks, leading zeroes, disorder, repeats, empty items, ranges of one id.
+    ///
+    /// Returns the set and what was mended, the first hundred places, in the order of their discovery. Ranges that
+    /// go backwards, numbers that are no ids and other characters are errors here too.
+    pub fn parse_lenient(text: &str) -> Result<(Self, Vec<Mended>), Error> {
+        let mut reader = Reader {
+            text,
+            at: 0,
+            spans: Vec::new(),
+            mended: Vec::new(),
+        };
+        reader.read()?;
+        reader.spans.sort_unstable_by_key(|span| span.lo);
+        Ok((Builder::build(reader.spans.into_iter()), reader.mended))
+    }
+}
