@@ -26,7 +26,8 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/stubtest penstock._core --mypy-config-file pyproject.toml
+	$(BIN)/stubtest penstock._core --mypy-config-file pyproject.toml \
+		--allowlist .stubtest-allowlist --ignore-unused-allowlist
 
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 	$(BIN)/python -m pytest bench --benchmark-only --benchmark-columns=min,median,max,rounds

@@ -17,6 +17,7 @@ __all__ = [
     "HostlistError",
     "IdsetError",
     "JobspecError",
+    "MendedWarning",
     "NotFoundError",
     "ResourceSetError",
     "RpcError",
@@ -27,6 +28,10 @@ __all__ = [
 
 class Error(Exception):
     """Base of all exceptions that Penstock raises on purpose."""
+
+
+class MendedWarning(UserWarning):
+    """A text was read with `lenient=True`, and something in it had to be mended."""
 
 
 class IdsetError(Error, ValueError):

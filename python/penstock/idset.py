@@ -18,18 +18,38 @@ Example:
     ...
     penstock.errors.IdsetError: invalid idset "1-x": expected a number at byte 2
 
-Ids go from 0 to 4294967294. Memory and the cost of every operation go by the number of ranges in
-the text, not by the value of an id; a set of any size is copied, compared and sliced as a whole,
-in Rust.
+`FrozenIDset` is the same without what changes it, and has a hash: that of the equal `frozenset`.
 
-A set may change while it is iterated over: the iterator goes on with the next greater id (the next
-lower one in `reversed`) that is then in the set. A set may be used from several threads.
+An `IDset` may be a pool of free ids:
+
+    >>> free = IDset("0-7")
+    >>> mine = free.allocate(3)
+    >>> print(mine, free)
+    0-2 3-7
+    >>> free.release("1-2")
+    >>> print(free)
+    1-7
+
+Texts are read as RFC 22 wants them: ascending, no repeats, no blanks, no leading zeroes. What other
+systems write is read with `lenient=True`, which warns (`penstock.errors.MendedWarning`), or by
+`parse_lenient`, which returns what it mended:
+
+    >>> IDset.parse_lenient("5, 1-3")
+    (IDset('1-3,5'), ['blank at byte 2', 'out of order at byte 3'])
+
+Ids go from 0 to 4294967294. Ids are kept in chunks of 65,536, each as a bitmap, a list of ids or a
+list of runs, whichever is small: memory and cost never go by the value of an id, and a set of any
+size is copied, compared and sliced as a whole, in Rust.
+
+An iterator gives the ids that were there when it was made. A set may be used from several threads.
+`to_numpy`, `from_numpy` and `memoryview` hand ids over as arrays of uint32.
 """
 
-from _collections_abc import MutableSet  # `collections.abc`, without importing `collections`
+from _collections_abc import MutableSet, Set  # `collections.abc`, without importing `collections`
 
-from penstock._core import IDset
+from penstock._core import FrozenIDset, IDset
 
-__all__ = ["IDset"]
+__all__ = ["FrozenIDset", "IDset"]
 
 MutableSet.register(IDset)
+Set.register(FrozenIDset)

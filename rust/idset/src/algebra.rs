@@ -1,6 +1,7 @@
 //! The four operations on the ids of one chunk.
 use crate::body::{Body, Run, SIZE, WORDS};
 use crate::wide;
+use crate::words::{self, BITS};
 
 /// Up to so many runs in both operands are merged as runs: beyond, bitmaps are faster.
 const FEW: usize = 256;
@@ -68,12 +69,42 @@ impl Op {
         }
     }
 
+    /// On a bitmap of the left chunk, or of the right one where the order does not matter and that is one already.
     fn through_words(self, left: &Body, right: &Body) -> Option<(Body, u32)> {
-        let (mut a, mut b) = ([0; WORDS], [0; WORDS]);
-        left.write(&mut a);
-        right.write(&mut b);
-        let count = wide::combine(self, &mut a, &b);
-        Some((Body::from_words(a.to_vec(), count)?, count))
+        let swap = matches!(right, Body::Bits(_)) && self != Self::Difference;
+        let (left, right) = if swap { (right, left) } else { (left, right) };
+        let mut words = [0; WORDS];
+        left.write(&mut words);
+        let count = if let Body::Runs(runs) = right {
+            self.apply_runs(&mut words, runs);
+            wide::count(&words)
+        } else {
+            let mut others = [0; WORDS];
+            right.write(&mut others);
+            wide::combine(self, &mut words, &others)
+        };
+        Some((Body::from_words(words.to_vec(), count)?, count))
+    }
+
+    fn apply_runs(self, words: &mut [u64; WORDS], runs: &[Run]) {
+        let each = runs.iter().map(|run| (run.lo.into(), run.hi.into()));
+        match self {
+            Self::Union => each.for_each(|(lo, hi)| words::set(words, lo, hi)),
+            Self::Difference => each.for_each(|(lo, hi)| words::clear(words, lo, hi)),
+            Self::SymmetricDifference => each.for_each(|(lo, hi)| words::flip(words, lo, hi)),
+            Self::Intersection => {
+                let mut from = 0;
+                for (lo, hi) in each {
+                    if from < lo {
+                        words::clear(words, from, lo - 1);
+                    }
+                    from = hi + 1;
+                }
+                if from < WORDS * BITS {
+                    words::clear(words, from, WORDS * BITS - 1);
+                }
+            }
+        }
     }
 
     /// Boundary by boundary.

@@ -241,6 +241,12 @@ impl IdSet {
         Ranges::new(self)
     }
 
+    /// The ranges of the part of the set that lies in a range.
+    pub fn ranges_within(&self, range: RangeInclusive<u32>) -> Ranges<'_> {
+        let (lo, hi) = span(&range).map_or((1, 0), |span| (span.lo, span.hi));
+        Ranges::within(self, lo, hi)
+    }
+
     /// Calls back with the ranges of the canonical text: faster than to iterate over them.
     pub(crate) fn each_span(&self, mut call: impl FnMut(Span)) {
         let mut last: Option<Span> = None;

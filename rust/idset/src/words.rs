@@ -244,3 +244,8 @@ pub(crate) fn set(words: &mut [u64], lo: usize, hi: usize) {
 pub(crate) fn clear(words: &mut [u64], lo: usize, hi: usize) {
     masked(words, lo, hi, |word, mask| *word &= !mask);
 }
+
+/// Flips the bits `lo..=hi`, which lie in the slice.
+pub(crate) fn flip(words: &mut [u64], lo: usize, hi: usize) {
+    masked(words, lo, hi, |word, mask| *word ^= mask);
+}

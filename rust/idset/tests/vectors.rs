@@ -51,6 +51,22 @@ fn invalid_texts_are_refused_with_the_byte() {
 }
 
 #[test]
+fn what_others_write_is_mended_and_told() {
+    let vectors = vectors();
+    for row in rows(&vectors, "lenient") {
+        let (set, mended) = IdSet::parse_lenient(text(row, "text")).expect("mended");
+        assert_eq!(set.to_string(), text(row, "canonical"), "{row}");
+        let notes: Vec<String> = mended.iter().map(ToString::to_string).collect();
+        assert_eq!(Value::from(notes), row["mended"], "{row}");
+    }
+    for row in rows(&vectors, "lenient_invalid") {
+        let error = IdSet::parse_lenient(text(row, "text")).expect_err("an error");
+        assert_eq!(error.to_string(), text(row, "error"));
+        assert_eq!(Some(error.offset() as u64), row["offset"].as_u64(), "{row}");
+    }
+}
+
+#[test]
 fn operations_have_these_results() {
     let vectors = vectors();
     for row in rows(&vectors, "operations") {

@@ -1,5 +1,6 @@
 //! Errors as Python exceptions: the classes of `penstock.errors`, imported when the first one is raised.
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 /// The exception classes. `WireError::new_err(text)` makes one to be raised.
 mod classes {
@@ -46,4 +47,18 @@ pub(crate) fn hostlist_error(py: Python<'_>, error: &penstock_hostlist::Error) -
     } else {
         raised
     }
+}
+
+/// Warns of what was mended in a text, if anything was.
+pub(crate) fn warn_mended(text: &Bound<'_, PyString>, mended: &[String]) -> PyResult<()> {
+    if mended.is_empty() {
+        return Ok(());
+    }
+    let py = text.py();
+    let category = py.import("penstock.errors")?.getattr("MendedWarning")?;
+    let shown: String = text.to_string_lossy().chars().take(64).collect();
+    let message = format!("mended {shown:?}: {}", mended.join(", "));
+    py.import("warnings")?
+        .call_method1("warn", (message, category))?;
+    Ok(())
 }

@@ -1,87 +1,125 @@
-//! Iterators over an `IDset`.
+//! Iteration: chunks of ids, made one after the other and chained by Python itself.
+use std::sync::Arc;
+
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyRange};
 
-use super::PyIdSet;
+/// Ids of the first chunk, and at most.
+const SIZES: (usize, usize) = (16, 1024);
+/// A run of so many ids is handed over as a `range`.
+const LONG_RUN: u32 = 64;
 
-/// Ids read ahead at first, and at most.
-const AHEAD: (usize, usize) = (8, 1024);
-
-/// Iterator over a set, one way or the other.
-///
-/// If the set is changed meanwhile, it goes on with the next id that is then in the set.
-#[pyclass(module = "penstock.idset", name = "IDsetIterator")]
+/// Iterator over the ids of a set as it was: lists of ids, and ranges where there are long runs.
+#[pyclass(module = "penstock.idset", name = "IDsetChunks")]
 #[derive(Debug)]
-pub(super) struct IdSetIterator {
-    /// None at the end.
-    owner: Option<Py<PyIdSet>>,
+pub(super) struct Chunks {
+    set: Arc<IdSet>,
     reverse: bool,
-    /// The ids that are still to come lie in this range.
-    left: (u32, u32),
-    ahead: std::vec::IntoIter<u32>,
+    /// The ids that are still to come lie in this range; none at the end.
+    left: Option<(u32, u32)>,
     size: usize,
-    generation: u64,
-}
-
-impl IdSetIterator {
-    pub(super) fn new(owner: Py<PyIdSet>, reverse: bool) -> Self {
-        Self {
-            owner: Some(owner),
-            reverse,
-            left: (0, IdSet::MAX_ID),
-            ahead: Vec::new().into_iter(),
-            size: AHEAD.0,
-            generation: 0,
-        }
-    }
-
-    fn read_ahead(&mut self, set: &IdSet) {
-        let ids = set.iter_range(self.left.0..=self.left.1);
-        let ahead: Vec<u32> = if self.reverse {
-            ids.rev().take(self.size).collect()
-        } else {
-            ids.take(self.size).collect()
-        };
-        self.ahead = ahead.into_iter();
-        self.size = (self.size * 2).min(AHEAD.1);
-    }
 }
 
 #[pymethods]
-impl IdSetIterator {
+impl Chunks {
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
 
-    fn __next__(&mut self) -> Option<u32> {
-        let state = &self.owner.as_ref()?.get().0;
-        // What was read ahead counts only as long as the set stays as it was.
-        let current = (self.ahead.len() > 0).then_some(self.generation);
-        if let Some((set, generation)) = state.newer(current) {
-            self.generation = generation;
-            self.read_ahead(&set);
-        }
-        let Some(id) = self.ahead.next() else {
-            self.owner = None;
-            return None;
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some((lo, hi)) = self.left else {
+            return Ok(None);
         };
-        let rest = if self.reverse {
-            id.checked_sub(1).map(|last| self.left.1 = last)
-        } else {
-            id.checked_add(1).map(|first| self.left.0 = first)
+        let set = Arc::clone(&self.set);
+        let mut ids = Vec::with_capacity(self.size);
+        let mut ranges = set.ranges_within(lo..=hi);
+        let mut turn = || {
+            if self.reverse {
+                ranges.next_back()
+            } else {
+                ranges.next()
+            }
         };
-        if rest.is_none() || self.left.0 > self.left.1 {
-            self.owner = None;
+        let mut end = None;
+        while ids.len() < self.size {
+            let Some(run) = turn() else {
+                break;
+            };
+            let (first, last) = (*run.start(), *run.end());
+            if last - first >= LONG_RUN {
+                // It comes as a range of its own, next time if there is something before it.
+                if ids.is_empty() {
+                    self.left = rest(
+                        (lo, hi),
+                        self.reverse,
+                        if self.reverse { first } else { last },
+                    );
+                    let (first, last) = (i64::from(first), i64::from(last));
+                    let (from, to, step) = if self.reverse {
+                        (last, first - 1, -1)
+                    } else {
+                        (first, last + 1, 1)
+                    };
+                    let range = PyRange::new_with_step(
+                        py,
+                        isize::try_from(from)?,
+                        isize::try_from(to)?,
+                        step,
+                    )?;
+                    return Ok(Some(range.into_any()));
+                }
+                break;
+            }
+            if self.reverse {
+                ids.extend((first..=last).rev());
+                end = Some(first);
+            } else {
+                ids.extend(first..=last);
+                end = Some(last);
+            }
         }
-        Some(id)
+        self.left = end.and_then(|end| rest((lo, hi), self.reverse, end));
+        self.size = (self.size * 2).min(SIZES.1);
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(PyList::new(py, ids)?.into_any()))
     }
+}
 
-    fn __length_hint__(&self) -> PyResult<usize> {
-        let Some(owner) = &self.owner else {
-            return Ok(0);
-        };
-        let (first, last) = self.left;
-        let count = |set: &IdSet| set.count_below(last + 1) - set.count_below(first);
-        Ok(usize::try_from(owner.get().0.with(count))?)
-    }
+/// What is left of a range behind an id.
+fn rest((lo, hi): (u32, u32), reverse: bool, end: u32) -> Option<(u32, u32)> {
+    let left = if reverse {
+        (lo, end.checked_sub(1)?)
+    } else {
+        (end.checked_add(1)?, hi)
+    };
+    (left.0 <= left.1).then_some(left)
+}
+
+fn chained(py: Python<'_>, set: Arc<IdSet>, reverse: bool) -> PyResult<Bound<'_, PyAny>> {
+    static CHAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let from_iterable = CHAIN.get_or_try_init(py, || {
+        let chain = py.import("itertools")?.getattr("chain")?;
+        Ok::<_, PyErr>(chain.getattr("from_iterable")?.unbind())
+    })?;
+    let chunks = Chunks {
+        set,
+        reverse,
+        left: Some((0, IdSet::MAX_ID)),
+        size: SIZES.0,
+    };
+    from_iterable.bind(py).call1((Bound::new(py, chunks)?,))
+}
+
+/// Iterates over the ids as they are now, in ascending order.
+pub(super) fn forwards(py: Python<'_>, set: Arc<IdSet>) -> PyResult<Bound<'_, PyAny>> {
+    chained(py, set, false)
+}
+
+/// Iterates over the ids as they are now, in descending order.
+pub(super) fn backwards(py: Python<'_>, set: Arc<IdSet>) -> PyResult<Bound<'_, PyAny>> {
+    chained(py, set, true)
 }

@@ -6,19 +6,46 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    PyByteArray, PyBytes, PyFrozenSet, PyRange, PyRangeMethods, PySet, PyString, PyType,
+    PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PyRangeMethods, PySet, PyString, PyType,
 };
 
-use super::{LONG, PyIdSet};
-use crate::errors::{IdsetError, idset_error};
+use super::Ids as _;
+use super::{LONG_TEXT, PyFrozenIdSet, PyIdSet, buffer};
+use crate::errors::{IdsetError, idset_error, warn_mended};
 use crate::shared::{detached, type_name};
 
 fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
     let py = text.py();
     // What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
     let text = text.to_string_lossy();
-    let parsed = detached(py, text.len() > LONG, || text.parse::<IdSet>());
+    let parsed = detached(py, text.len() > LONG_TEXT, || text.parse::<IdSet>());
     parsed.map_err(|error| idset_error(py, &error))
+}
+
+/// Reads a text that other systems have written; with what was mended in it.
+pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<String>)> {
+    let py = text.py();
+    let text = text.to_string_lossy();
+    let parsed = detached(py, text.len() > LONG_TEXT, || IdSet::parse_lenient(&text));
+    let (set, mended) = parsed.map_err(|error| idset_error(py, &error))?;
+    Ok((set, mended.iter().map(ToString::to_string).collect()))
+}
+
+/// What a constructor makes of its arguments.
+pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<Arc<IdSet>> {
+    let Some(ids) = ids else {
+        return Ok(Arc::default());
+    };
+    if lenient && let Ok(text) = ids.cast::<PyString>() {
+        let (set, mended) = parse_lenient(text)?;
+        warn_mended(text, &mended)?;
+        return Ok(Arc::new(set));
+    }
+    if ids.is_instance_of::<PyInt>() {
+        let id = valid_id(ids)?;
+        return Ok(Arc::new(IdSet::with_range(id..=id)));
+    }
+    required(ids)
 }
 
 /// A Python integer as an id; none if it is out of range. Other objects are a `TypeError`.
@@ -50,7 +77,7 @@ pub(super) fn valid_id(object: &Bound<'_, PyAny>) -> PyResult<u32> {
 }
 
 /// Ids of a `range` that counts up by one, without counting.
-fn ascending(range: &Bound<'_, PyRange>) -> Option<IdSet> {
+pub(super) fn ascending(range: &Bound<'_, PyRange>) -> Option<IdSet> {
     let (start, stop) = (range.start().ok()?, range.stop().ok()?);
     if range.step().ok()? != 1 {
         return None;
@@ -67,6 +94,9 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<IdSet>>> 
     if let Ok(set) = other.cast::<PyIdSet>() {
         return Ok(Some(set.get().snapshot()));
     }
+    if let Ok(set) = other.cast::<PyFrozenIdSet>() {
+        return Ok(Some(set.get().snapshot()));
+    }
     if let Ok(text) = other.cast::<PyString>() {
         return parse(text).map(|set| Some(Arc::new(set)));
     }
@@ -78,6 +108,9 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<IdSet>>> 
     // Bytes iterate as integers: a text by mistake would be read as something else.
     if other.is_instance_of::<PyBytes>() || other.is_instance_of::<PyByteArray>() {
         return Ok(None);
+    }
+    if let Some(ids) = buffer::ids(other) {
+        return Ok(Some(Arc::new(ids?)));
     }
     let Ok(items) = other.try_iter() else {
         return Ok(None);
@@ -101,6 +134,9 @@ pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
 pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(Arc<IdSet>, bool)>> {
     static SET: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Ok(set) = other.cast::<PyIdSet>() {
+        return Ok(Some((set.get().snapshot(), false)));
+    }
+    if let Ok(set) = other.cast::<PyFrozenIdSet>() {
         return Ok(Some((set.get().snapshot(), false)));
     }
     let is_set = other.is_instance_of::<PySet>()

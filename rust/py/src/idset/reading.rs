@@ -1,0 +1,327 @@
+//! What an `IDset` and a `FrozenIDset` have in common: everything that only looks.
+
+/// The methods of a class that implements [`super::Ids`].
+macro_rules! reading_methods {
+    ($class:ident) => {
+        #[pymethods]
+        impl $class {
+            fn __len__(&self) -> PyResult<usize> {
+                Ok(usize::try_from(self.with(IdSet::len))?)
+            }
+
+            fn __bool__(&self) -> bool {
+                !self.with(IdSet::is_empty)
+            }
+
+            fn __contains__(&self, member: &Bound<'_, PyAny>) -> PyResult<bool> {
+                match operand::id(member) {
+                    Ok(id) => Ok(id.is_some_and(|id| self.with(|set| set.contains(id)))),
+                    Err(error) if error.is_instance_of::<PyTypeError>(member.py()) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            }
+
+            fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                iterator::forwards(py, self.snapshot())
+            }
+
+            fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                iterator::backwards(py, self.snapshot())
+            }
+
+            /// The id at a position, or a set of those at the positions of a slice.
+            fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                let py = key.py();
+                let Ok(slice) = key.cast::<PySlice>() else {
+                    return Ok(self.nth(key)?.into_pyobject(py)?.into_any().unbind());
+                };
+                let part = sliced(py, &self.snapshot(), slice)?;
+                Ok(Py::new(py, Self::of(part))?.into_any())
+            }
+
+            fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+                compared(&self.snapshot(), other, op)
+            }
+
+            fn __or__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                operate::<Self>(self, other, |a, b| a.union(b))
+            }
+
+            fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                self.__or__(other)
+            }
+
+            fn __and__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                operate::<Self>(self, other, |a, b| a.intersection(b))
+            }
+
+            fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                self.__and__(other)
+            }
+
+            fn __xor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                operate::<Self>(self, other, |a, b| a.symmetric_difference(b))
+            }
+
+            fn __rxor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                self.__xor__(other)
+            }
+
+            fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                operate::<Self>(self, other, |a, b| a.difference(b))
+            }
+
+            fn __rsub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+                operate::<Self>(self, other, |a, b| b.difference(a))
+            }
+
+            fn __str__(&self, py: Python<'_>) -> String {
+                text(py, &self.snapshot(), false)
+            }
+
+            fn __format__<'py>(&self, py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny>> {
+                let text = text(py, &self.snapshot(), false);
+                PyString::new(py, &text).call_method1("__format__", (spec,))
+            }
+
+            fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (String,)) {
+                (py.get_type::<Self>(), (text(py, &self.snapshot(), false),))
+            }
+
+            fn __sizeof__(&self) -> usize {
+                size_of::<Self>() + size_of::<IdSet>() + self.with(IdSet::heap_bytes)
+            }
+
+            #[expect(unsafe_code, reason = "the buffer protocol is made of raw pointers")]
+            unsafe fn __getbuffer__(
+                slf: Bound<'_, Self>,
+                view: *mut pyo3::ffi::Py_buffer,
+                flags: std::ffi::c_int,
+            ) -> PyResult<()> {
+                let set = slf.get().snapshot();
+                // SAFETY: Python hands over a view to be filled in.
+                unsafe { buffer::fill(slf.into_any(), &set, view, flags) }
+            }
+
+            #[expect(unsafe_code, reason = "the buffer protocol is made of raw pointers")]
+            unsafe fn __releasebuffer__(&self, view: *mut pyo3::ffi::Py_buffer) {
+                // SAFETY: Python gives back a view that `__getbuffer__` has filled in, once.
+                unsafe { buffer::release(view) }
+            }
+
+            /// Return the ids of this set and of all others.
+            ///
+            /// Args:
+            ///     *others: Each a set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (*others))]
+            fn union(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
+                operate_all(self, others, IdSet::union)
+            }
+
+            /// Return the ids of this set that are in all others.
+            ///
+            /// Args:
+            ///     *others: Each a set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (*others))]
+            fn intersection(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
+                operate_all(self, others, IdSet::intersection)
+            }
+
+            /// Return the ids of this set that are in none of the others.
+            ///
+            /// Args:
+            ///     *others: Each a set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (*others))]
+            fn difference(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
+                operate_all(self, others, IdSet::difference)
+            }
+
+            /// Return the ids that are in exactly one of the two sets.
+            ///
+            /// Args:
+            ///     other: A set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (other, /))]
+            fn symmetric_difference(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+                let (left, right) = (self.snapshot(), required(other)?);
+                let operation = |a: &IdSet, b: &IdSet| a.symmetric_difference(b);
+                Ok(Self::of(apply(other.py(), operation, &left, &right)))
+            }
+
+            /// Return whether the two have no id in common.
+            ///
+            /// Args:
+            ///     other: A set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (other, /))]
+            fn isdisjoint(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+                Ok(self.snapshot().is_disjoint(&*required(other)?))
+            }
+
+            /// Return whether the two have an id in common.
+            ///
+            /// Args:
+            ///     other: A set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (other, /))]
+            fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+                Ok(self.snapshot().intersects(&*required(other)?))
+            }
+
+            /// Return whether all ids are in the other.
+            ///
+            /// Args:
+            ///     other: A set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (other, /))]
+            fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+                Ok(self.snapshot().is_subset(&*required(other)?))
+            }
+
+            /// Return whether all ids of the other are in this set.
+            ///
+            /// Args:
+            ///     other: A set of ids, its text, or an iterable of ids.
+            #[pyo3(signature = (other, /))]
+            fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+                Ok(self.snapshot().is_superset(&*required(other)?))
+            }
+
+            /// Return the lowest id, None if the set is empty.
+            fn first(&self) -> Option<u32> {
+                self.with(IdSet::first)
+            }
+
+            /// Return the greatest id, None if the set is empty.
+            fn last(&self) -> Option<u32> {
+                self.with(IdSet::last)
+            }
+
+            /// Return the lowest id above another, None if there is none.
+            ///
+            /// Args:
+            ///     member: An id, in the set or not.
+            #[pyo3(signature = (member, /))]
+            fn next(&self, member: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+                let id = valid_id(member)?;
+                Ok(self.with(|set| set.next(id)))
+            }
+
+            /// Return the greatest id below another, None if there is none.
+            ///
+            /// Args:
+            ///     member: An id, in the set or not.
+            #[pyo3(signature = (member, /))]
+            fn prev(&self, member: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+                let id = valid_id(member)?;
+                Ok(self.with(|set| set.prev(id)))
+            }
+
+            /// Return the id at a position; `ids.nth(n)` is `ids[n]`.
+            ///
+            /// Args:
+            ///     n: Position in ascending order, from 0; negative ones count from the end.
+            ///
+            /// Raises:
+            ///     IndexError: There are not so many ids.
+            #[pyo3(signature = (n, /))]
+            fn nth(&self, n: &Bound<'_, PyAny>) -> PyResult<u32> {
+                let set = self.snapshot();
+                let n = position(n, usize::try_from(set.len())?, "IDset")?;
+                let id = set.nth(n as u64);
+                id.ok_or_else(|| PyIndexError::new_err("IDset index out of range"))
+            }
+
+            /// Return the position of an id in ascending order, from 0.
+            ///
+            /// Args:
+            ///     member: An id of the set.
+            ///
+            /// Raises:
+            ///     NotFoundError: It is not in the set.
+            #[pyo3(signature = (member, /))]
+            fn rank(&self, member: &Bound<'_, PyAny>) -> PyResult<u64> {
+                let id = valid_id(member)?;
+                let rank = self.with(|set| set.rank_of(id));
+                rank.ok_or_else(|| NotFoundError::new_err(format!("id {id} is not in the set")))
+            }
+
+            /// Return the ranges of the canonical text, ascending, as `range` objects: `1-3` is `range(1, 4)`.
+            fn ranges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+                let set = self.snapshot();
+                let ranges = set.ranges().map(|range| {
+                    let (start, stop) = (i64::from(*range.start()), i64::from(*range.end()) + 1);
+                    PyRange::new(py, isize::try_from(start)?, isize::try_from(stop)?)
+                });
+                PyList::new(py, ranges.collect::<PyResult<Vec<_>>>()?)
+            }
+
+            /// Return the ids as a list of int, ascending.
+            fn expand<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+                PyList::new(py, self.snapshot().iter())
+            }
+
+            /// Split into parts, lower ids first, whose sizes differ by one at most, the greater ones first.
+            ///
+            /// Args:
+            ///     parts: How many; there are fewer where there are fewer ids, so that none is empty.
+            ///
+            /// Raises:
+            ///     OverflowError: The number is negative.
+            #[pyo3(signature = (parts, /))]
+            fn split(&self, parts: u64) -> Vec<Self> {
+                let parts = self.snapshot().split(parts);
+                parts.into_iter().map(Self::of).collect()
+            }
+
+            /// Return the canonical text (RFC 22): ascending, ranges folded.
+            ///
+            /// Args:
+            ///     brackets: Whether to put it in brackets; the empty set is `[]` then.
+            #[pyo3(signature = (*, brackets = false))]
+            fn encode(&self, py: Python<'_>, brackets: bool) -> String {
+                text(py, &self.snapshot(), brackets)
+            }
+
+            /// Return the ids as a numpy array of uint32, ascending; it is the caller's own.
+            ///
+            /// Without numpy, `memoryview(ids)` gives the same numbers, read-only.
+            ///
+            /// Raises:
+            ///     ImportError: There is no numpy.
+            fn to_numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+                let view = pyo3::types::PyMemoryView::from(slf.as_any())?;
+                slf.py().import("numpy")?.call_method1("array", (view,))
+            }
+
+            /// Make a set of the numbers of an array: numpy's, or anything else with the buffer protocol.
+            ///
+            /// Args:
+            ///     array: One dimension of integers, in any order.
+            ///
+            /// Raises:
+            ///     IdsetError: A number is not from 0 to 4294967294.
+            ///     TypeError: The object holds something else, or has more dimensions.
+            #[staticmethod]
+            #[pyo3(signature = (array, /))]
+            fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<Self> {
+                buffer::required(array).map(Self::of)
+            }
+
+            /// Read a text that other systems have written, and tell what was mended in it.
+            ///
+            /// Args:
+            ///     text: Ids and ranges in any order, with blanks, leading zeroes, repeats or empty items.
+            ///
+            /// Returns:
+            ///     The set, and the first hundred things that RFC 22 does not allow, each with its byte.
+            ///
+            /// Raises:
+            ///     IdsetError: It cannot be read at all.
+            #[staticmethod]
+            #[pyo3(signature = (text, /))]
+            fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(Self, Vec<String>)> {
+                let (set, mended) = operand::parse_lenient(text)?;
+                Ok((Self::of(set), mended))
+            }
+        }
+    };
+}
+
+pub(super) use reading_methods;
