@@ -275,7 +275,9 @@ def _parsed(text: str) -> penstock.IDset:
         ids = penstock.IDset(text)
     except IdsetError as error:
         raise _invalid(text) from error
-    return _checked(ids, text)
+    if ids.last() == IDSET_INVALID_ID:
+        raise _invalid(text)
+    return ids
 
 
 def _checked(ids: penstock.IDset, arg: object) -> penstock.IDset:
