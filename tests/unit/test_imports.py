@@ -13,14 +13,29 @@ def imported_by(statement):
     )
     command = [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in done.stdout.split()}
+    return set(done.stdout.split())
+
+
+def packages(statement):
+    return {name.partition(".")[0] for name in imported_by(statement)}
 
 
 def test_the_library_imports_itself_and_next_to_nothing():
-    assert imported_by("import penstock") <= {"penstock"}
+    assert packages("import penstock") <= {"penstock"}
+
+
+def test_the_library_does_not_import_what_stands_in_for_others():
+    assert not {name for name in imported_by("import penstock") if "compat" in name}
 
 
 def test_no_third_party_package_is_needed_by_library_or_client():
-    for module in ("penstock", "penstock.resource", "penstock.client", "penstock.jobspec"):
-        names = imported_by(f"import {module}")
+    for module in (
+        "penstock",
+        "penstock.resource",
+        "penstock.client",
+        "penstock.jobspec",
+        "penstock.compat.flux.resource",
+        "penstock.compat.hostlist",
+    ):
+        names = packages(f"import {module}")
         assert names <= {"penstock", *sys.stdlib_module_names}, module

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import penstock
 from penstock.errors import HostlistError, IdsetError
@@ -54,6 +54,14 @@ _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _LAST_NUMBER = re.compile(r"(?<![0-9])([0-9]++)([^0-9]*+)\Z")
 _NUMBER = re.compile(r"([0-9]+)")
 _TASKS = re.compile(r"([0-9]+)(?:\(x([0-9]+)\))?")
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name == "numeric_sort_key_regexp":
+        raise NotImplementedError(
+            f"hostlist.{name} is not part of penstock.compat: numeric_sort_key makes the keys"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class BadHostlist(Exception):  # noqa: N818 - the name is python-hostlist's

@@ -35,23 +35,24 @@ if TYPE_CHECKING:
 
 __all__ = ["ResourceSet"]
 
-_POOL = "penstock._core.Engine matches and allocates; penstock start runs a whole instance"
+_POOL = "use an instance, which allocates: penstock start runs one"
+_CLIENT = "penstock.client.Client talks to an instance"
 _ELSEWHERE = {
     "InfeasibleRequest": _POOL,
     "InsufficientResources": _POOL,
     "ResourceCount": _POOL,
-    "ResourceJournalConsumer": "penstock.client.Client talks to an instance",
-    "ResourceJournalEvent": "penstock.client.Client talks to an instance",
+    "ResourceJournalConsumer": _CLIENT,
+    "ResourceJournalEvent": _CLIENT,
     "ResourcePool": _POOL,
     "ResourcePoolImplementation": _POOL,
     "ResourceRequest": _POOL,
     "ResourceSetImplementation": "use ResourceSet, or penstock.ResourceSet",
-    "ResourceStatus": "penstock.client.Client talks to an instance",
+    "ResourceStatus": _CLIENT,
     "Rv1Pool": _POOL,
     "Rv1Set": "use ResourceSet, or penstock.ResourceSet",
-    "SchedResourceList": "penstock.client.Client talks to an instance",
-    "resource_list": "penstock.client.Client talks to an instance",
-    "resource_status": "penstock.client.Client talks to an instance",
+    "SchedResourceList": _CLIENT,
+    "resource_list": _CLIENT,
+    "resource_status": _CLIENT,
 }
 
 Resources: TypeAlias = "ResourceSet | str | Mapping[str, Any] | None"
