@@ -48,6 +48,7 @@ MAX_SIZE = 100000
 """How many hosts a range, or a name with brackets, may stand for; a program may set it."""
 
 _BRACKETS = re.compile(r"[\[\]]")
+_BALANCED = re.compile(r"[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+")
 _PART = re.compile(r"(?:[^,\[]++|\[[^\]]*+\]?+)++")
 _PIECE = re.compile(r"\[([^\]]*)\]")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
@@ -91,15 +92,14 @@ def expand_hostlist(hostlist: str, allow_duplicates: bool = False, sort: bool = 
     return numerically_sorted(hosts) if sort else hosts
 
 
-def _check_brackets(text: str) -> None:
-    expected = "["
+def _bracket_fault(text: str) -> BadHostlist:
+    opened = False
     for bracket in _BRACKETS.finditer(text):
-        if bracket[0] != expected:
-            fault = "nested" if bracket[0] == "[" else "unbalanced"
-            raise BadHostlist(f"{fault} brackets: `{bracket[0]}` at {bracket.start()} in `{text}`")
-        expected = "]" if expected == "[" else "["
-    if expected == "]":
-        raise BadHostlist(f"unbalanced brackets: expected `]` at {len(text)} in `{text}`")
+        if opened == (bracket[0] == "["):
+            fault = "nested" if opened else "unbalanced"
+            return BadHostlist(f"{fault} brackets: `{bracket[0]}` at {bracket.start()} in `{text}`")
+        opened = not opened
+    return BadHostlist(f"unbalanced brackets: expected `]` at {len(text)} in `{text}`")
 
 
 def expand_part(s: str) -> list[str]:
@@ -110,7 +110,8 @@ def expand_part(s: str) -> list[str]:
     """
     if "[" not in s and "]" not in s:
         return [s]
-    _check_brackets(s)
+    if not _BALANCED.fullmatch(s):
+        raise _bracket_fault(s)
     pieces = _PIECE.split(s)  # Texts, and between them what is in brackets.
     if len(pieces) == 3:
         hosts = _expanded(pieces[0], pieces[1], pieces[2], s)

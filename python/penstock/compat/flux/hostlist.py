@@ -60,7 +60,7 @@ class Hostlist:
             raise NotImplementedError(
                 "Hostlist(handle=...) wraps a C object of Flux: give the hostlist's text instead"
             )
-        self._hosts = penstock.Hostlist(_hosts(arg))
+        self._hosts = _hosts(arg) if isinstance(arg, str) else _hosts(arg).copy()
 
     def _like(self, hosts: penstock.Hostlist) -> Self:
         """A list of `hosts`, which it may keep."""

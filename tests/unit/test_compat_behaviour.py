@@ -1,0 +1,341 @@
+"""What the modules in place of others do beyond the recorded calls."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+
+import penstock
+from penstock.compat import hostlist as slurm
+from penstock.compat.flux.hostlist import Hostlist
+from penstock.compat.flux.idset import (
+    IDSET_FLAG_BRACKETS,
+    IDSET_FLAG_RANGE,
+    IDSET_INVALID_ID,
+    IDset,
+)
+from penstock.compat.flux.resource import ResourceSet
+
+R = {
+    "version": 1,
+    "execution": {
+        "R_lite": [{"rank": "0-3", "children": {"core": "0-7", "gpu": "0-1"}}],
+        "nodelist": ["node[0-3]"],
+        "properties": {"batch": "0-1"},
+        "starttime": 10.0,
+        "expiration": 20.0,
+    },
+}
+
+
+class TestIDset:
+    def test_set_and_clear_change_the_set_and_return_a_copy(self):
+        ids = IDset("1")
+        made = ids.set(3, 5)
+        assert (str(ids), str(made)) == ("1,3-5", "1,3-5")
+        made.clear(4)
+        assert (str(ids), str(made)) == ("1,3-5", "1,3,5")
+
+    def test_add_and_subtract_change_the_set_itself(self):
+        ids = same = IDset("1")
+        ids += "3-5"
+        ids -= 4
+        assert ids is same
+        assert ids.add([9]).subtract(IDset("1")) is same
+        assert str(same) == "3,5,9"
+
+    def test_operators_leave_their_operands_alone(self):
+        left, right = IDset("1-5"), IDset("4-9")
+        results = [left | right, left + right, left & right, left - right, left.union(right)]
+        assert [str(ids) for ids in results] == ["1-9", "1-9", "4-5", "1-3", "1-9"]
+        left.union().set(7)
+        assert (str(left), str(right)) == ("1-5", "4-9")
+
+    def test_flags_go_to_sets_that_are_made_from_one(self):
+        ids = IDset("1-3", flags=IDSET_FLAG_RANGE | IDSET_FLAG_BRACKETS)
+        assert [str(made) for made in (ids.copy(), ids | "9", copy.copy(ids), ids.set(4))] == [
+            "[1-3]",
+            "[1-3,9]",
+            "[1-3]",
+            "[1-4]",
+        ]
+        ids.set_flags(IDSET_FLAG_BRACKETS)
+        assert (str(ids), str(IDset("7", flags=6)), str(IDset("", flags=6))) == (
+            "[1,2,3,4]",
+            "7",
+            "",
+        )
+
+    def test_there_is_a_number_for_no_id_which_is_not_one(self):
+        ids = IDset("3,4294967293")
+        assert ids.next(4294967293) == ids.prev(3) == IDSET_INVALID_ID
+        assert ids.next(4294967295) == IDSET_INVALID_ID
+        assert (ids.prev(4294967295), ids.prev(4294967293)) == (4294967293, 3)
+        for arg in ("4294967294", 4294967294, [1, 4294967294], penstock.IDset("4294967294")):
+            with pytest.raises(ValueError, match=r"^IDset\(\): Invalid argument: .*4294967294$"):
+                IDset(arg)
+            with pytest.raises(ValueError, match=r"4294967294"):
+                ids.add(arg)
+        with pytest.raises(ValueError, match=r"id 4294967294 passed to IDset.set"):
+            ids.set(1, 4294967294)
+        assert str(ids) == "3,4294967293"
+        assert str(ids.clear(4, 4294967295)) == "3"
+
+    def test_an_iterable_at_fault_is_named(self):
+        with pytest.raises(ValueError, match=r"^IDset\(\): Invalid argument: 1.5,2$") as caught:
+            IDset([2, 1.5])
+        assert isinstance(caught.value.__cause__, TypeError)
+
+    @pytest.mark.parametrize("method", ["test", "set", "clear", "next", "prev"])
+    def test_an_index_at_fault_is_named(self, method):
+        call = getattr(IDset("1-3"), method)
+        with pytest.raises(ValueError, match=rf"^negative index passed to IDset.{method}$"):
+            call(-1)
+        with pytest.raises(
+            TypeError, match=rf"^IDset.{method} supports integers, not <class 'str'>"
+        ):
+            call("1")
+        with pytest.raises(OverflowError, match=r"^integer 4294967296 does not fit"):
+            call(4294967296)
+
+    def test_a_range_that_ends_before_it_starts_is_refused(self):
+        with pytest.raises(ValueError, match=r"^can't clear range with 5 > 4$"):
+            IDset("1-9").clear(5, 4)
+
+    def test_an_item_is_set_with_a_bool(self):
+        ids = IDset("1")
+        ids[5], ids[1] = True, False
+        assert str(ids) == "5"
+        for value in (2, "1", []):
+            with pytest.raises(TypeError, match=r"^IDset setitem must be bool or 0,1 not"):
+                ids[1] = value
+
+    def test_sets_of_the_library_and_ranges_are_taken(self):
+        assert str(IDset(penstock.IDset("1-3")) | range(10**9)) == "0-999999999"
+        assert list(penstock.IDset("0") | IDset("1-2")) == [0, 1, 2]
+
+
+class TestHostlist:
+    def test_a_list_is_made_of_texts_lists_and_iterables_of_them(self):
+        nested = ["a[1-2]", Hostlist("b"), ("c", ["d"]), penstock.Hostlist("e")]
+        hosts = Hostlist(nested)
+        assert hosts.expand() == ["a1", "a2", "b", "c", "d", "e"]
+        assert str(Hostlist(name for name in ("a1", "a2"))) == "a[1-2]"
+
+    def test_the_text_at_fault_is_named_with_the_place_as_the_cause(self):
+        for arg in ("b[", ["a", "b["], ["a", ("b[",)]):
+            with pytest.raises(ValueError, match=r"^Invalid hostlist: 'b\['$") as caught:
+                Hostlist(arg)
+            assert isinstance(caught.value.__cause__, penstock.HostlistError)
+
+    def test_a_list_made_from_another_is_a_copy(self):
+        hosts = Hostlist("a")
+        for made in (Hostlist(hosts), hosts.copy(), copy.copy(hosts), copy.deepcopy(hosts)):
+            made.append("b")
+        assert str(hosts) == "a"
+        assert pickle.loads(pickle.dumps(hosts)) == hosts
+
+    def test_append_is_all_or_nothing(self):
+        hosts = Hostlist("a")
+        with pytest.raises(ValueError, match=r"Invalid hostlist"):
+            hosts.append("b", "c[")
+        assert hosts.append() == 0
+        assert hosts.append(hosts, hosts) == 2
+        assert str(hosts) == "a,a,a"
+
+    def test_sort_and_uniq_return_the_list_itself(self):
+        hosts = Hostlist("n2,n1,n2")
+        assert hosts.sort() is hosts
+        assert str(hosts) == "n[1-2,2]"
+        assert hosts.uniq() is hosts
+        assert str(hosts) == "n[1-2]"
+
+    def test_positions(self):
+        hosts = Hostlist("n[0-9]")
+        assert str(hosts[IDset("0,3-5")]) == "n[0,3-5]"
+        assert str(hosts[[5, -1, 5]]) == "n[5,9,5]"
+        assert hosts[IDset("")] == hosts[[]] == Hostlist()
+        for position in (IDset("3,10"), [10], -11):
+            with pytest.raises(IndexError, match=r"out of range"):
+                hosts[position]
+        with pytest.raises(TypeError, match=r"^Invalid Hostlist index 1.5$"):
+            hosts[1.5]
+
+    def test_what_cannot_be_deleted_is_an_error_and_changes_nothing(self):
+        hosts = Hostlist("n[0-9]")
+        assert hosts.delete(Hostlist("n[3-4],n3")) == 2
+        for arg in ("n[", 5):
+            with pytest.raises(OSError, match=r"EINVAL") as caught:
+                hosts.delete(arg)
+            assert caught.value.errno == 22
+        assert str(hosts) == "n[0-2,5-9]"
+
+    def test_hosts_compare_by_value_with_lists_only(self):
+        assert Hostlist("a[1-2]") == Hostlist("a1,a2") != Hostlist("a1")
+        assert (Hostlist("a") == "a") is False
+
+
+class TestResourceSet:
+    def test_what_is_changed_is_the_set_itself(self):
+        resources = ResourceSet(R)
+        assert resources.remove_ranks("0") is resources
+        other = ResourceSet(R).copy_ranks("0")
+        assert resources.append(other) is resources
+        assert resources.add(json.dumps(R), other) is resources
+        assert resources == ResourceSet(R)
+
+    def test_a_copy_is_one(self):
+        resources = ResourceSet(R)
+        resources.state = "up"
+        made = [resources.copy(), copy.copy(resources), copy.deepcopy(resources), resources.union()]
+        made.append(pickle.loads(pickle.dumps(resources)))
+        for one in made:
+            assert (one == resources, one.state) == (True, "up")
+            one.remove_ranks("0")
+        assert resources == ResourceSet(R)
+
+    def test_times(self):
+        resources = ResourceSet(R)
+        resources.starttime, resources.expiration = 0.0, 30.0
+        assert (resources.starttime, resources.expiration) == (0.0, 30.0)
+        execution = resources.to_dict()["execution"]
+        assert (execution["starttime"], execution["expiration"]) == (0.0, 30.0)
+        assert (ResourceSet().starttime, ResourceSet().expiration) == (0.0, 0.0)
+
+    def test_an_r_at_fault_is_named(self):
+        with pytest.raises(ValueError, match=r"^R version 2 not supported$"):
+            ResourceSet(R, version=2)
+        with pytest.raises(ValueError, match=r"invalid R"):
+            ResourceSet("[]")
+        with pytest.raises(ValueError, match=r"invalid R") as caught:
+            ResourceSet({"version": 1, "execution": {"R_lite": 5}})
+        assert isinstance(caught.value.__cause__, penstock.ResourceSetError)
+
+    def test_one_rank_cannot_be_two_hosts(self):
+        other = ResourceSet(json.loads(json.dumps(R).replace("node[", "other[")))
+        resources = ResourceSet(R)
+        for operation in (resources.union, resources.add):
+            with pytest.raises(ValueError, match=r"host"):
+                operation(other)
+        assert resources == ResourceSet(R)
+
+    def test_properties(self):
+        resources = ResourceSet(R)
+        resources.set_property("big", [2, 3])
+        resources.set_property("all")
+        assert json.loads(resources.get_properties()) == {
+            "all": "0-3",
+            "batch": "0-1",
+            "big": "2-3",
+        }
+        with pytest.raises(ValueError, match=r"^ranks 4-5 not in resource set$"):
+            resources.set_property("big", "3-5")
+
+    def test_host_ranks_come_in_the_order_of_the_hosts(self):
+        resources = ResourceSet(R)
+        assert resources.host_ranks(["node3", "node[0-1]"]) == [3, 0, 1]
+        assert resources.host_ranks("node3,x,y,node3", ignore_nomatch=True) == [3, 3]
+        with pytest.raises(FileNotFoundError, match=r"^host 'x' not found$"):
+            resources.host_ranks(["node3", "x", "y"])
+
+    @pytest.mark.parametrize(
+        ("constraint", "ranks"),
+        [
+            ({"properties": []}, "0-3"),
+            ({"properties": ["batch", "^gone"]}, "0-1"),
+            ({"properties": ["gone"]}, ""),
+            ({"hostlist": ["node[2-3]", "x", "node2"]}, "2-3"),
+            ({"ranks": ["0-1", "3-9"]}, "0-1,3"),
+            ('{"not": [{"properties": ["batch"]}, {"ranks": ["0"]}]}', "1-3"),
+            ({"and": [{"ranks": ["0-2"]}, {"not": [{"hostlist": ["node1"]}]}]}, "0,2"),
+        ],
+    )
+    def test_constraints(self, constraint, ranks):
+        assert str(ResourceSet(R).copy_constraint(constraint).ranks) == ranks
+
+    def test_a_host_with_several_ranks_has_all_of_them(self):
+        document = copy.deepcopy(R)
+        document["execution"]["nodelist"] = ["a,b,a,b"]
+        resources = ResourceSet(document)
+        assert str(resources.copy_constraint({"hostlist": ["a"]}).ranks) == "0,2"
+
+    @pytest.mark.parametrize(
+        ("constraint", "message"),
+        [
+            ({"x": [], "and": []}, r"unknown constraint operator\(s\): \['x'\]"),
+            ({"ranks": ["0"], "and": []}, r"one operator, got \['ranks', 'and'\]"),
+            ({"ranks": "0"}, "'ranks' operand must be a list, got '0'"),
+            ({"ranks": ["x"]}, r"IDset\(\): Invalid argument: x"),
+            ({"hostlist": ["a["]}, r"Invalid hostlist: 'a\['"),
+        ],
+    )
+    def test_what_is_not_a_constraint(self, constraint, message):
+        with pytest.raises(ValueError, match=message):
+            ResourceSet(R).copy_constraint(constraint)
+
+    def test_parts_of_other_types_are_refused(self):
+        for constraint in ([], {"and": ["batch"]}, {"properties": [5]}):
+            with pytest.raises(TypeError, match=r"is (an object|a string), not"):
+                ResourceSet(R).copy_constraint(constraint)
+
+    def test_what_the_library_keeps_is_kept(self):
+        document = {**R, "scheduling": {"graph": [1]}}
+        assert ResourceSet(document).to_dict()["scheduling"] == {"graph": [1]}
+
+
+@pytest.mark.parametrize("wrapper", [IDset, Hostlist])
+def test_there_is_no_handle_to_wrap(wrapper):
+    with pytest.raises(NotImplementedError, match=r"give the .* text instead"):
+        wrapper("", handle=object())
+
+
+class TestPythonHostlist:
+    """What the comparison with python-hostlist itself shows, where that is not installed."""
+
+    def test_expand(self):
+        assert slurm.expand_hostlist("n[1-2],n1,m[01,2]") == ["n1", "n2", "m01", "m2"]
+        assert slurm.expand_hostlist("n[10,9]", sort=True) == ["n9", "n10"]
+        assert slurm.expand_hostlist("n1,n[1]", allow_duplicates=True) == ["n1", "n1"]
+        assert slurm.expand_hostlist("é [1-2]x[3]") == ["é 1x3", "é 2x3"]
+        assert slurm.expand_hostlist("é [08-10]") == ["é 08", "é 09", "é 10"]
+        assert len(slurm.expand_hostlist("n[1-100000],m[1-100000]")) == 200000
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("n[1", r"^unbalanced brackets: expected `\]` at 3 in `n\[1`$"),
+            ("a,n]", r"^unbalanced brackets: `\]` at 1 in `n\]`$"),
+            ("n[1[2]]", r"^nested brackets: `\[` at 3 in `n\[1\[2\]\]`$"),
+            ("n[1-]", r"^bad range: `1-` in `n\[1-\]`$"),
+            ("n[3-1]", r"^start > stop: `3-1` in `n\[3-1\]`$"),
+            ("n[0-100001]", "^range too large: `0-100001` in "),
+            (f"n[1-{'9' * 5000}]", "^range too large: "),
+            ("n[0-100000]", "^results too large: "),
+            ("n[1-400]x[1-400]", "^results too large: "),
+        ],
+    )
+    def test_what_is_not_a_hostlist(self, text, message):
+        with pytest.raises(slurm.BadHostlist, match=message):
+            slurm.expand_hostlist(text)
+
+    def test_a_program_may_set_the_limit(self, monkeypatch):
+        monkeypatch.setattr(slurm, "MAX_SIZE", 10**6)
+        assert len(slurm.expand_hostlist("n[1-400]x[1-400]")) == 160000
+
+    def test_collect(self):
+        hosts = ["n10", "n9", " n9\n", "", "login", "n011", "x1-ib", "x2-ib"]
+        assert slurm.collect_hostlist(hosts) == "login,n[9-10,011],x[1-2]-ib"
+        assert slurm.collect_hostlist(["n[", "n1"], silently_discard_bad=True) == "n1"
+        with pytest.raises(slurm.BadHostlist, match=r"^forbidden character: .* in `n\[`$"):
+            slurm.collect_hostlist(["n1", "n["])
+        assert slurm.collect_hostlist(["n5000000000", "n5000000001"]) == "n[5000000000-5000000001]"
+
+    def test_tasks_per_node(self):
+        assert slurm.parse_slurm_tasks_per_node("4(x2),3,2(x0)") == [4, 4, 3]
+        with pytest.raises(slurm.BadHostlist, match=r"^bad task list syntax: `x` in `4,x`$"):
+            slurm.parse_slurm_tasks_per_node("4,x")
+        with pytest.raises(slurm.BadHostlist, match=r"^task list repetitions too large: "):
+            slurm.parse_slurm_tasks_per_node("4(x100001)")
