@@ -1,4 +1,6 @@
 //! Makes a set of ascending spans, chunk by chunk.
+use std::sync::Arc;
+
 use crate::body::{Body, Run};
 use crate::chunks::{Chunk, Chunks, place};
 use crate::span::Span;
@@ -103,6 +105,6 @@ impl Builder {
         self.add(last);
         self.flush();
         self.chunks.shrink();
-        IdSet::from_form(Form::Large(Box::new(self.chunks)))
+        IdSet::from_form(Form::Large(Arc::new(self.chunks)))
     }
 }

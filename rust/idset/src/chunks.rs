@@ -117,7 +117,13 @@ impl Chunks {
 
     /// Index of the first chunk that is, or goes on to, `key` or above.
     pub(crate) fn at(&self, key: u32) -> usize {
-        self.chunks.partition_point(|chunk| chunk.last < key)
+        // Mostly there is a chunk for every key: then no search is needed.
+        let first = self.chunks.first().map_or(0, |chunk| chunk.key);
+        let guess = key.wrapping_sub(first) as usize;
+        match self.chunks.get(guess) {
+            Some(chunk) if chunk.key == key => guess,
+            _ => self.chunks.partition_point(|chunk| chunk.last < key),
+        }
     }
 
     fn get(&self, key: u32) -> Option<&Chunk> {

@@ -1,6 +1,7 @@
 //! The set, its forms, and what asks for or changes single ids and ranges.
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use crate::Error;
 use crate::body::Body;
@@ -14,6 +15,8 @@ pub(crate) const SMALL: u32 = 128;
 
 /// An ordered set of ids.
 ///
+/// A clone costs nothing: the two are kept once until one of them changes.
+///
 /// Costs: single ids and ranges are added, removed and looked up in time logarithmic in the number of chunks of
 /// 65,536 ids that are not empty, and at most a few microseconds in their chunk; `len` is constant.
 #[derive(Clone, Debug)]
@@ -25,7 +28,8 @@ pub struct IdSet {
 #[derive(Clone, Debug)]
 pub(crate) enum Form {
     Small([u64; 2]),
-    Large(Box<Chunks>),
+    /// Shared by copies until one of them changes.
+    Large(Arc<Chunks>),
 }
 
 /// The span of a range, cut off at the greatest id; none where it is empty.
@@ -58,7 +62,7 @@ impl IdSet {
 
     /// The set of some chunks, in the small form where that fits.
     pub(crate) fn from_chunks(chunks: Chunks) -> Self {
-        let mut set = Self::from_form(Form::Large(Box::new(chunks)));
+        let mut set = Self::from_form(Form::Large(Arc::new(chunks)));
         set.settle();
         set
     }
@@ -133,7 +137,9 @@ impl IdSet {
     pub fn heap_bytes(&self) -> usize {
         match &self.form {
             Form::Small(_) => 0,
-            Form::Large(chunks) => size_of::<Chunks>() + chunks.heap_bytes(),
+            Form::Large(chunks) => {
+                2 * size_of::<usize>() + size_of::<Chunks>() + chunks.heap_bytes()
+            }
         }
     }
 
@@ -279,7 +285,7 @@ impl IdSet {
             return false;
         }
         match &mut self.form {
-            Form::Large(chunks) => chunks.insert(id),
+            Form::Large(chunks) => Arc::make_mut(chunks).insert(id),
             Form::Small(words) if id < SMALL => {
                 let (word, bit) = (&mut words[id as usize / BITS], 1 << (id as usize % BITS));
                 let new = *word & bit == 0;
@@ -313,11 +319,11 @@ impl IdSet {
             Form::Small(words) if span.hi < SMALL => {
                 words::set(words, span.lo as usize, span.hi as usize);
             }
-            Form::Large(chunks) => chunks.insert_span(span),
+            Form::Large(chunks) => Arc::make_mut(chunks).insert_span(span),
             Form::Small(_) => {
                 let mut chunks = self.chunks().into_owned();
                 chunks.insert_span(span);
-                self.form = Form::Large(Box::new(chunks));
+                self.form = Form::Large(Arc::new(chunks));
             }
         }
     }
@@ -347,7 +353,7 @@ impl IdSet {
                 }
             }
             Form::Large(chunks) => {
-                chunks.remove_span(span);
+                Arc::make_mut(chunks).remove_span(span);
                 self.settle();
             }
         }

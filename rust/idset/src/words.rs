@@ -221,18 +221,19 @@ pub(crate) fn trim(words: &mut Vec<u64>) {
     words.truncate(end.map_or(0, |last| last + 1));
 }
 
-/// Applies `change(word, mask)` to every word that holds bits of `lo..=hi`.
+/// Applies `change(word, mask)` to every word that holds bits of `lo..=hi`. A mask of zero must change nothing.
+#[inline]
 fn masked(words: &mut [u64], lo: usize, hi: usize, change: impl Fn(&mut u64, u64)) {
     let (first, last) = (lo / BITS, hi / BITS);
-    if first == last {
-        change(&mut words[first], high(lo) & low(hi));
-        return;
+    // Without a branch on whether it is one word or two, which nobody could predict.
+    let apart = if first == last { 0 } else { u64::MAX };
+    change(&mut words[first], high(lo) & (low(hi) | apart));
+    change(&mut words[last], low(hi) & apart);
+    if first + 1 < last {
+        for word in &mut words[first + 1..last] {
+            change(word, u64::MAX);
+        }
     }
-    change(&mut words[first], high(lo));
-    for word in &mut words[first + 1..last] {
-        change(word, u64::MAX);
-    }
-    change(&mut words[last], low(hi));
 }
 
 /// Sets the bits `lo..=hi`, which lie in the slice.

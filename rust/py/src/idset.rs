@@ -1,7 +1,7 @@
 //! `IDset`: a Python set of ids.
 #![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
 
-use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
-use crate::shared::{Shared, Stride, detached, position};
+use crate::shared::{Stride, detached, position};
 
 mod buffer;
 mod frozen;
@@ -28,9 +28,10 @@ const LONG_SET: usize = 16 * 1024;
 
 /// What both classes of sets are made of.
 pub(crate) trait Ids: Sized {
-    fn of(set: impl Into<Arc<IdSet>>) -> Self;
+    fn of(set: IdSet) -> Self;
 
-    fn snapshot(&self) -> Arc<IdSet>;
+    /// The ids as they are now, at no cost.
+    fn snapshot(&self) -> IdSet;
 
     /// Asks a short question.
     fn with<R>(&self, question: impl FnOnce(&IdSet) -> R) -> R;
@@ -47,29 +48,37 @@ pub(crate) trait Ids: Sized {
 ///     TypeError: It is something else.
 #[pyclass(module = "penstock.idset", name = "IDset", frozen)]
 #[derive(Debug)]
-pub(crate) struct PyIdSet(Shared<IdSet>);
+pub(crate) struct PyIdSet(
+    /// Held only while Rust works on the set, never while Python runs.
+    Mutex<IdSet>,
+);
 
 impl PyIdSet {
-    pub(crate) fn new(set: impl Into<Arc<IdSet>>) -> Self {
-        Self(Shared::new(set))
+    pub(crate) fn new(set: IdSet) -> Self {
+        Self(Mutex::new(set))
     }
 
-    pub(crate) fn snapshot(&self) -> Arc<IdSet> {
-        self.0.snapshot()
+    pub(crate) fn snapshot(&self) -> IdSet {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IdSet> {
+        // The set is changed in one step as a whole: another thread's panic leaves it sound.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ids for PyIdSet {
-    fn of(set: impl Into<Arc<IdSet>>) -> Self {
+    fn of(set: IdSet) -> Self {
         Self::new(set)
     }
 
-    fn snapshot(&self) -> Arc<IdSet> {
-        self.0.snapshot()
+    fn snapshot(&self) -> IdSet {
+        Self::snapshot(self)
     }
 
     fn with<R>(&self, question: impl FnOnce(&IdSet) -> R) -> R {
-        self.0.with(question)
+        question(&self.lock())
     }
 }
 
@@ -103,7 +112,7 @@ where
 fn operate_all<C: Ids>(left: &C, others: &Bound<'_, PyTuple>, operation: Operation) -> PyResult<C> {
     let mut result = left.snapshot();
     for other in others {
-        result = Arc::new(apply(others.py(), operation, &result, &*required(&other)?));
+        result = apply(others.py(), operation, &result, &required(&other)?);
     }
     Ok(C::of(result))
 }
@@ -133,7 +142,7 @@ fn compared(left: &IdSet, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<P
     let Some((right, others)) = set_of_ids(other)? else {
         return Ok(py.NotImplemented());
     };
-    let equal = || !others && *left == *right;
+    let equal = || !others && *left == right;
     let result = detached(py, is_long(left, &right), || match op {
         CompareOp::Eq => equal(),
         CompareOp::Ne => !equal(),
@@ -148,7 +157,7 @@ fn compared(left: &IdSet, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<P
 /// An id or a `range` of ids that counts up by one, to be added.
 fn valid_ids(member: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     if member.is_instance_of::<PyRange>() {
-        return required(member).map(Arc::unwrap_or_clone);
+        return required(member);
     }
     valid_id(member).map(|id| IdSet::with_range(id..=id))
 }
@@ -157,8 +166,8 @@ reading_methods!(PyIdSet);
 
 impl PyIdSet {
     fn change(&self, py: Python<'_>, change: Change, right: &IdSet) {
-        let long = self.0.with(|left| is_long(left, right));
-        detached(py, long, || self.0.change(|left| change(left, right)));
+        let long = is_long(&self.lock(), right);
+        detached(py, long, || change(&mut self.lock(), right));
     }
 
     fn change_all(&self, others: &Bound<'_, PyTuple>, change: Change) -> PyResult<()> {
@@ -180,17 +189,17 @@ impl PyIdSet {
     }
 
     fn __ior__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.change(other.py(), IdSet::union_with, &*required(other)?);
+        self.change(other.py(), IdSet::union_with, &required(other)?);
         Ok(())
     }
 
     fn __iand__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.change(other.py(), IdSet::intersect_with, &*required(other)?);
+        self.change(other.py(), IdSet::intersect_with, &required(other)?);
         Ok(())
     }
 
     fn __isub__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.change(other.py(), IdSet::subtract, &*required(other)?);
+        self.change(other.py(), IdSet::subtract, &required(other)?);
         Ok(())
     }
 
@@ -225,7 +234,7 @@ impl PyIdSet {
             return Ok(());
         }
         let id = valid_id(member)?;
-        self.0.change(|set| set.insert(id));
+        self.lock().insert(id);
         Ok(())
     }
 
@@ -239,7 +248,7 @@ impl PyIdSet {
             let ids = valid_ids(member)?;
             self.change(member.py(), IdSet::subtract, &ids);
         } else if let Some(id) = operand::id(member)? {
-            self.0.change(|set| set.remove(id));
+            self.lock().remove(id);
         }
         Ok(())
     }
@@ -255,15 +264,14 @@ impl PyIdSet {
     fn remove(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
         let there = if member.is_instance_of::<PyRange>() {
             let ids = valid_ids(member)?;
-            self.0.change(|set| {
-                let there = ids.is_subset(set);
-                if there {
-                    set.subtract(&ids);
-                }
-                there
-            })
+            let mut set = self.lock();
+            let there = ids.is_subset(&set);
+            if there {
+                set.subtract(&ids);
+            }
+            there
         } else {
-            operand::id(member)?.is_some_and(|id| self.0.change(|set| set.remove(id)))
+            operand::id(member)?.is_some_and(|id| self.lock().remove(id))
         };
         if there {
             Ok(())
@@ -277,7 +285,7 @@ impl PyIdSet {
     /// Raises:
     ///     KeyError: The set is empty.
     fn pop(&self) -> PyResult<u32> {
-        let first = self.0.change(IdSet::pop_first);
+        let first = self.lock().pop_first();
         first.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
@@ -294,7 +302,7 @@ impl PyIdSet {
     /// Raises:
     ///     KeyError: The set is empty.
     fn pop_last(&self) -> PyResult<u32> {
-        let last = self.0.change(IdSet::pop_last);
+        let last = self.lock().pop_last();
         last.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
@@ -311,8 +319,10 @@ impl PyIdSet {
     ///     OverflowError: The number is negative.
     #[pyo3(signature = (count = 1, /))]
     fn allocate(&self, count: u64) -> PyResult<Self> {
-        let (taken, left) = self.0.change(|set| (set.take_first(count), set.len()));
+        let mut set = self.lock();
+        let taken = set.take_first(count);
         taken.map(Self::new).ok_or_else(|| {
+            let left = set.len();
             IdsetError::new_err(format!("cannot allocate {count} ids: there are {left}"))
         })
     }
@@ -327,14 +337,10 @@ impl PyIdSet {
     #[pyo3(signature = (ids, /))]
     fn release(&self, ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = constructed(Some(ids), false)?;
-        let twice = self.0.change(|set| {
-            let twice = set.intersection(&given);
-            if twice.is_empty() {
-                set.union_with(&given);
-            }
-            twice
-        });
+        let mut set = self.lock();
+        let twice = set.intersection(&given);
         if twice.is_empty() {
+            set.union_with(&given);
             return Ok(());
         }
         Err(IdsetError::new_err(format!(
@@ -344,7 +350,7 @@ impl PyIdSet {
 
     /// Take out all ids.
     fn clear(&self) {
-        self.0.change(IdSet::clear);
+        self.lock().clear();
     }
 
     /// Return an independent set of the same ids. Costs nothing until one of the two changes.
@@ -386,7 +392,7 @@ impl PyIdSet {
     #[pyo3(signature = (other, /))]
     fn symmetric_difference_update(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
         let change: Change = |left, right| *left = left.symmetric_difference(right);
-        self.change(other.py(), change, &*required(other)?);
+        self.change(other.py(), change, &required(other)?);
         Ok(())
     }
 }

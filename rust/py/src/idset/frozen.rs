@@ -1,7 +1,7 @@
 //! `FrozenIDset`: a set of ids that does not change, and so has a hash.
 #![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
@@ -29,20 +29,20 @@ use crate::shared::position;
 #[pyclass(module = "penstock.idset", name = "FrozenIDset", frozen)]
 #[derive(Debug)]
 pub(crate) struct PyFrozenIdSet {
-    set: Arc<IdSet>,
+    set: IdSet,
     hash: OnceLock<u64>,
 }
 
 impl Ids for PyFrozenIdSet {
-    fn of(set: impl Into<Arc<IdSet>>) -> Self {
+    fn of(set: IdSet) -> Self {
         Self {
-            set: set.into(),
+            set,
             hash: OnceLock::new(),
         }
     }
 
-    fn snapshot(&self) -> Arc<IdSet> {
-        Arc::clone(&self.set)
+    fn snapshot(&self) -> IdSet {
+        self.set.clone()
     }
 
     fn with<R>(&self, question: impl FnOnce(&IdSet) -> R) -> R {

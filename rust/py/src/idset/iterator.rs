@@ -1,6 +1,4 @@
 //! Iteration: chunks of ids, made one after the other and chained by Python itself.
-use std::sync::Arc;
-
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -15,7 +13,7 @@ const LONG_RUN: u32 = 64;
 #[pyclass(module = "penstock.idset", name = "IDsetChunks")]
 #[derive(Debug)]
 pub(super) struct Chunks {
-    set: Arc<IdSet>,
+    set: IdSet,
     reverse: bool,
     /// The ids that are still to come lie in this range; none at the end.
     left: Option<(u32, u32)>,
@@ -32,7 +30,7 @@ impl Chunks {
         let Some((lo, hi)) = self.left else {
             return Ok(None);
         };
-        let set = Arc::clone(&self.set);
+        let set = self.set.clone();
         let mut ids = Vec::with_capacity(self.size);
         let mut ranges = set.ranges_within(lo..=hi);
         let mut turn = || {
@@ -99,7 +97,7 @@ fn rest((lo, hi): (u32, u32), reverse: bool, end: u32) -> Option<(u32, u32)> {
     (left.0 <= left.1).then_some(left)
 }
 
-fn chained(py: Python<'_>, set: Arc<IdSet>, reverse: bool) -> PyResult<Bound<'_, PyAny>> {
+fn chained(py: Python<'_>, set: IdSet, reverse: bool) -> PyResult<Bound<'_, PyAny>> {
     static CHAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let from_iterable = CHAIN.get_or_try_init(py, || {
         let chain = py.import("itertools")?.getattr("chain")?;
@@ -115,11 +113,11 @@ fn chained(py: Python<'_>, set: Arc<IdSet>, reverse: bool) -> PyResult<Bound<'_,
 }
 
 /// Iterates over the ids as they are now, in ascending order.
-pub(super) fn forwards(py: Python<'_>, set: Arc<IdSet>) -> PyResult<Bound<'_, PyAny>> {
+pub(super) fn forwards(py: Python<'_>, set: IdSet) -> PyResult<Bound<'_, PyAny>> {
     chained(py, set, false)
 }
 
 /// Iterates over the ids as they are now, in descending order.
-pub(super) fn backwards(py: Python<'_>, set: Arc<IdSet>) -> PyResult<Bound<'_, PyAny>> {
+pub(super) fn backwards(py: Python<'_>, set: IdSet) -> PyResult<Bound<'_, PyAny>> {
     chained(py, set, true)
 }

@@ -1,6 +1,4 @@
 //! What Python hands to an `IDset`: ids, texts, iterables, other sets.
-use std::sync::Arc;
-
 use penstock_idset::IdSet;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
@@ -32,18 +30,18 @@ pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<
 }
 
 /// What a constructor makes of its arguments.
-pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<Arc<IdSet>> {
+pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<IdSet> {
     let Some(ids) = ids else {
-        return Ok(Arc::default());
+        return Ok(IdSet::new());
     };
     if lenient && let Ok(text) = ids.cast::<PyString>() {
         let (set, mended) = parse_lenient(text)?;
         warn_mended(text, &mended)?;
-        return Ok(Arc::new(set));
+        return Ok(set);
     }
     if ids.is_instance_of::<PyInt>() {
         let id = valid_id(ids)?;
-        return Ok(Arc::new(IdSet::with_range(id..=id)));
+        return Ok(IdSet::with_range(id..=id));
     }
     required(ids)
 }
@@ -90,7 +88,7 @@ pub(super) fn ascending(range: &Bound<'_, PyRange>) -> Option<IdSet> {
 }
 
 /// What can stand beside an operator: an idset, its text, an iterable of ids. None for anything else.
-pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<IdSet>>> {
+pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<IdSet>> {
     if let Ok(set) = other.cast::<PyIdSet>() {
         return Ok(Some(set.get().snapshot()));
     }
@@ -98,19 +96,19 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<IdSet>>> 
         return Ok(Some(set.get().snapshot()));
     }
     if let Ok(text) = other.cast::<PyString>() {
-        return parse(text).map(|set| Some(Arc::new(set)));
+        return parse(text).map(Some);
     }
     if let Ok(range) = other.cast::<PyRange>()
         && let Some(set) = ascending(range)
     {
-        return Ok(Some(Arc::new(set)));
+        return Ok(Some(set));
     }
     // Bytes iterate as integers: a text by mistake would be read as something else.
     if other.is_instance_of::<PyBytes>() || other.is_instance_of::<PyByteArray>() {
         return Ok(None);
     }
     if let Some(ids) = buffer::ids(other) {
-        return Ok(Some(Arc::new(ids?)));
+        return Ok(Some(ids?));
     }
     let Ok(items) = other.try_iter() else {
         return Ok(None);
@@ -118,10 +116,10 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<IdSet>>> 
     let set = items
         .map(|item| valid_id(&item?))
         .collect::<PyResult<IdSet>>()?;
-    Ok(Some(Arc::new(set)))
+    Ok(Some(set))
 }
 
-pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
+pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     operand(other)?.ok_or_else(|| {
         PyTypeError::new_err(format!(
             "expected an IDset, its text or an iterable of ids, not {}",
@@ -131,7 +129,7 @@ pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
 }
 
 /// The ids of a Python set of anything, and whether there is something in it that is no id.
-pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(Arc<IdSet>, bool)>> {
+pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(IdSet, bool)>> {
     static SET: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Ok(set) = other.cast::<PyIdSet>() {
         return Ok(Some((set.get().snapshot(), false)));
@@ -152,5 +150,5 @@ pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(Arc<IdSet
             _ => others = true,
         }
     }
-    Ok(Some((Arc::new(ids.into_iter().collect()), others)))
+    Ok(Some((ids.into_iter().collect(), others)))
 }

@@ -153,7 +153,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn isdisjoint(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().is_disjoint(&*required(other)?))
+                Ok(self.snapshot().is_disjoint(&required(other)?))
             }
 
             /// Return whether the two have an id in common.
@@ -162,7 +162,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().intersects(&*required(other)?))
+                Ok(self.snapshot().intersects(&required(other)?))
             }
 
             /// Return whether all ids are in the other.
@@ -171,7 +171,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().is_subset(&*required(other)?))
+                Ok(self.snapshot().is_subset(&required(other)?))
             }
 
             /// Return whether all ids of the other are in this set.
@@ -180,7 +180,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().is_superset(&*required(other)?))
+                Ok(self.snapshot().is_superset(&required(other)?))
             }
 
             /// Return the lowest id, None if the set is empty.

@@ -98,10 +98,10 @@ pub(super) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
 /// The ids of an `IDset`, or of what makes one.
 pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
     if let Ok(set) = source.cast::<PyIdSet>() {
-        return Ok(set.get().snapshot());
+        return Ok(Arc::new(set.get().snapshot()));
     }
     let made = source.py().get_type::<PyIdSet>().call1((source,))?;
-    Ok(made.cast::<PyIdSet>()?.get().snapshot())
+    Ok(Arc::new(made.cast::<PyIdSet>()?.get().snapshot()))
 }
 
 /// The hosts of a `Hostlist`, or of what makes one.

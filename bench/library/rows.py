@@ -1,0 +1,479 @@
+"""What is measured: the tables of the libraries' targets, each with its peers in this process."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from penstock import Hostlist, IDset, ResourceSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Call = "Callable[[], object]"
+UNIVERSE = 1_000_000
+ROWS: list[Row] = []
+#: Name: bytes here, bytes in pyroaring's containers or None, the target.
+MEMORY: dict[str, tuple[int, int | None, int]] = {}
+
+try:
+    from pyroaring import BitMap
+except ImportError:
+    BitMap = None
+try:
+    from ClusterShell.NodeSet import NodeSet
+    from ClusterShell.RangeSet import RangeSet
+except ImportError:
+    NodeSet = RangeSet = None
+try:
+    import hostlist as python_hostlist
+except ImportError:
+    python_hostlist = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement.
+
+    Attributes:
+        name: what is done.
+        target: seconds, or the peer that must not be faster.
+        makers: by who does it: makes what is needed, and returns the call to be measured.
+    """
+
+    name: str
+    target: float | str
+    makers: dict[str, Callable[[], Callable[[], object]]] = field(repr=False)
+
+    def verdict(self, own: float, peers: dict[str, float]) -> tuple[str, str]:
+        """The target as text, and whether it is met."""
+        if isinstance(self.target, str):
+            if self.target not in peers:
+                return f"<= {self.target}", "peer absent"
+            return f"<= {self.target}", "met" if own <= 1.05 * peers[self.target] else "missed"
+        text = f"{self.target * 1e3:g} ms" if self.target >= 1e-5 else f"{self.target * 1e6:g} us"
+        return text, "met" if own <= self.target else "missed"
+
+
+def row(name: str, target: float | str, **makers: Any) -> None:
+    """Adds a row; peers that are not installed, None here, are left out."""
+    ROWS.append(Row(name, target, {who: make for who, make in makers.items() if make is not None}))
+
+
+def peer(present: object, make: Any) -> Any:
+    """What makes a peer's call, None where the peer is not installed."""
+    return make if present is not None else None
+
+
+# --- idsets
+
+
+@cache
+def ids(name: str) -> IDset:
+    """The sets of the targets: a all, b even, c ten thousand ranges, d a random half."""
+    rng = random.Random(name)
+    if name == "a":
+        return IDset(range(UNIVERSE))
+    if name == "b":
+        return IDset(range(0, UNIVERSE, 2))
+    if name.startswith("c"):
+        made = IDset()
+        for _ in range(10_000):
+            first = rng.randrange(UNIVERSE - 50)
+            made.add(range(first, first + rng.randrange(1, 50)))
+        return made
+    return IDset(rng.sample(range(UNIVERSE), UNIVERSE // 2))
+
+
+@cache
+def bitmap(name: str) -> Any:
+    made = BitMap(ids(name).expand())
+    made.run_optimize()
+    return made
+
+
+@cache
+def rangeset(name: str) -> Any:
+    return RangeSet(str(ids(name)))
+
+
+for _name, _parse, _format in [
+    ("a", 0.002, 0.002),
+    ("b", 5, 5),
+    ("c", 0.5, 0.3),
+    ("d", 5, 4),
+]:
+
+    def _text(name: str = _name) -> str:
+        return str(ids(name))
+
+    row(
+        f"idset parse {_name}",
+        _parse / 1e3,
+        penstock=lambda text=_text: (lambda t=text(): IDset(t)),
+        ClusterShell=peer(RangeSet, lambda text=_text: (lambda t=text(): RangeSet(t))),
+    )
+    row(
+        f"idset format {_name}",
+        _format / 1e3,
+        penstock=lambda name=_name: (lambda s=ids(name): str(s)),
+        ClusterShell=peer(RangeSet, lambda name=_name: (lambda s=rangeset(name): str(s))),
+    )
+
+for _left, _right in [("d", "d2"), ("b", "d"), ("c", "c2"), ("b", "c")]:
+    for _what, _apply in [
+        ("union", lambda x, y: len(x | y)),
+        ("intersection", lambda x, y: len(x & y)),
+        ("difference", lambda x, y: len(x - y)),
+        ("symmetric difference", lambda x, y: len(x ^ y)),
+    ]:
+
+        def _combine(make: Any, left: str = _left, right: str = _right, f: Any = _apply) -> Any:
+            def setup() -> Any:
+                x, y = make(left), make(right)
+                return lambda: f(x, y)
+
+            return setup
+
+        row(
+            f"idset {_what} {_left} {_right}",
+            "pyroaring",
+            penstock=_combine(ids),
+            pyroaring=peer(BitMap, _combine(bitmap)),
+            ClusterShell=peer(RangeSet, _combine(rangeset)) if _left == "d" else None,
+        )
+
+
+def _equal(make: Any, copy: Any) -> Any:
+    def setup() -> Any:
+        x = make("d")
+        y = copy(x)
+        return lambda: x == y
+
+    return setup
+
+
+row(
+    "idset equality d",
+    "pyroaring",
+    penstock=_equal(ids, lambda x: IDset(str(x))),
+    pyroaring=peer(BitMap, _equal(bitmap, lambda x: BitMap(list(x)))),
+)
+
+
+def _member(make: Any, name: str) -> Any:
+    def setup() -> Any:
+        held = make(name)
+        rng = random.Random(5)
+        asked = [rng.randrange(UNIVERSE) for _ in range(100_000)]
+
+        def ask() -> None:
+            for one in asked:
+                one in held  # noqa: B015 - what is measured
+
+        return ask
+
+    return setup
+
+
+for _name in "acd":
+    row(
+        f"idset membership, 100,000 calls, {_name}",
+        "pyroaring",
+        penstock=_member(ids, _name),
+        pyroaring=peer(BitMap, _member(bitmap, _name)),
+    )
+
+
+def _iterate(make: Any, name: str) -> Any:
+    def setup() -> Any:
+        held = make(name)
+
+        def walk() -> None:
+            for _ in held:
+                pass
+
+        return walk
+
+    return setup
+
+
+for _name in "ad":
+    row(
+        f"idset iterate {_name}",
+        "pyroaring",
+        penstock=_iterate(ids, _name),
+        pyroaring=peer(BitMap, _iterate(bitmap, _name)),
+    )
+
+
+def _pool(make: Any, name: str) -> Any:
+    def setup() -> Any:
+        pool = make(name).copy()
+        pop, add = pool.pop, pool.add
+        return lambda: add(pop())
+
+    return setup
+
+
+for _name in "acd":
+    row(
+        f"idset take the lowest and give it back, {_name}",
+        0.1e-6,
+        penstock=_pool(ids, _name),
+        pyroaring=peer(BitMap, _pool(bitmap, _name)),
+    )
+
+_SMALL, _OTHER = "0-31,40-63", "16-50"
+row("idset small: parse", 0.25e-6, penstock=lambda: lambda: IDset(_SMALL))
+row("idset small: format", 0.3e-6, penstock=lambda: lambda s=IDset(_SMALL): str(s))
+row(
+    "idset small: union",
+    0.12e-6,
+    penstock=lambda: lambda x=IDset(_SMALL), y=IDset(_OTHER): x | y,
+    pyroaring=peer(
+        BitMap, lambda: lambda x=BitMap(IDset(_SMALL)), y=BitMap(IDset(_OTHER)): x | y
+    ),
+)
+row("idset one id 2147483647: parse", 1e-6, penstock=lambda: lambda: IDset("2147483647"))
+
+
+def measure_memory() -> None:
+    """Fills in the sizes, next to what pyroaring says that its containers take."""
+    thin = IDset(random.Random(9).sample(range(UNIVERSE), 10_000))
+    sets = [
+        ("dense 1,000,000", ids("a"), 1_000),
+        ("random half", ids("d"), 134_000),
+        ("10,000 of 1,000,000", thin, 24_000),
+        ("one id 2147483647", IDset(2147483647), 200),
+    ]
+    for name, made, most in sets:
+        theirs = None
+        if BitMap is not None:
+            other = BitMap(made.expand())
+            other.run_optimize()
+            statistics = other.get_statistics()
+            theirs = sum(size for key, size in statistics.items() if "n_bytes" in key)
+        MEMORY[name] = (made.__sizeof__(), theirs, most)
+
+
+# --- hostlists
+
+HOSTS = 100_000
+
+
+@cache
+def names() -> list[str]:
+    made = [f"node{number}" for number in range(HOSTS)]
+    random.Random(1).shuffle(made)
+    return made
+
+
+@cache
+def half(seed: int) -> list[str]:
+    return random.Random(seed).sample(names(), HOSTS // 2)
+
+
+@cache
+def joined() -> str:
+    return ",".join(names())
+
+
+@cache
+def overlapping() -> str:
+    """120,000 hosts in 1,200 heavily overlapping ranges."""
+    rng = random.Random(4)
+    starts = [rng.randrange(2_000) for _ in range(1_200)]
+    return ",".join(f"node[{first}-{first + 99}]" for first in starts)
+
+
+@cache
+def blades() -> list[str]:
+    made = [
+        f"x{rack}c{chassis}s{slot}b{board}n{node}"
+        for rack in range(1000, 1050)
+        for chassis in range(8)
+        for slot in range(8)
+        for board in range(2)
+        for node in range(8)
+    ]
+    random.Random(6).shuffle(made)
+    return made
+
+
+_COMPACT = f"node[0-{HOSTS - 1}]"
+row(
+    "hostlist parse node[0-99999]",
+    0.002e-3,
+    penstock=lambda: lambda: Hostlist(_COMPACT),
+    ClusterShell=peer(NodeSet, lambda: lambda: NodeSet(_COMPACT)),
+    python_hostlist=peer(python_hostlist, lambda: lambda: python_hostlist.expand_hostlist(_COMPACT)),
+)
+row(
+    "hostlist expand node[0-99999]",
+    8e-3,
+    penstock=lambda: lambda: Hostlist(_COMPACT).expand(),
+    ClusterShell=peer(NodeSet, lambda: lambda: list(NodeSet(_COMPACT))),
+    python_hostlist=peer(python_hostlist, lambda: lambda: python_hostlist.expand_hostlist(_COMPACT)),
+)
+row(
+    "hostlist parse 100,000 shuffled names",
+    6e-3,
+    penstock=lambda: lambda text=joined(): Hostlist(text),
+    ClusterShell=peer(NodeSet, lambda: lambda text=joined(): NodeSet(text)),
+    python_hostlist=peer(
+        python_hostlist, lambda: lambda text=joined(): python_hostlist.expand_hostlist(text)
+    ),
+)
+row(
+    "hostlist expand 100,000 shuffled names",
+    10e-3,
+    penstock=lambda: lambda made=Hostlist(joined()): made.expand(),
+)
+row(
+    "hostlist fold 100,000 shuffled names",
+    12e-3,
+    penstock=lambda: lambda some=names(): str(Hostlist(some).sort()),
+    ClusterShell=peer(NodeSet, lambda: lambda some=names(): str(NodeSet.fromlist(some))),
+    python_hostlist=peer(
+        python_hostlist, lambda: lambda some=names(): python_hostlist.collect_hostlist(some)
+    ),
+)
+
+
+def _changed(source: Any, change: Any) -> Any:
+    def setup() -> Any:
+        made = Hostlist(source())
+        return lambda: change(made.copy())
+
+    return setup
+
+
+row(
+    "hostlist sort 100,000 shuffled names",
+    6e-3,
+    penstock=_changed(joined, lambda hosts: hosts.sort()),
+    python_hostlist=peer(
+        python_hostlist, lambda: lambda some=names(): python_hostlist.numerically_sorted(some)
+    ),
+)
+row(
+    "hostlist uniq 100,000 shuffled names",
+    6e-3,
+    penstock=_changed(joined, lambda hosts: hosts.uniq()),
+)
+row(
+    "hostlist sort 120,000 hosts in overlapping ranges",
+    20e-3,
+    penstock=_changed(overlapping, lambda hosts: hosts.sort()),
+)
+
+
+def _find(source: Any, host: str) -> Any:
+    def setup() -> Any:
+        made = Hostlist(source())
+        made.find(host)
+        return lambda: made.find(host)
+
+    return setup
+
+
+row("hostlist find, compact", 0.2e-6, penstock=_find(lambda: _COMPACT, "node77777"))
+row("hostlist find, shuffled", 0.5e-6, penstock=_find(joined, "node77777"))
+
+for _what, _apply in [
+    ("union", lambda x, y: x | y),
+    ("difference", lambda x, y: x - y),
+    ("intersection", lambda x, y: x & y),
+]:
+
+    def _pair(make: Any, f: Any = _apply) -> Any:
+        def setup() -> Any:
+            x, y = make(half(2)), make(half(3))
+            return lambda: f(x, y)
+
+        return setup
+
+    row(
+        f"hostlist {_what}, 50,000 random each",
+        2e-3,
+        penstock=_pair(Hostlist),
+        ClusterShell=peer(NodeSet, _pair(lambda some: NodeSet.fromlist(some))),
+        python_set=_pair(set),
+    )
+row(
+    "hostlist fold 51,200 five-part names, n-dimensional",
+    40e-3,
+    penstock=lambda: lambda some=blades(): Hostlist(some).fold(nd=True),
+    ClusterShell=peer(NodeSet, lambda: lambda some=blades(): str(NodeSet.fromlist(some))),
+    python_hostlist=peer(
+        python_hostlist, lambda: lambda some=blades(): python_hostlist.collect_hostlist(some)
+    ),
+)
+
+# --- R
+
+NODES = 10_000
+
+
+@cache
+def r_text(kind: str, first: int = 0) -> str:
+    """An R of 10,000 nodes of about 64 cores, all equal or all different."""
+    last = first + NODES - 1
+    if kind == "equal":
+        made = ResourceSet.uniform(f"{first}-{last}", f"node[{first}-{last}]", cores="0-63")
+        return str(made.to_json())
+    lite = []
+    for rank in range(first, last + 1):
+        # Written in base 2, the rank says which of 14 cores are missing.
+        missing = {2 * bit for bit in range(14) if rank >> bit & 1}
+        cores = IDset(core for core in range(64) if core not in missing)
+        lite.append({"rank": str(rank), "children": {"core": str(cores)}})
+    execution = {"R_lite": lite, "nodelist": [f"node[{first}-{last}]"]}
+    return json.dumps({"version": 1, "execution": execution})
+
+
+def _sets(kind: str, apply: Any) -> Any:
+    def setup() -> Any:
+        x, y = ResourceSet(r_text(kind)), ResourceSet(r_text(kind, NODES // 2))
+        return lambda: apply(x, y)
+
+    return setup
+
+
+for _kind, _load, _combine_target, _encode in [("equal", 0.05, 0.1, 0.05), ("different", 4, 3, 6)]:
+    row(
+        f"R load, {_kind}",
+        _load / 1e3,
+        penstock=lambda kind=_kind: lambda text=r_text(kind): ResourceSet(text),
+        json_loads=lambda kind=_kind: lambda text=r_text(kind): json.loads(text),
+    )
+    for _what, _apply in [
+        ("union", lambda x, y: x | y),
+        ("difference", lambda x, y: x - y),
+        ("intersection", lambda x, y: x & y),
+    ]:
+        row(f"R {_what}, {_kind}", _combine_target / 1e3, penstock=_sets(_kind, _apply))
+    row(
+        f"R encode, {_kind}",
+        _encode / 1e3,
+        penstock=lambda kind=_kind: lambda made=ResourceSet(r_text(kind)): made.to_json(),
+    )
+row(
+    "R restrict by ranks",
+    0.2e-3,
+    penstock=_sets("equal", lambda x, _: x.restrict(ranks="100-4999")),
+)
+row(
+    "R restrict by hosts",
+    0.2e-3,
+    penstock=_sets("equal", lambda x, _: x.restrict(hosts="node[100-4999]")),
+)
+row(
+    "R restrict by constraint",
+    0.2e-3,
+    penstock=_sets("equal", lambda x, _: x.restrict(constraint={"hostlist": ["node[100-4999]"]})),
+)
