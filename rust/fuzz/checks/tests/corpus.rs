@@ -1,0 +1,61 @@
+//! Replays what the fuzz targets found worth keeping.
+
+use std::path::{Path, PathBuf};
+
+use penstock_checks::{CHECKS, Check};
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus")
+}
+
+fn replay(target: &str, check: Check) {
+    let folder = corpus().join(target);
+    let mut files: Vec<PathBuf> = folder
+        .read_dir()
+        .expect("a folder for each target")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 12, "{} has few files", folder.display());
+    for file in files {
+        // A failing test shows the last one.
+        println!("{}", file.display());
+        check(&std::fs::read(&file).expect("a file"));
+    }
+}
+
+#[test]
+fn hostlist_ops_hold() {
+    replay("hostlist_ops", penstock_checks::hostlist_ops::check);
+}
+
+#[test]
+fn hostlist_texts_hold() {
+    replay("hostlist_text", penstock_checks::hostlist_text::check);
+}
+
+#[test]
+fn idset_ops_hold() {
+    replay("idset_ops", penstock_checks::idset_ops::check);
+}
+
+#[test]
+fn idset_texts_hold() {
+    replay("idset_text", penstock_checks::idset_text::check);
+}
+
+#[test]
+fn rset_texts_hold() {
+    replay("rset_text", penstock_checks::rset_text::check);
+}
+
+#[test]
+fn no_folder_is_left_out() {
+    let folders = corpus().read_dir().expect("the corpus");
+    let mut names: Vec<String> = folders
+        .map(|entry| entry.expect("a folder").file_name())
+        .map(|name| name.into_string().expect("a readable name"))
+        .collect();
+    names.sort();
+    assert_eq!(names, CHECKS.map(|(name, _)| name));
+}
