@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: run test test-rust test-python lint bench fmt clean wheel
+.PHONY: run test test-rust test-python test-peers fuzz lint bench docs fmt clean wheel
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -19,6 +19,26 @@ test-rust:
 
 test-python: $(VENV)/.built
 	$(BIN)/python -m pytest
+
+test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring
+	$(BIN)/python -m pytest tests/peers
+
+# What is found goes to target/fuzz; rust/fuzz/corpus is what `make test` replays.
+FUZZ_SECONDS ?= 600
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard rust/fuzz/fuzz_targets/*.rs)))
+FUZZ := target/fuzz
+CARGO_FUZZ := 0.13.2
+
+fuzz:  ## Looks for bytes that the formats' crates do not stand, FUZZ_SECONDS for each of FUZZ_TARGETS
+	cargo fuzz --version || cargo install --locked --version $(CARGO_FUZZ) cargo-fuzz
+	set -e; for target in $(FUZZ_TARGETS); do \
+		mkdir -p $(FUZZ)/corpus/$$target $(FUZZ)/artifacts; \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir rust/fuzz --target-dir $(FUZZ) --sanitizer none $$target \
+			$(FUZZ)/corpus/$$target rust/fuzz/corpus/$$target -- -artifact_prefix=$(FUZZ)/artifacts/$$target- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+			$$(ls rust/fuzz/$$target.dict 2>/dev/null | sed s/^/-dict=/); \
+	done
 
 lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 	cargo fmt --all --check
@@ -32,6 +52,10 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 	$(BIN)/python -m pytest bench --benchmark-only --benchmark-columns=min,median,max,rounds
 
+docs: $(VENV)/.tools  ## The documentation as a web site, in site/
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt mkdocs-material
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 fmt: $(VENV)/.tools
 	cargo fmt --all
 	$(BIN)/ruff format .
@@ -42,7 +66,7 @@ wheel: $(VENV)/.tools  ## One wheel for every Python from 3.11 on, in dist/
 
 clean:
 	cargo clean
-	rm -rf $(VENV) dist python/penstock/_core*.so
+	rm -rf $(VENV) dist site python/penstock/_core*.so
 
 # The tools: pinned by name and version.
 $(VENV)/.tools: constraints.txt pyproject.toml

@@ -1,0 +1,79 @@
+"""The documentation is true: its Python examples run, its links lead to every page."""
+
+from __future__ import annotations
+
+import doctest
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def examples(text: str) -> str:
+    """The Python blocks of a page; every other line is blank, so that line numbers stay."""
+    lines, python, fence = [], False, ""
+    for line in text.splitlines():
+        if not fence and (opening := re.match(r"\s*(`{3,})(.*)", line)):
+            fence, python = opening[1], opening[2].split()[:1] == ["python"]
+            lines.append("")
+        elif fence and line.strip() == fence:
+            fence, python = "", False
+            lines.append("")
+        else:
+            lines.append(line if python else "")
+    return "\n".join(lines) + "\n"
+
+
+def run(text: str, name: str) -> str:
+    """Runs the examples of a page one after the other in one namespace. Returns what went wrong."""
+    test = doctest.DocTestParser().get_doctest(examples(text), {}, name, name, 0)
+    report = io.StringIO()
+    doctest.DocTestRunner(verbose=False).run(test, out=report.write)
+    return report.getvalue()
+
+
+def links(page: Path) -> list[Path]:
+    """The files that a page links to."""
+    targets = (target.partition("#")[0] for target in LINK.findall(page.read_text()))
+    return [(page.parent / target).resolve() for target in targets if target and ":" not in target]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = run(page.read_text(), page.name)
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    assert not [target for target in links(page) if not target.exists()]
+
+
+def test_every_page_can_be_reached_from_the_first() -> None:
+    found, todo = set(), [DOCS / "index.md"]
+    while todo:
+        page = todo.pop()
+        if page.suffix == ".md" and page not in found:
+            found.add(page)
+            todo.extend(target for target in links(page) if target.is_relative_to(DOCS))
+    lost = set(DOCS.rglob("*.md")) - found
+    assert not lost, f"no page that is reached from docs/index.md links to {sorted(lost)}"
+
+
+def test_an_example_that_is_not_true_is_noticed() -> None:
+    blocks = [
+        "```python\n>>> x = 1\n\n```",
+        "```console\n>>> x = 2\n```",
+        "```python\n>>> x\n{}\n```",
+    ]
+    page = "# A page\n\n" + "\n\n".join(blocks) + "\n"
+    assert run(page.format(1), "page") == ""
+    assert 'File "page", line 13' in run(page.format(2), "page")
