@@ -63,8 +63,11 @@ fn written(set: &ResourceSet) {
     let text = set.to_json();
     let again = ResourceSet::from_json(&text).expect("what was written can be read");
     assert_eq!(again, *set, "{text}");
-    assert_eq!(again.to_json(), text);
     assert_eq!(again.summary(), set.summary());
+    // A hostlist may be written shorter once it was read from its own text; see `hostlist_text`.
+    let text = again.to_json();
+    let third = ResourceSet::from_json(&text).expect("what was written can be read");
+    assert_eq!(third.to_json(), text);
 }
 
 /// What belongs together of a set and of parts of it.
