@@ -7,6 +7,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use penstock_hostlist::Hostlist;
 
 use crate::hostlist_text::{Hosts, equal, name, read, same, written};
+use crate::{Few, operations};
 
 const PREFIXES: [&str; 9] = [
     "n",
@@ -92,12 +93,12 @@ impl Run {
 
 /// Names in brackets.
 #[derive(Clone, Debug, Arbitrary)]
-struct Brackets(Stem, Vec<(Number, u8)>);
+struct Brackets(Stem, Few<(Number, u8)>);
 
 impl Brackets {
     fn text(&self) -> String {
         let Self(Stem { prefix, suffix }, ids) = self;
-        let ids = ids.iter().map(|&(Number { value, width }, more)| {
+        let ids = ids.0.iter().map(|&(Number { value, width }, more)| {
             let last = value.saturating_add((more % 32).into());
             format!("{value:0width$}-{last:0width$}")
         });
@@ -126,7 +127,7 @@ enum Pair {
 enum Op<'a> {
     Push(At, Name),
     PushAny(At, &'a str),
-    Extend(At, Vec<Run>),
+    Extend(At, Few<Run>),
     ExtendText(At, Brackets),
     ExtendAny(At, &'a str),
     Append(At, At),
@@ -138,7 +139,7 @@ enum Op<'a> {
     Clear(At),
     Splice(At, u8, u8, At),
     Slice(At, u8, u8, At),
-    Select(At, Vec<u8>, At),
+    Select(At, Few<u8>, At),
     Split(At, u8),
     Uniq(At),
     Sort(At),
@@ -157,8 +158,7 @@ struct Twin {
     names: Vec<String>,
 }
 
-/// Up to so many operations are done, on lists of up to so many hosts.
-const OPS: usize = 64;
+/// Lists are kept to so many hosts.
 const HOSTS: usize = 1000;
 
 /// Reads the bytes as operations on three lists, and does them with the lists and with their models.
@@ -167,10 +167,8 @@ const HOSTS: usize = 1000;
 ///
 /// Where a list and its model part.
 pub fn check(data: &[u8]) {
-    let mut u = Unstructured::new(data);
     let mut twins: [Twin; 3] = Default::default();
-    for op in u.arbitrary_iter::<Op>().into_iter().flatten().take(OPS) {
-        let Ok(op) = op else { return };
+    for op in operations(data) {
         let Some(at) = apply(&mut twins, op) else {
             continue;
         };
@@ -202,7 +200,7 @@ fn apply(twins: &mut [Twin; 3], op: Op<'_>) -> Option<At> {
         }
         Op::Extend(at, runs) => {
             let Twin { list, names } = &mut twins[at as usize];
-            let more: Vec<String> = runs.iter().take(8).flat_map(|run| run.names()).collect();
+            let more: Vec<String> = runs.0.iter().flat_map(|run| run.names()).collect();
             list.try_extend(&more).expect("names");
             names.extend(more);
             Some(at)
@@ -285,7 +283,7 @@ fn apply_whole(twins: &mut [Twin; 3], op: Op<'_>) -> Option<At> {
         }
         Op::Select(at, positions, into) => {
             let Twin { list, names } = &twins[at as usize];
-            let positions = || positions.iter().copied().map(usize::from);
+            let positions = || positions.0.iter().copied().map(usize::from);
             let chosen = positions().map(|position| names.get(position).cloned());
             let names: Option<Vec<String>> = chosen.collect();
             let list = list.select(positions());

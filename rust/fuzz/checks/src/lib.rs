@@ -12,6 +12,8 @@ pub mod rset_text;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use arbitrary::{Arbitrary, Result, Unstructured};
+
 /// A check of any bytes.
 pub type Check = fn(&[u8]);
 
@@ -23,6 +25,34 @@ pub const CHECKS: [(&str, Check); 5] = [
     ("idset_text", idset_text::check),
     ("rset_text", rset_text::check),
 ];
+
+/// Up to so many operations are done.
+const OPS: usize = 64;
+
+/// The bytes as operations, as far as they go.
+fn operations<'a, Op: Arbitrary<'a>>(data: &'a [u8]) -> impl Iterator<Item = Op> {
+    let mut u = Unstructured::new(data);
+    let next = move || {
+        if u.is_empty() {
+            None
+        } else {
+            u.arbitrary().ok()
+        }
+    };
+    std::iter::from_fn(next).take(OPS)
+}
+
+/// Up to eight values. A `Vec` would mostly have none or one.
+#[derive(Clone, Debug)]
+struct Few<T>(Vec<T>);
+
+impl<'a, T: Arbitrary<'a>> Arbitrary<'a> for Few<T> {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let count = u.int_in_range(0..=8)?;
+        let values: Result<_> = (0..count).map(|_| u.arbitrary()).collect();
+        values.map(Self)
+    }
+}
 
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
