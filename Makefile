@@ -7,7 +7,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: run test test-rust test-python test-peers fuzz lint bench docs fmt clean wheel
+.PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib docs fmt clean wheel \
+	wheel-ft
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -21,7 +22,7 @@ test-python: $(VENV)/.built
 	$(BIN)/python -m pytest
 
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest tests/peers
 
 # What is found goes to target/fuzz; rust/fuzz/corpus is what `make test` replays.
@@ -50,7 +51,12 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 		--allowlist .stubtest-allowlist --ignore-unused-allowlist
 
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
-	$(BIN)/python -m pytest bench --benchmark-only --benchmark-columns=min,median,max,rounds
+	$(BIN)/python -m pytest bench --ignore bench/library --benchmark-only --benchmark-columns=min,median,max,rounds
+	cargo bench --package penstock-idset --locked
+
+bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
+	$(BIN)/python -m pytest bench/library --override-ini pythonpath=bench/library --benchmark-only --benchmark-quiet -q
 
 docs: $(VENV)/.tools  ## The documentation as a web site, in site/
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt mkdocs-material
@@ -63,6 +69,12 @@ fmt: $(VENV)/.tools
 
 wheel: $(VENV)/.tools  ## One wheel for every Python from 3.11 on, in dist/
 	$(BIN)/maturin build --release --locked --out dist
+
+# A free-threaded Python has no stable interface yet: this wheel is for that one version.
+PYTHON_FT ?= python3.14t
+wheel-ft: $(VENV)/.tools  ## A wheel for the free-threaded PYTHON_FT, in dist/
+	@command -v $(PYTHON_FT) || { echo "no $(PYTHON_FT) here: name one with PYTHON_FT=..." >&2; exit 1; }
+	$(BIN)/maturin build --release --locked --out dist --interpreter $(PYTHON_FT)
 
 clean:
 	cargo clean
