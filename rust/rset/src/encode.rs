@@ -1,160 +1,185 @@
 //! To JSON, and to the short form for people.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
-use penstock_idset::IdSet;
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::ResourceSet;
+use crate::groups::Groups;
 use crate::raw::Carried;
-use crate::segments::Children;
 use crate::set::Execution;
-
-#[derive(Serialize)]
-struct Document<'a> {
-    version: u8,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    execution: Option<ExecutionDocument<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scheduling: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    attributes: Option<&'a RawValue>,
-    #[serde(flatten)]
-    others: BTreeMap<&'a str, &'a RawValue>,
-}
-
-impl Document<'_> {
-    fn text(&self) -> String {
-        serde_json::to_string(self).expect("keys are strings and times finite")
-    }
-}
-
-#[derive(Serialize)]
-struct ExecutionDocument<'a> {
-    #[serde(rename = "R_lite")]
-    r_lite: Vec<Entry>,
-    nodelist: [String; 1],
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    properties: BTreeMap<&'a str, String>,
-    starttime: f64,
-    expiration: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nslots: Option<u64>,
-    #[serde(flatten)]
-    others: BTreeMap<&'a str, &'a RawValue>,
-}
-
-#[derive(Serialize)]
-struct Entry {
-    rank: String,
-    children: EntryChildren,
-}
-
-#[derive(Serialize)]
-struct EntryChildren {
-    core: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    gpu: String,
-}
-
-impl Execution {
-    /// Ranks with equal resources together, in the order of their first ranks.
-    fn groups(&self) -> Vec<(IdSet, &Children)> {
-        let mut groups: Vec<(IdSet, &Children)> = Vec::new();
-        let mut index: HashMap<&Children, usize> = HashMap::new();
-        for segment in self.segments.iter() {
-            let at = *index.entry(&segment.children).or_insert_with(|| {
-                groups.push((IdSet::new(), &segment.children));
-                groups.len() - 1
-            });
-            groups[at].0.insert_range(segment.ranks());
-        }
-        groups
-    }
-}
-
-fn raw_values(carried: &BTreeMap<String, Carried>) -> BTreeMap<&str, &RawValue> {
-    carried
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.raw()))
-        .collect()
-}
 
 impl ResourceSet {
     /// The compact JSON text: one entry of `R_lite` for all ranks with equal resources, one folded hostlist, and
-    /// 0.0 for times that are not set.
+    /// 0.0 for times that are not set. What is carried is written as it came.
     pub fn to_json(&self) -> String {
-        let execution = self.execution.as_ref().map(|execution| ExecutionDocument {
-            r_lite: execution
-                .groups()
-                .into_iter()
-                .map(|(ranks, children)| Entry {
-                    rank: ranks.to_string(),
-                    children: EntryChildren {
-                        core: children.cores.to_string(),
-                        gpu: children.gpus.to_string(),
-                    },
-                })
-                .collect(),
-            nodelist: [execution.hosts.to_string()],
-            properties: execution
-                .properties
-                .iter()
-                .map(|(name, ranks)| (name.as_str(), ranks.to_string()))
-                .collect(),
-            starttime: execution.starttime.unwrap_or(0.0),
-            expiration: execution.expiration.unwrap_or(0.0),
-            nslots: execution.nslots,
-            others: raw_values(&execution.others),
-        });
-        let document = Document {
-            version: 1,
-            execution,
-            scheduling: self.scheduling(),
-            attributes: self.attributes(),
-            others: raw_values(&self.others),
-        };
-        document.text()
+        let mut text = Vec::new();
+        text.text(r#"{"version":1"#);
+        if let Some(execution) = &self.execution {
+            text.text(r#","execution":"#);
+            text.execution(execution);
+        }
+        text.carried("scheduling", self.scheduling());
+        text.carried("attributes", self.attributes());
+        text.others(&self.others);
+        text.text("}");
+        text.finish()
     }
 
     /// The short form: `rank[0-3]/core[0-7],gpu0`, groups of equal ranks apart by blanks; empty for an empty set.
     pub fn summary(&self) -> String {
-        let groups = self.view().groups();
-        let groups: Vec<_> = groups
-            .into_iter()
-            .map(|(ranks, children)| summary(&ranks, children))
-            .collect();
-        groups.join(" ")
-    }
-}
-
-fn summary(ranks: &IdSet, children: &Children) -> String {
-    let mut text = named("rank", ranks);
-    let parts = [("core", &children.cores), ("gpu", &children.gpus)];
-    for (at, (name, ids)) in parts
-        .into_iter()
-        .filter(|(_, ids)| !ids.is_empty())
-        .enumerate()
-    {
-        text.push(if at == 0 { '/' } else { ',' });
-        text.push_str(&named(name, ids));
-    }
-    text
-}
-
-/// The name with the ids, in brackets unless it is one.
-fn named(name: &str, ids: &IdSet) -> String {
-    if ids.len() == 1 {
-        format!("{name}{ids}")
-    } else {
-        format!("{name}[{ids}]")
+        let groups = Groups::new(&self.view().segments, |text, children| {
+            let parts = [("core", &children.cores), ("gpu", &children.gpus)];
+            let parts = parts.into_iter().filter(|(_, ids)| !ids.is_empty());
+            for (at, (name, ids)) in parts.enumerate() {
+                text.text(if at == 0 { "/" } else { "," });
+                text.text(name);
+                let brackets = ids.len() != 1;
+                text.text(if brackets { "[" } else { "" });
+                text.ids(ids.ranges());
+                text.text(if brackets { "]" } else { "" });
+            }
+        });
+        let mut text = Vec::new();
+        for group in groups.iter() {
+            if !text.is_empty() {
+                text.text(" ");
+            }
+            let brackets = !group.is_one_rank();
+            text.text(if brackets { "rank[" } else { "rank" });
+            text.ids(group.ranks());
+            text.text(if brackets { "]" } else { "" });
+            text.extend_from_slice(group.text());
+        }
+        text.finish()
     }
 }
 
 impl fmt::Display for ResourceSet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.summary())
+        formatter.pad(&self.summary())
+    }
+}
+
+/// A text that is being written, as UTF-8.
+trait Text {
+    fn finish(self) -> String;
+    fn text(&mut self, text: &str);
+    fn number(&mut self, number: u32);
+    /// Ranges in the form of RFC 22, without brackets.
+    fn ids(&mut self, ranges: impl Iterator<Item = RangeInclusive<u32>>);
+    fn quoted(&mut self, text: &str);
+    fn carried(&mut self, key: &str, value: Option<&RawValue>);
+    fn others(&mut self, others: &BTreeMap<String, Carried>);
+    fn execution(&mut self, execution: &Execution);
+}
+
+impl Text for Vec<u8> {
+    fn finish(self) -> String {
+        String::from_utf8(self).expect("what is written is text")
+    }
+
+    fn text(&mut self, text: &str) {
+        self.extend_from_slice(text.as_bytes());
+    }
+
+    fn number(&mut self, number: u32) {
+        let mut digits = [0_u8; 10];
+        let mut start = digits.len();
+        let mut rest = number;
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        self.extend_from_slice(&digits[start..]);
+    }
+
+    fn ids(&mut self, ranges: impl Iterator<Item = RangeInclusive<u32>>) {
+        for (at, range) in ranges.enumerate() {
+            if at > 0 {
+                self.push(b',');
+            }
+            self.number(*range.start());
+            if range.start() < range.end() {
+                self.push(b'-');
+                self.number(*range.end());
+            }
+        }
+    }
+
+    fn quoted(&mut self, text: &str) {
+        self.text(&serde_json::to_string(text).expect("a string is JSON"));
+    }
+
+    fn carried(&mut self, key: &str, value: Option<&RawValue>) {
+        if let Some(value) = value {
+            self.text(",");
+            self.quoted(key);
+            self.text(":");
+            self.text(value.get());
+        }
+    }
+
+    fn others(&mut self, others: &BTreeMap<String, Carried>) {
+        for (key, value) in others {
+            self.carried(key, Some(value.raw()));
+        }
+    }
+
+    fn execution(&mut self, execution: &Execution) {
+        let groups = Groups::new(&execution.segments, |text, children| {
+            text.text(r#"","children":{"core":""#);
+            text.ids(children.cores.ranges());
+            if !children.gpus.is_empty() {
+                text.text(r#"","gpu":""#);
+                text.ids(children.gpus.ranges());
+            }
+            text.text(r#""}}"#);
+        });
+        self.reserve(groups.size() + 256);
+        self.text(r#"{"R_lite":["#);
+        for (at, group) in groups.iter().enumerate() {
+            self.text(if at > 0 {
+                r#",{"rank":""#
+            } else {
+                r#"{"rank":""#
+            });
+            self.ids(group.ranks());
+            self.extend_from_slice(group.text());
+        }
+        self.text(r#"],"nodelist":["#);
+        self.quoted(&execution.hosts.to_string());
+        self.text("]");
+        if !execution.properties.is_empty() {
+            self.text(r#","properties":{"#);
+            for (at, (name, ranks)) in execution.properties.iter().enumerate() {
+                self.text(if at > 0 { "," } else { "" });
+                self.quoted(name);
+                self.text(":\"");
+                self.ids(ranks.ranges());
+                self.text("\"");
+            }
+            self.text("}");
+        }
+        for (key, time) in [
+            (r#","starttime":"#, execution.starttime),
+            (r#","expiration":"#, execution.expiration),
+        ] {
+            self.text(key);
+            let time = serde_json::to_string(&time.unwrap_or(0.0));
+            self.text(&time.expect("a time is a finite number"));
+        }
+        if let Some(nslots) = execution.nslots {
+            self.text(r#","nslots":"#);
+            self.text(&nslots.to_string());
+        }
+        self.others(&execution.others);
+        self.text("}");
     }
 }

@@ -1,10 +1,14 @@
-//! Host lists put together from pieces of others.
+//! Host lists beside sets of ranks: one host for each rank, in the order of ranks.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
 
 use crate::Error;
+use crate::overlay::{Part, overlay, ranges};
+use crate::set::Execution;
 
 /// Appends `more` to `hosts`, or says that the list would become too long.
 pub(crate) fn append(hosts: &mut Hostlist, more: &Hostlist) -> Result<(), Error> {
@@ -16,22 +20,130 @@ pub(crate) fn refused(error: &penstock_hostlist::Error) -> Error {
     Error::refused(error.to_string())
 }
 
-/// Collects consecutive slices of host lists; neighbouring slices of one list are copied at once.
-pub(crate) struct HostsBuilder<'a> {
+/// The error of hosts that are asked for and are not in a set.
+pub(crate) fn unknown(missing: &Hostlist) -> Error {
+    let what = if missing.len() == 1 { "host" } else { "hosts" };
+    Error::not_found(format!("unknown {what} `{missing}`"))
+}
+
+/// A run of ranks that both sets have, only one has, or the other, with the positions of their hosts.
+struct Aligned {
+    first: u32,
+    left: Option<Range<usize>>,
+    right: Option<Range<usize>>,
+}
+
+fn align(left: &IdSet, right: &IdSet) -> impl Iterator<Item = Aligned> {
+    let (mut at_left, mut at_right) = (0, 0);
+    let positions = |at: &mut usize, part: &Part<(), ()>, has: Option<()>| {
+        has.map(|()| {
+            let start = *at;
+            *at += part.len();
+            start..*at
+        })
+    };
+    overlay(ranges(left), ranges(right)).map(move |part| Aligned {
+        first: part.first,
+        left: positions(&mut at_left, &part, part.left),
+        right: positions(&mut at_right, &part, part.right),
+    })
+}
+
+/// Fails where both sets have a rank, on different hosts.
+pub(crate) fn check_same(left: &Execution, right: &Execution) -> Result<(), Error> {
+    if left.ranks == right.ranks && left.hosts == right.hosts {
+        return Ok(());
+    }
+    for part in align(&left.ranks, &right.ranks) {
+        let (Some(ours), Some(theirs)) = (part.left, part.right) else {
+            continue;
+        };
+        // A short stretch is compared name by name: that is cheaper than two lists.
+        let same = if ours.len() < 4 {
+            left.hosts
+                .iter_range(ours.clone())
+                .eq(right.hosts.iter_range(theirs.clone()))
+        } else {
+            left.hosts.slice(ours.clone()) == right.hosts.slice(theirs.clone())
+        };
+        if !same {
+            return Err(different(
+                part.first,
+                (&left.hosts, ours),
+                (&right.hosts, theirs),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The error of two stretches of hosts that are not the same, from the rank `first` on.
+fn different(
+    mut first: u32,
+    (ours, mut here): (&Hostlist, Range<usize>),
+    (theirs, mut there): (&Hostlist, Range<usize>),
+) -> Error {
+    while here.len() > 1 {
+        let half = here.len() / 2;
+        let (middle, other) = (here.start + half, there.start + half);
+        if ours.slice(here.start..middle) == theirs.slice(there.start..other) {
+            (here.start, there.start) = (middle, other);
+            first = first.saturating_add(u32::try_from(half).unwrap_or(u32::MAX));
+        } else {
+            (here.end, there.end) = (middle, other);
+        }
+    }
+    let name = |hosts: &Hostlist, at: usize| hosts.get(at).unwrap_or_default();
+    Error::refused(format!(
+        "rank {first} is on host `{}` in one set, and on `{}` in the other",
+        name(ours, here.start),
+        name(theirs, there.start)
+    ))
+}
+
+/// The hosts of the ranks that are in either set.
+pub(crate) fn of_either(left: &Execution, right: &Execution) -> Result<Hostlist, Error> {
+    if right.ranks.is_subset(&left.ranks) {
+        return Ok(left.hosts.clone());
+    }
+    let mut hosts = Collector::default();
+    for part in align(&left.ranks, &right.ranks) {
+        match (part.left, part.right) {
+            (Some(ours), _) => hosts.push(&left.hosts, ours)?,
+            (None, Some(theirs)) => hosts.push(&right.hosts, theirs)?,
+            (None, None) => {}
+        }
+    }
+    hosts.finish()
+}
+
+/// The hosts of some of the ranks of a set.
+pub(crate) fn of_part(whole: &Execution, ranks: &IdSet) -> Hostlist {
+    if *ranks == whole.ranks {
+        return whole.hosts.clone();
+    }
+    let mut hosts = Collector::default();
+    for part in align(&whole.ranks, ranks) {
+        if let (Some(positions), Some(_)) = (part.left, part.right) {
+            hosts.push(&whole.hosts, positions).expect(SHORTER);
+        }
+    }
+    hosts.finish().expect(SHORTER)
+}
+
+/// Why taking hosts from a list cannot fail.
+const SHORTER: &str = "a part of a host list is within the limits of the list";
+
+/// Collects slices of host lists; those that follow each other in one list are copied at once.
+#[derive(Default)]
+struct Collector<'a> {
     hosts: Hostlist,
     pending: Option<(&'a Hostlist, Range<usize>)>,
 }
 
-impl<'a> HostsBuilder<'a> {
-    pub(crate) fn new() -> Self {
-        Self {
-            hosts: Hostlist::new(),
-            pending: None,
-        }
-    }
-
+impl<'a> Collector<'a> {
     /// Appends the hosts of `from` at the positions `range`.
-    pub(crate) fn push(&mut self, from: &'a Hostlist, range: Range<usize>) -> Result<(), Error> {
+    fn push(&mut self, from: &'a Hostlist, range: Range<usize>) -> Result<(), Error> {
         match &mut self.pending {
             Some((list, pending)) if std::ptr::eq(*list, from) && pending.end == range.start => {
                 pending.end = range.end;
@@ -46,14 +158,105 @@ impl<'a> HostsBuilder<'a> {
 
     fn flush(&mut self) -> Result<(), Error> {
         match self.pending.take() {
-            Some((list, range)) if range == (0..list.len()) => append(&mut self.hosts, list),
             Some((list, range)) => append(&mut self.hosts, &list.slice(range)),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn finish(mut self) -> Result<Hostlist, Error> {
+    fn finish(mut self) -> Result<Hostlist, Error> {
         self.flush()?;
         Ok(self.hosts)
     }
+}
+
+/// Of a list of more hosts none is looked at one by one, unless few are left.
+const LONG: usize = 1 << 20;
+/// Stretches that are looked at as a whole before every host of a list that is not long is looked at.
+const STRETCHES: usize = 128;
+/// Shorter stretches are not halved.
+const SHORT: usize = 16;
+
+/// Where in `list` the hosts are that `wanted` names, ascending.
+pub(crate) fn positions(list: &Hostlist, wanted: &Hostlist) -> Vec<Range<usize>> {
+    if list == wanted {
+        return vec![0..list.len()];
+    }
+    let there = list.intersection(wanted);
+    halving(list, &there).unwrap_or_else(|| one_by_one(list, 0..list.len(), &there).collect())
+}
+
+/// Finds stretches of which all hosts are wanted, or none; gives up where the lists share only short ones.
+fn halving(list: &Hostlist, wanted: &Hostlist) -> Option<Vec<Range<usize>>> {
+    let mut found = Vec::new();
+    let mut left = if list.len() > LONG {
+        usize::MAX
+    } else {
+        STRETCHES
+    };
+    // What of `wanted` can be in a stretch becomes less with each half.
+    let mut stretches = vec![(0..list.len(), wanted.clone())];
+    while let Some((stretch, wanted)) = stretches.pop() {
+        left = left.checked_sub(1)?;
+        if stretch.len() <= SHORT {
+            found.extend(one_by_one(list, stretch, &wanted));
+            continue;
+        }
+        let part = list.slice(stretch.clone());
+        let here = part.intersection(&wanted);
+        if here.len() == part.len() {
+            found.push(stretch);
+        } else if !here.is_empty() {
+            let middle = stretch.start + stretch.len() / 2;
+            stretches.push((middle..stretch.end, here.clone()));
+            stretches.push((stretch.start..middle, here));
+        }
+    }
+    Some(found)
+}
+
+/// Looks at every host of a stretch; `wanted` has no others than the list.
+fn one_by_one(
+    list: &Hostlist,
+    range: Range<usize>,
+    wanted: &Hostlist,
+) -> impl Iterator<Item = Range<usize>> {
+    let wanted: HashSet<String> = wanted.iter().collect();
+    let mut names = list.iter_range(range.clone());
+    let mut name = String::new();
+    range.filter_map(move |position| {
+        name.clear();
+        names.write_next(&mut name);
+        wanted.contains(&name).then_some(position..position + 1)
+    })
+}
+
+/// The ranks at these positions, which ascend.
+pub(crate) fn ranks_at(ranks: &IdSet, positions: &[Range<usize>]) -> IdSet {
+    let mut found = IdSet::new();
+    let mut positions = positions.iter().cloned();
+    let mut wanted = positions.next();
+    let mut at = 0;
+    for range in ranks.ranges() {
+        let end = at + (range.end() - range.start()) as usize + 1;
+        let rank = |position: usize| {
+            range
+                .start()
+                .saturating_add(u32::try_from(position - at).unwrap_or(u32::MAX))
+        };
+        while let Some(next) = wanted.clone().filter(|next| next.start < end) {
+            if next.is_empty() {
+                wanted = positions.next();
+                continue;
+            }
+            let stop = next.end.min(end);
+            found.insert_range(rank(next.start)..=rank(stop - 1));
+            wanted = if next.end > end {
+                Some(end..next.end)
+            } else {
+                positions.next()
+            };
+        }
+        at = end;
+    }
+    found
 }

@@ -47,15 +47,24 @@
 //! `scheduling` and `attributes` are the left's, or the right's if the left has none; two different ones are an
 //! error, since neither is understood here. Unknown keys are both's, the left's first.
 
+#![deny(missing_docs)]
+
 mod algebra;
+mod check;
 mod encode;
 mod error;
+mod groups;
 mod hosts;
-mod parse;
+mod overlay;
 mod properties;
 mod raw;
+mod read;
+mod recent;
+mod restrict;
 mod segments;
 mod set;
+mod traits;
 
+pub use algebra::{Operation, Scheduling};
 pub use error::Error;
 pub use set::{Node, ResourceSet};

@@ -93,6 +93,18 @@ impl ResourceSet {
     }
 }
 
+/// The properties of both.
+pub(crate) fn union(
+    left: &BTreeMap<String, IdSet>,
+    right: &BTreeMap<String, IdSet>,
+) -> BTreeMap<String, IdSet> {
+    let mut both = left.clone();
+    for (name, ranks) in right {
+        both.entry(name.clone()).or_default().union_with(ranks);
+    }
+    both
+}
+
 /// The properties of those of `ranks` that have any.
 pub(crate) fn restrict(
     properties: &BTreeMap<String, IdSet>,

@@ -8,39 +8,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A JSON value carried as its text, without blanks between its tokens.
+/// A JSON value carried as its text, byte for byte.
 #[derive(Clone, Debug)]
 pub(crate) struct Carried(Arc<RawValue>);
 
 impl Carried {
     pub(crate) fn new(raw: &RawValue) -> Self {
-        let text = raw.get();
-        let blank = |byte: u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
-        if !text.bytes().any(blank) {
-            return Self(raw.to_owned().into());
-        }
-        let mut compact = String::with_capacity(text.len());
-        let mut start = 0;
-        let (mut quoted, mut escaped) = (false, false);
-        for (at, byte) in text.bytes().enumerate() {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = !quoted,
-                _ if !quoted && blank(byte) => {
-                    compact.push_str(&text[start..at]);
-                    start = at + 1;
-                }
-                _ => {}
-            }
-        }
-        compact.push_str(&text[start..]);
-        // Without blanks between its tokens JSON stays JSON; the text as it came is as good.
-        Self(
-            RawValue::from_string(compact)
-                .unwrap_or_else(|_| raw.to_owned())
-                .into(),
-        )
+        Self(raw.to_owned().into())
     }
 
     pub(crate) fn raw(&self) -> &RawValue {

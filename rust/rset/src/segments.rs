@@ -1,13 +1,15 @@
 //! Ranks to cores and gpus, as runs of neighbouring ranks with equal ones.
 
-use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
 
+use crate::overlay::{Run, overlay};
+use crate::recent::Recent;
+
 /// The resources of one rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Children {
     pub(crate) cores: IdSet,
     pub(crate) gpus: IdSet,
@@ -52,21 +54,6 @@ impl Children {
     }
 }
 
-/// Keeps one copy of equal resources.
-#[derive(Default)]
-pub(crate) struct Interner(HashSet<Arc<Children>>);
-
-impl Interner {
-    pub(crate) fn share(&mut self, children: Children) -> Arc<Children> {
-        if let Some(shared) = self.0.get(&children) {
-            return Arc::clone(shared);
-        }
-        let shared = Arc::new(children);
-        self.0.insert(Arc::clone(&shared));
-        shared
-    }
-}
-
 /// A run of ranks with equal resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
@@ -97,6 +84,10 @@ pub(crate) struct Segments(Vec<Segment>);
 impl Segments {
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, Segment> {
         self.0.iter()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Segment] {
+        &self.0
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -168,14 +159,44 @@ impl Segments {
         self.0.splice(from..to, around.0);
     }
 
+    /// The runs with ranks from `range`, cut to it, after all others.
+    pub(crate) fn extend_within(&mut self, from: &Self, range: &RangeInclusive<u32>) {
+        let (first, last) = (*range.start(), *range.end());
+        let rest = from.starting_at(first);
+        let count = rest.partition_point(|segment| segment.first <= last);
+        for segment in &rest[..count] {
+            let (first, last) = (segment.first.max(first), segment.last.min(last));
+            self.push(first, last, Arc::clone(&segment.children));
+        }
+    }
+
+    /// Of runs in any order; ranks that several of them have get the resources of all.
+    pub(crate) fn collect(mut runs: Vec<Segment>) -> Self {
+        let ascends = |pair: &[Segment]| pair[0].last < pair[1].first;
+        if !runs.windows(2).all(ascends) {
+            runs.sort_by_key(|run| run.first);
+            if !runs.windows(2).all(ascends) {
+                return Self::union_all(runs.into_iter().map(|run| Self(vec![run])).collect());
+            }
+        }
+        let mut segments = Self(Vec::with_capacity(runs.len()));
+        for run in runs {
+            segments.push(run.first, run.last, run.children);
+        }
+        segments
+    }
+
     /// The union of many maps, in a tree of pairs: no run is visited more than once a level.
-    pub(crate) fn union_all(mut maps: Vec<Self>) -> Self {
+    fn union_all(mut maps: Vec<Self>) -> Self {
         while maps.len() > 1 {
             let mut pairs = maps.into_iter();
             let mut merged = Vec::with_capacity(pairs.len().div_ceil(2));
             while let Some(left) = pairs.next() {
                 merged.push(match pairs.next() {
-                    Some(right) => left.union(&right),
+                    Some(right) => left.combine(&right, |left, right| match (left, right) {
+                        (Some(left), Some(right)) => Some(left.union(right)),
+                        (one, other) => one.or(other).cloned(),
+                    }),
                     None => left,
                 });
             }
@@ -184,93 +205,58 @@ impl Segments {
         maps.pop().unwrap_or_default()
     }
 
-    pub(crate) fn union(&self, other: &Self) -> Self {
-        let mut union = Self::default();
-        let mut interner = Interner::default();
-        for part in overlay(self, other) {
-            let children = match (part.left, part.right) {
-                (Some(left), Some(right)) if left != right => interner.share(left.union(right)),
-                (Some(one), _) | (None, Some(one)) => Arc::clone(one),
-                (None, None) => continue,
-            };
-            union.push(part.first, part.last, children);
+    /// What `choose` makes of the resources of each rank in both maps; a rank for which it gives none is left out.
+    ///
+    /// `choose` must depend on its arguments alone: it is not asked again for resources that it has just seen.
+    pub(crate) fn combine(
+        &self,
+        other: &Self,
+        choose: impl Fn(Option<&Children>, Option<&Children>) -> Option<Children>,
+    ) -> Self {
+        let mut combined = Self(Vec::with_capacity(self.0.len().max(other.0.len())));
+        let mut recent = Recent::default();
+        for part in overlay(self.runs(), other.runs()) {
+            let chosen = recent.get_or_make(part.left, part.right, || {
+                let made = choose(part.left.map(Arc::as_ref), part.right.map(Arc::as_ref))?;
+                let same = [part.left, part.right].into_iter().flatten();
+                let same = same.into_iter().find(|children| ***children == made);
+                Some(same.map_or_else(|| Arc::new(made), Arc::clone))
+            });
+            if let Some(children) = chosen {
+                combined.push(part.first, part.last, children);
+            }
         }
-        union
+        combined
     }
-}
 
-/// A run of ranks over which neither of two maps changes.
-pub(crate) struct Part<'a> {
-    pub(crate) first: u32,
-    pub(crate) last: u32,
-    pub(crate) left: Option<&'a Arc<Children>>,
-    pub(crate) right: Option<&'a Arc<Children>>,
-}
-
-impl Part<'_> {
-    pub(crate) fn len(&self) -> usize {
-        (self.last - self.first) as usize + 1
+    /// The ranks.
+    pub(crate) fn ranks(&self) -> IdSet {
+        let mut ranks = IdSet::new();
+        let mut pending: Option<RangeInclusive<u32>> = None;
+        for segment in &self.0 {
+            pending = Some(match pending {
+                Some(range) if range.end().checked_add(1) == Some(segment.first) => {
+                    *range.start()..=segment.last
+                }
+                Some(range) => {
+                    ranks.insert_range(range);
+                    segment.ranks()
+                }
+                None => segment.ranks(),
+            });
+        }
+        if let Some(range) = pending {
+            ranks.insert_range(range);
+        }
+        ranks
     }
-}
 
-/// Both maps side by side, in ascending order of ranks; ranks that neither has are left out.
-pub(crate) fn overlay<'a>(
-    left: &'a Segments,
-    right: &'a Segments,
-) -> impl Iterator<Item = Part<'a>> {
-    let (mut left, mut right) = (Runs::new(left), Runs::new(right));
-    std::iter::from_fn(move || {
-        let (first, last, has_left, has_right) = match (left.run(), right.run()) {
-            (None, None) => return None,
-            (Some((first, last)), None) => (first, last, true, false),
-            (None, Some((first, last))) => (first, last, false, true),
-            (Some((first, last)), Some((other, _))) if first < other => {
-                (first, last.min(other - 1), true, false)
-            }
-            (Some((other, _)), Some((first, last))) if first < other => {
-                (first, last.min(other - 1), false, true)
-            }
-            (Some((first, last)), Some((_, other))) => (first, last.min(other), true, true),
-        };
-        Some(Part {
-            first,
-            last,
-            left: if has_left { left.take(last) } else { None },
-            right: if has_right { right.take(last) } else { None },
+    /// The runs, as [`overlay`] takes them.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run<&Arc<Children>>> {
+        let run = |segment: &'_ Segment| (segment.first, segment.last);
+        self.0.iter().map(move |segment| {
+            let (first, last) = run(segment);
+            (first, last, &segment.children)
         })
-    })
-}
-
-/// The runs of one map, of the first of which a part may be taken.
-struct Runs<'a> {
-    segments: &'a [Segment],
-    first: u32,
-}
-
-impl<'a> Runs<'a> {
-    fn new(segments: &'a Segments) -> Self {
-        let segments = segments.0.as_slice();
-        Self {
-            segments,
-            first: segments.first().map_or(0, |segment| segment.first),
-        }
-    }
-
-    fn run(&self) -> Option<(u32, u32)> {
-        self.segments
-            .first()
-            .map(|segment| (self.first, segment.last))
-    }
-
-    /// Takes the ranks up to `last`, which lies in the first run.
-    fn take(&mut self, last: u32) -> Option<&'a Arc<Children>> {
-        let (segment, rest) = self.segments.split_first()?;
-        if last == segment.last {
-            self.segments = rest;
-            self.first = rest.first().map_or(0, |segment| segment.first);
-        } else {
-            self.first = last + 1;
-        }
-        Some(&segment.children)
     }
 }

@@ -6,7 +6,7 @@ use penstock_idset::IdSet;
 use serde_json::value::RawValue;
 
 use crate::Error;
-use crate::hosts::refused;
+use crate::hosts::{self, refused};
 use crate::raw::Carried;
 use crate::segments::{Children, Segments};
 
@@ -51,6 +51,9 @@ pub struct Node<'a> {
     /// Its logical gpus.
     pub gpus: &'a IdSet,
 }
+
+/// So many hosts are looked for one by one.
+const FEW: usize = 16;
 
 /// What an R without `execution` shows of it.
 static NONE: LazyLock<Execution> = LazyLock::new(Execution::default);
@@ -210,34 +213,26 @@ impl ResourceSet {
     ///
     /// The error names the hosts that are not in the set.
     pub fn host_ranks(&self, hosts: &Hostlist) -> Result<Vec<u32>, Error> {
-        self.require_execution()?;
+        let ranks = self.ranks_on_all(hosts)?;
         let execution = self.view();
-        let rank_at = |position: usize| execution.ranks.nth(position as u64);
-        let mut ranks = Vec::new();
-        let mut missing = Hostlist::new();
+        if hosts::of_part(execution, &ranks) == *hosts {
+            return Ok(ranks.iter().collect());
+        }
+        if hosts.len() <= FEW {
+            let rank_at = |position| execution.ranks.nth(position as u64);
+            let ranks = |host: String| {
+                let positions = execution.hosts.positions(&host);
+                positions.filter_map(rank_at).collect::<Vec<_>>()
+            };
+            return Ok(hosts.iter().flat_map(ranks).collect());
+        }
         // With many hosts one pass over the set beats a search for each.
-        let index = (hosts.len() > 16).then(|| {
-            let mut index: HashMap<String, Vec<u32>> = HashMap::new();
-            for node in self.nodes() {
-                index.entry(node.host).or_default().push(node.rank);
-            }
-            index
-        });
-        for host in hosts {
-            let before = ranks.len();
-            match &index {
-                Some(index) => ranks.extend(index.get(&host).into_iter().flatten()),
-                None => ranks.extend(execution.hosts.positions(&host).filter_map(rank_at)),
-            }
-            if ranks.len() == before {
-                missing.push(&host).map_err(|error| refused(&error))?;
-            }
+        let mut index: HashMap<String, Vec<u32>> = HashMap::new();
+        for (host, rank) in hosts::of_part(execution, &ranks).iter().zip(&ranks) {
+            index.entry(host).or_default().push(rank);
         }
-        if missing.is_empty() {
-            return Ok(ranks);
-        }
-        let what = if missing.len() == 1 { "host" } else { "hosts" };
-        Err(Error::not_found(format!("unknown {what} `{missing}`")))
+        let ranks = hosts.iter().filter_map(|host| index.get(&host));
+        Ok(ranks.flatten().copied().collect())
     }
 
     /// Gives a rank these cores and gpus, in addition to those it has.
@@ -329,12 +324,12 @@ impl ResourceSet {
         }
     }
 
-    /// The value of the key `scheduling`, as it came but for blanks between its tokens.
+    /// The value of the key `scheduling`, byte for byte as it came.
     pub fn scheduling(&self) -> Option<&RawValue> {
         self.scheduling.as_ref().map(Carried::raw)
     }
 
-    /// The value of the key `attributes`, as it came but for blanks between its tokens.
+    /// The value of the key `attributes`, byte for byte as it came.
     pub fn attributes(&self) -> Option<&RawValue> {
         self.attributes.as_ref().map(Carried::raw)
     }

@@ -1,0 +1,122 @@
+//! Ranks with equal resources together, as they are written.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::ops::{Range, RangeInclusive};
+
+use crate::segments::{Children, Segment, Segments};
+
+/// The runs of ranks, those with equal resources together, in the order of their first ranks.
+pub(crate) struct Groups<'a> {
+    runs: &'a [Segment],
+    /// What was written of all groups, one after the other.
+    text: Vec<u8>,
+    groups: Vec<Kind>,
+    /// For each run the next one of its group.
+    next: Vec<Option<usize>>,
+}
+
+/// The runs with one kind of resources.
+struct Kind {
+    text: Range<usize>,
+    first: usize,
+    last: usize,
+    /// A group before this one whose text happens to have the same hash.
+    collides: Option<usize>,
+}
+
+impl<'a> Groups<'a> {
+    /// Equal resources are those of which `write` makes equal texts.
+    pub(crate) fn new(segments: &'a Segments, write: impl Fn(&mut Vec<u8>, &Children)) -> Self {
+        let runs = segments.as_slice();
+        let hasher = RandomState::new();
+        let mut index: HashMap<u64, usize, BuildHasherDefault<AsItIs>> = HashMap::default();
+        let mut text = Vec::new();
+        let mut groups: Vec<Kind> = Vec::new();
+        let mut next = vec![None; runs.len()];
+        for (run, segment) in runs.iter().enumerate() {
+            let start = text.len();
+            write(&mut text, &segment.children);
+            let entry = index.entry(hasher.hash_one(&text[start..]));
+            let latest = match &entry {
+                Entry::Occupied(known) => Some(*known.get()),
+                Entry::Vacant(_) => None,
+            };
+            let mut colliding = std::iter::successors(latest, |&at| groups[at].collides);
+            match colliding.find(|&at| text[groups[at].text.clone()] == text[start..]) {
+                Some(at) => {
+                    text.truncate(start);
+                    next[groups[at].last] = Some(run);
+                    groups[at].last = run;
+                }
+                None => {
+                    entry.insert_entry(groups.len());
+                    groups.push(Kind {
+                        text: start..text.len(),
+                        first: run,
+                        last: run,
+                        collides: latest,
+                    });
+                }
+            }
+        }
+        Self {
+            runs,
+            text,
+            groups,
+            next,
+        }
+    }
+
+    /// About how many bytes the groups take with their ranks.
+    pub(crate) fn size(&self) -> usize {
+        self.text.len() + self.runs.len() * 20
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Group<'_>> {
+        let groups = self.groups.iter();
+        groups.map(|kind| Group { groups: self, kind })
+    }
+}
+
+/// The ranks of one group, and what was written of their resources.
+pub(crate) struct Group<'a> {
+    groups: &'a Groups<'a>,
+    kind: &'a Kind,
+}
+
+impl Group<'_> {
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.groups.text[self.kind.text.clone()]
+    }
+
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = RangeInclusive<u32>> {
+        let runs = std::iter::successors(Some(self.kind.first), |&run| self.groups.next[run]);
+        runs.map(|run| self.groups.runs[run].ranks())
+    }
+
+    pub(crate) fn is_one_rank(&self) -> bool {
+        self.kind.first == self.kind.last && self.groups.runs[self.kind.first].len() == 1
+    }
+}
+
+/// Takes a number for its own hash.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+}

@@ -1,0 +1,310 @@
+//! From JSON, in one pass: reads what is well formed and written as usual, and gives up on everything else.
+//!
+//! What is given up on is read again by [`crate::check`], which names what is wrong.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::ResourceSet;
+use crate::hosts::append;
+use crate::properties::{check_name, check_ranks};
+use crate::raw::Carried;
+use crate::segments::{Children, Segment, Segments};
+use crate::set::{Execution, check_order, check_time};
+
+/// The set, or none where something is wrong or unusual, such as a key that comes twice.
+pub(crate) fn read(text: &str) -> Option<ResourceSet> {
+    serde_json::from_str(text).ok().map(|Document(set)| set)
+}
+
+/// Why reading is given up; nobody sees it.
+fn unusual<E: Error>() -> E {
+    E::custom("unusual")
+}
+
+/// Stores the value of a key; one that comes twice is unusual.
+fn once<T, E: Error>(place: &mut Option<T>, value: T) -> Result<(), E> {
+    match place.replace(value) {
+        Some(_) => Err(unusual()),
+        None => Ok(()),
+    }
+}
+
+/// Keys that are carried, with their values.
+#[derive(Default)]
+struct Others(BTreeMap<String, Carried>);
+
+impl Others {
+    fn insert<E: Error>(&mut self, key: &str, raw: &RawValue) -> Result<(), E> {
+        match self.0.insert(key.to_owned(), Carried::new(raw)) {
+            Some(_) => Err(unusual()),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Document(ResourceSet);
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(DocumentVisitor).map(Self)
+    }
+}
+
+struct DocumentVisitor;
+
+impl<'de> Visitor<'de> for DocumentVisitor {
+    type Value = ResourceSet;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an R")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ResourceSet, A::Error> {
+        let (mut version, mut execution) = (None, None);
+        let (mut scheduling, mut attributes) = (None, None);
+        let mut others = Others::default();
+        while let Some(key) = map.next_key::<&str>()? {
+            match key {
+                "version" => once(&mut version, map.next_value::<&RawValue>()?)?,
+                "execution" => {
+                    let Read(read) = map.next_value()?;
+                    once(&mut execution, read)?;
+                }
+                "scheduling" => once(&mut scheduling, map.next_value::<&RawValue>()?)?,
+                "attributes" => once(&mut attributes, map.next_value::<&RawValue>()?)?,
+                _ => others.insert(key, map.next_value()?)?,
+            }
+        }
+        let is_object = |raw: &Option<&RawValue>| raw.is_none_or(|raw| raw.get().starts_with('{'));
+        if version.is_none_or(|version| version.get() != "1")
+            || (execution.is_none() && scheduling.is_none())
+            || !is_object(&scheduling)
+            || !is_object(&attributes)
+        {
+            return Err(unusual());
+        }
+        Ok(ResourceSet {
+            execution,
+            scheduling: scheduling.map(Carried::new),
+            attributes: attributes.map(Carried::new),
+            others: others.0,
+        })
+    }
+}
+
+struct Read(Execution);
+
+impl<'de> Deserialize<'de> for Read {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ExecutionVisitor).map(Self)
+    }
+}
+
+struct ExecutionVisitor;
+
+impl<'de> Visitor<'de> for ExecutionVisitor {
+    type Value = Execution;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the value of `execution`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Execution, A::Error> {
+        let (mut segments, mut hosts, mut targets) = (None, None, None);
+        let (mut starttime, mut expiration, mut nslots) = (None, None, None);
+        let mut others = Others::default();
+        while let Some(key) = map.next_key::<&str>()? {
+            match key {
+                "R_lite" => {
+                    let Lite(read) = map.next_value()?;
+                    once(&mut segments, read)?;
+                }
+                "nodelist" => once(&mut hosts, hostlist(&map.next_value::<Vec<&str>>()?)?)?,
+                "properties" => {
+                    let Properties(read) = map.next_value()?;
+                    once(&mut targets, read)?;
+                }
+                "starttime" => once(&mut starttime, map.next_value::<f64>()?)?,
+                "expiration" => once(&mut expiration, map.next_value::<f64>()?)?,
+                "nslots" => once(&mut nslots, map.next_value::<u64>()?)?,
+                _ => others.insert(key, map.next_value()?)?,
+            }
+        }
+        let (Some(segments), Some(hosts)) = (segments, hosts) else {
+            return Err(unusual());
+        };
+        let ranks = segments.ranks();
+        let properties = targets.unwrap_or_default();
+        let known = |(name, targets): (&String, &IdSet)| {
+            check_name(name).and_then(|()| check_ranks(name, targets, &ranks))
+        };
+        if hosts.len() as u64 != ranks.len() || properties.iter().map(known).any(|it| it.is_err()) {
+            return Err(unusual());
+        }
+        let time = |name, time| check_time(name, time).map_err(|_| unusual());
+        let (starttime, expiration) = (
+            time("starttime", starttime)?,
+            time("expiration", expiration)?,
+        );
+        check_order(starttime, expiration).map_err(|_| unusual())?;
+        Ok(Execution {
+            segments,
+            ranks,
+            hosts,
+            properties,
+            starttime,
+            expiration,
+            nslots,
+            others: others.0,
+        })
+    }
+}
+
+fn hostlist<E: Error>(texts: &[&str]) -> Result<Hostlist, E> {
+    let mut hosts = Hostlist::new();
+    for text in texts {
+        append(&mut hosts, &text.parse().map_err(|_| unusual())?).map_err(|_| unusual())?;
+    }
+    Ok(hosts)
+}
+
+struct Properties(BTreeMap<String, IdSet>);
+
+impl<'de> Deserialize<'de> for Properties {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = BTreeMap<String, IdSet>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("properties")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut properties = BTreeMap::new();
+                while let Some((name, text)) = map.next_entry::<&str, &str>()? {
+                    let ranks: IdSet = text.parse().map_err(|_| unusual())?;
+                    // A property of no rank is none.
+                    if ranks.is_empty() || properties.insert(name.to_owned(), ranks).is_some() {
+                        return Err(unusual());
+                    }
+                }
+                Ok(properties)
+            }
+        }
+        deserializer.deserialize_map(Collect).map(Self)
+    }
+}
+
+/// An entry of `R_lite`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LiteEntry<'a> {
+    rank: &'a str,
+    #[serde(borrow)]
+    children: LiteChildren<'a>,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct LiteChildren<'a> {
+    core: &'a str,
+    #[serde(default)]
+    gpu: &'a str,
+}
+
+struct Lite(Segments);
+
+impl<'de> Deserialize<'de> for Lite {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(LiteVisitor).map(Self)
+    }
+}
+
+struct LiteVisitor;
+
+impl<'de> Visitor<'de> for LiteVisitor {
+    type Value = Segments;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("the value of `R_lite`")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Segments, A::Error> {
+        let mut runs = Vec::new();
+        let mut kinds = Kinds::default();
+        while let Some(entry) = seq.next_element::<LiteEntry<'de>>()? {
+            let children = kinds.get(entry.children).ok_or_else(unusual)?;
+            if let Some((first, last)) = one_range(entry.rank) {
+                runs.push(Segment {
+                    first,
+                    last,
+                    children,
+                });
+                continue;
+            }
+            let ranks: IdSet = entry.rank.parse().map_err(|_| unusual())?;
+            runs.extend(ranks.ranges().map(|range| Segment {
+                first: *range.start(),
+                last: *range.end(),
+                children: Arc::clone(&children),
+            }));
+        }
+        Ok(Segments::collect(runs))
+    }
+}
+
+/// An idset that is an id or a range, as most ranks of unlike nodes are.
+fn one_range(text: &str) -> Option<(u32, u32)> {
+    let id = |text: &str| {
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let leads = text.len() > 1 && text.starts_with('0');
+        let id = text.parse().ok().filter(|_| digits && !leads)?;
+        (id <= IdSet::MAX_ID).then_some(id)
+    };
+    match text.split_once('-') {
+        None => id(text).map(|id| (id, id)),
+        Some((first, last)) => Some((id(first)?, id(last)?)).filter(|(first, last)| first < last),
+    }
+}
+
+/// The places of [`Kinds`].
+const PLACES: usize = 64;
+
+/// The last kinds of nodes that were read: those that are written alike share what is read.
+struct Kinds<'a>(Vec<Option<(LiteChildren<'a>, Arc<Children>)>>);
+
+impl Default for Kinds<'_> {
+    fn default() -> Self {
+        Self(vec![None; PLACES])
+    }
+}
+
+impl<'a> Kinds<'a> {
+    fn get(&mut self, texts: LiteChildren<'a>) -> Option<Arc<Children>> {
+        let sum = |text: &str| {
+            let bytes = text.bytes().map(usize::from);
+            bytes.fold(text.len(), |sum, byte| (sum << 1) ^ (sum >> 60) ^ byte)
+        };
+        let place = &mut self.0[(sum(texts.core) ^ (sum(texts.gpu) << 3)) % PLACES];
+        match place {
+            Some((known, children)) if *known == texts => Some(Arc::clone(children)),
+            _ => {
+                let children = Arc::new(Children {
+                    cores: texts.core.parse().ok()?,
+                    gpus: texts.gpu.parse().ok()?,
+                });
+                *place = Some((texts, Arc::clone(&children)));
+                Some(children)
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Parts of a set: by rank, by host, by property.
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+
+use crate::segments::Segments;
+use crate::set::Execution;
+use crate::{Error, ResourceSet, hosts};
+
+impl ResourceSet {
+    /// The nodes of these ranks; ranks that are not in the set do not matter.
+    #[must_use]
+    pub fn restrict(&self, ranks: &IdSet) -> Self {
+        let mut set = self.clone();
+        if let Some(execution) = &self.execution {
+            set.execution = Some(execution.restrict(ranks));
+        }
+        set
+    }
+
+    /// Takes away the nodes of these ranks; ranks that are not in the set do not matter.
+    pub fn remove_ranks(&mut self, ranks: &IdSet) {
+        if let Some(execution) = &mut self.execution {
+            *execution = execution.restrict(&execution.ranks.difference(ranks));
+        }
+    }
+
+    /// The same nodes in the same order with the ranks 0, 1, 2 …
+    #[must_use]
+    pub fn rerank(&self) -> Self {
+        let mut set = self.clone();
+        if let Some(execution) = &self.execution {
+            set.execution = execution.renumber(0).ok();
+        }
+        set
+    }
+
+    /// The ranks on any of these hosts; hosts that are not in the set do not matter.
+    ///
+    /// Costs what the ranges of the lists cost where they have long stretches in common, else one look at each host.
+    ///
+    /// ```
+    /// use penstock_rset::ResourceSet;
+    ///
+    /// let r = ResourceSet::uniform(&(0..=99).into(), &"node[0-99]".parse().unwrap(), (0..=7).into(), (0..=0).into())?;
+    /// assert_eq!(r.ranks_on(&"node[90-110],other".parse().unwrap()).to_string(), "90-99");
+    /// # Ok::<(), penstock_rset::Error>(())
+    /// ```
+    pub fn ranks_on(&self, hosts: &Hostlist) -> IdSet {
+        let execution = self.view();
+        let positions = hosts::positions(&execution.hosts, hosts);
+        hosts::ranks_at(&execution.ranks, &positions)
+    }
+
+    /// As [`ResourceSet::ranks_on`], but the error names the hosts that are not in the set.
+    pub fn ranks_on_all(&self, hosts: &Hostlist) -> Result<IdSet, Error> {
+        self.require_execution()?;
+        let missing = hosts.difference(&self.view().hosts);
+        if missing.is_empty() {
+            Ok(self.ranks_on(hosts))
+        } else {
+            Err(hosts::unknown(&missing))
+        }
+    }
+
+    /// The ranks with a property. As RFC 20 has it, `name@suffix` counts as `name` too.
+    pub fn ranks_with_property(&self, name: &str) -> IdSet {
+        let properties = self.properties();
+        let mut ranks = properties.get(name).cloned().unwrap_or_default();
+        let from = format!("{name}@");
+        let suffixed = properties.range(from.clone()..);
+        for (_, more) in suffixed.take_while(|(other, _)| other.starts_with(&from)) {
+            ranks.union_with(more);
+        }
+        ranks
+    }
+}
+
+impl Execution {
+    fn restrict(&self, ranks: &IdSet) -> Self {
+        let mut segments = Segments::default();
+        for range in ranks.ranges() {
+            segments.extend_within(&self.segments, &range);
+        }
+        self.keep(segments)
+    }
+}

@@ -1,0 +1,46 @@
+//! What the standard library and serde ask of a type.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::{Error, ResourceSet};
+
+impl FromStr for ResourceSet {
+    type Err = Error;
+
+    /// Reads JSON, as [`ResourceSet::from_json`].
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Self::from_json(text)
+    }
+}
+
+impl TryFrom<&[u8]> for ResourceSet {
+    type Error = Error;
+
+    /// Reads JSON in UTF-8, as [`ResourceSet::from_json`].
+    fn try_from(bytes: &[u8]) -> Result<Self, Error> {
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let offset = error.valid_up_to();
+            Error::at("", format!("expected UTF-8 at byte {offset}")).with_offset(offset)
+        })?;
+        Self::from_json(text)
+    }
+}
+
+/// As the JSON of [`ResourceSet::to_json`]; only `serde_json` can write it, for `scheduling` is carried as text.
+impl Serialize for ResourceSet {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw = RawValue::from_string(self.to_json()).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// From the JSON of [`ResourceSet::from_json`]; only `serde_json` can read it.
+impl<'de> Deserialize<'de> for ResourceSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Self::from_json(raw.get()).map_err(serde::de::Error::custom)
+    }
+}
