@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import doctest
-import io
 import json
 import pickle
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,6 @@ from penstock import (
     ResourceSet,
     ResourceSetError,
 )
-from penstock.cli import main
 from penstock.resource import Node
 
 if TYPE_CHECKING:
@@ -113,7 +110,7 @@ def test_documentation() -> None:
     runner = doctest.DocTestRunner()
     for test in doctest.DocTestFinder().find(ResourceSet, "ResourceSet", module=False):
         runner.run(test)
-    assert runner.summarize(verbose=False) == (0, 4)
+    assert runner.summarize(verbose=False) == (0, 14)
     members = {name: member for name, member in vars(ResourceSet).items() if name[0] != "_"}
     undocumented = [name for name, member in members.items() if not member.__doc__]
     assert undocumented == []
@@ -240,7 +237,7 @@ def test_restrict_and_remove() -> None:
     assert str(r.restrict(ranks=[2, 3], hosts=["node1", "node2"]).ranks) == "2"
     with pytest.raises(NotFoundError, match="unknown hosts `x,y`"):
         r.restrict(hosts="x,node1,y")
-    with pytest.raises(TypeError, match="expected ranks, hosts or both"):
+    with pytest.raises(TypeError, match="expected ranks, hosts, a constraint or several of them"):
         r.restrict()
     r.remove_ranks("0,3,7")
     assert r == part
@@ -361,144 +358,3 @@ def test_deep_scheduling_is_carried_but_not_read() -> None:
     assert r.to_json() == text
     with pytest.raises(ResourceSetError, match="nested too deeply"):
         _ = r.scheduling
-
-
-# --- penstock R
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> dict[str, str]:
-    texts = {"r1": json.dumps(R1), "r2": json.dumps(R2), "bad": '{"version":2}'}
-    paths = {name: tmp_path / name for name in texts}
-    for name, path in paths.items():
-        path.write_text(texts[name])
-    return {name: str(path) for name, path in paths.items()}
-
-
-def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
-    code = main(["R", *args])
-    return code, *capsys.readouterr()
-
-
-def output(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    code, out, err = run(capsys, *args)
-    assert (code, err) == (0, "")
-    return out
-
-
-def feed_stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-
-
-def test_cli_encode(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(
-        capsys, "encode", "-r", "0-3", "-H", "node[0-3]", "-c", "0-7", "-g", "0-1",
-        "-p", "batch:0-1", "-p", "debug:2-3", "-s", "100", "-e", "200",
-    )  # fmt: skip
-    assert json.loads(out) == R1
-    assert ResourceSet(output(capsys, "encode", "-H", "a,b")) == ResourceSet.uniform(
-        "0-1", "a,b", "0"
-    )
-    alone = ResourceSet(output(capsys, "encode", "-r", "5-6"))
-    assert list(alone.nodelist) == [socket.gethostname()] * 2
-    code, _, err = run(capsys, "encode", "-p", "batch")
-    assert (code, err) == (2, "penstock R encode: expected NAME:IDSET as property, found `batch`\n")
-    code, _, err = run(capsys, "encode", "-r", "0-x")
-    assert (code, err) == (1, 'penstock R: invalid idset "0-x": expected a number at byte 2\n')
-
-
-def test_cli_decode(capsys: pytest.CaptureFixture[str], files: dict[str, str]) -> None:
-    r1 = files["r1"]
-    assert json.loads(output(capsys, "decode", r1)) == R1
-    part = ResourceSet(R1).restrict(ranks="1-2").to_dict()
-    assert json.loads(output(capsys, "decode", "-i", "1-3", "-x", "3", r1)) == part
-    assert output(capsys, "decode", "-s", r1) == "rank[0-3]/core[0-7],gpu[0-1]\n"
-    assert output(capsys, "decode", "-r", "-x", "1", r1) == "0,2-3\n"
-    assert output(capsys, "decode", "-n", r1) == "node[0-3]\n"
-    assert json.loads(output(capsys, "decode", "-p", r1)) == {"batch": "0-1", "debug": "2-3"}
-    counts = [output(capsys, "decode", "-c", what, r1) for what in ("node", "core", "gpu")]
-    assert counts == ["4\n", "32\n", "8\n"]
-
-
-def test_cli_show(capsys: pytest.CaptureFixture[str], files: dict[str, str]) -> None:
-    assert output(capsys, "show", files["r1"]).splitlines() == [
-        "RANKS  HOSTS      CORES  GPUS  PROPERTIES",
-        "0-1    node[0-1]  0-7    0-1   batch",
-        "2-3    node[2-3]  0-7    0-1   debug",
-        "4 nodes, 32 cores, 8 gpus",
-    ]
-    out = output(capsys, "show", "--json", "-i", "0", files["r1"])
-    assert json.loads(out) == {
-        "rank": 0,
-        "host": "node0",
-        "cores": "0-7",
-        "gpus": "0-1",
-        "properties": ["batch"],
-    }
-
-
-def test_cli_show_of_nothing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feed_stdin(monkeypatch, SCHEDULING_ALONE)
-    assert output(capsys, "show").splitlines()[-1] == "0 nodes, 0 cores, 0 gpus"
-
-
-def test_cli_verify(capsys: pytest.CaptureFixture[str], files: dict[str, str]) -> None:
-    assert (
-        output(capsys, "verify", files["r1"])
-        == f"`{files['r1']}`: valid: 4 nodes, 32 cores, 8 gpus\n"
-    )
-    code, out, err = run(capsys, "verify", files["bad"], files["r2"])
-    assert (code, err) == (1, "")
-    assert out.splitlines() == [
-        f"`{files['bad']}`: invalid R: version: expected 1, found 2",
-        f"`{files['r2']}`: valid: 4 nodes, 32 cores, 0 gpus",
-    ]
-
-
-@pytest.mark.parametrize("operation", ["union", "intersection", "difference", "append"])
-def test_cli_combinations(
-    capsys: pytest.CaptureFixture[str], files: dict[str, str], operation: str
-) -> None:
-    expected = getattr(ResourceSet(R1), operation)(ResourceSet(R2))
-    assert ResourceSet(output(capsys, operation, files["r1"], files["r2"])) == expected
-
-
-def test_cli_parts(capsys: pytest.CaptureFixture[str], files: dict[str, str]) -> None:
-    assert output(capsys, "summary", files["r1"], files["r2"]).splitlines() == [
-        "rank[0-3]/core[0-7],gpu[0-1]",
-        "rank[2-5]/core[4-11]",
-    ]
-    assert ResourceSet(output(capsys, "rerank", files["r2"])) == ResourceSet(R2).rerank()
-    out = output(capsys, "restrict", "-H", "node[1-2]", "-r", "2-3", files["r1"])
-    assert ResourceSet(out) == ResourceSet(R1).restrict(ranks="2")
-    code, _, err = run(capsys, "restrict", files["r1"])
-    assert (code, err) == (2, "penstock R restrict: expected --ranks, --hosts or both\n")
-
-
-def test_cli_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    feed_stdin(monkeypatch, json.dumps(R1))
-    assert output(capsys, "decode", "-r") == "0-3\n"
-    feed_stdin(monkeypatch, '{"version":1}')
-    code, out, _ = run(capsys, "verify", "-")
-    assert (code, out) == (
-        1,
-        "standard input: invalid R: expected `execution` or `scheduling`, found neither\n",
-    )
-    code, _, err = run(capsys, "union", "-", "-")
-    assert (code, err) == (2, "penstock R union: the standard input can be read only once\n")
-
-
-def test_cli_errors(capsys: pytest.CaptureFixture[str], files: dict[str, str]) -> None:
-    code, _, err = run(capsys, "summary", files["bad"])
-    assert (code, err) == (
-        1,
-        f"penstock R: `{files['bad']}`: invalid R: version: expected 1, found 2\n",
-    )
-    code, _, err = run(capsys, "summary", files["bad"] + "x")
-    assert (code, err) == (1, f"penstock R: `{files['bad']}x`: No such file or directory\n")
-    assert run(capsys, "nonsense")[0] == 2
-    assert run(capsys)[0] == 2

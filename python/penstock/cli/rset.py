@@ -7,7 +7,7 @@ import json
 import socket
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import ResourceSetError
 from penstock.hostlist import Hostlist
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
 SUMMARY = "Resource sets, R of RFC 20: show, make, verify, combine."
 
-COMBINATIONS: dict[str, tuple[Callable[[ResourceSet, ResourceSet], ResourceSet], str]] = {
+EPILOG = """\
+An R is the name of a file, JSON text (what starts with `{`), or `-` for the standard input,
+which is also read where none is given. It holds one R, or one a line.
+
+examples:
+  penstock R encode -r 0-3 -H 'node[0-3]' -c 0-7 >all
+  penstock R restrict -c 'host:node[1-2] | fast' all >part
+  penstock R difference all part | penstock R summary
+  penstock R verify --jgf all
+"""
+
+COMBINATIONS: dict[str, tuple[Callable[..., ResourceSet], str]] = {
     "union": (ResourceSet.union, "what is in any of the sets"),
     "intersection": (ResourceSet.intersection, "what is in all of the sets"),
     "difference": (ResourceSet.difference, "what is in the first set and in no other"),
@@ -33,44 +44,27 @@ COUNTS: dict[str, Callable[[ResourceSet], int]] = {
     "gpu": lambda r: r.ngpus,
 }
 
+R_HELP = "an R: a file, JSON text, or - for the standard input (default)"
+
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the operations and their arguments."""
+    parser.epilog = EPILOG
     operations = parser.add_subparsers(dest="operation", metavar="OPERATION", required=True)
 
-    def add(
-        name: str, text: str, *, many: bool = False, aliases: list[str] | None = None
-    ) -> argparse.ArgumentParser:
+    def add(name: str, text: str, *, many: bool = False) -> argparse.ArgumentParser:
         operation = operations.add_parser(
-            name,
-            help=text,
-            description=f"R {name}: {text}.",
-            aliases=aliases or [],
-            allow_abbrev=False,
+            name, help=text, description=f"R {name}: {text}.", allow_abbrev=False
         )
-        operation.set_defaults(operation=name)
         if many:
-            operation.add_argument(
-                "files",
-                metavar="FILE",
-                nargs="*",
-                default=["-"],
-                help="R as JSON; - is the standard input (default)",
-            )
+            operation.add_argument("sets", metavar="R", nargs="*", default=["-"], help=R_HELP)
         else:
-            operation.add_argument(
-                "file",
-                metavar="FILE",
-                nargs="?",
-                default="-",
-                help="R as JSON; - is the standard input (default)",
-            )
+            operation.add_argument("set", metavar="R", nargs="?", default="-", help=R_HELP)
         return operation
 
     encode = operations.add_parser(
         "encode", help="make an R", description="R encode: make an R.", allow_abbrev=False
     )
-    encode.set_defaults(operation="encode")
     encode.add_argument(
         "-r", "--ranks", metavar="IDSET", help="ranks; by default one for each host, from 0 on"
     )
@@ -118,18 +112,42 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     facts.add_argument("-c", "--count", choices=list(COUNTS), help="how many there are")
 
-    show = add("show", "print a table of the nodes")
-    show.add_argument("-i", "--include", metavar="IDSET", help="these ranks only")
-    show.add_argument("--json", action="store_true", help="one object a line for each node")
+    show = add("show", "print a table of the nodes, equal ones together")
+    expand = add("expand", "print every node, a line each: rank, host, cores, gpus, properties")
+    for operation in (show, expand):
+        operation.add_argument("-i", "--include", metavar="IDSET", help="these ranks only")
+        operation.add_argument(
+            "--json", action="store_true", help="one object a line for each node"
+        )
 
+    count = add("count", "print how many nodes, cores and gpus there are")
+    count.add_argument("-w", "--what", choices=list(COUNTS), help="the number of these alone")
     add("summary", "print the short form of each R, a line each", many=True)
-    add("verify", "say what is wrong with each R, and where", many=True)
+    verify = add("verify", "say everything that is wrong with each R, and where", many=True)
+    verify.add_argument("--jgf", action="store_true", help="look at the graph in `scheduling` too")
+    verify.add_argument("--json", action="store_true", help="one object a line for each R")
     for name, (_, text) in COMBINATIONS.items():
-        add(name, text, many=True)
+        add(name, text, many=True).add_argument(
+            "--scheduling",
+            choices=["left", "drop"],
+            help="keep `scheduling` and `attributes` of the first set that has them, or drop them; "
+            "without it, sets that have different ones are not combined",
+        )
     add("rerank", "the same nodes in the same order with the ranks 0, 1, 2 …")
-    restrict = add("restrict", "some of the nodes")
+    restrict = add("restrict", "the nodes that meet all that is given")
     restrict.add_argument("-r", "--ranks", metavar="IDSET", help="of these ranks")
     restrict.add_argument("-H", "--hosts", metavar="HOSTLIST", help="on these hosts")
+    restrict.add_argument(
+        "-c",
+        "--constraint",
+        metavar="QUERY",
+        help="that meet a constraint: RFC 35, as in `fast -broken host:n[0-9]`, or RFC 31 as JSON",
+    )
+    restrict.add_argument(
+        "--no-local",
+        action="store_true",
+        help="leave out the properties that start with `+`, which are for the instance alone",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -139,49 +157,79 @@ def main(args: argparse.Namespace) -> int:
         0; 1 if `verify` found fault; 2 for options that contradict each other.
     """
     operation: str = args.operation
-    if operation == "verify":
-        return _verify(args.files)
     try:
-        _OPERATIONS[operation](args)
+        return _OPERATIONS[operation](args) or 0
     except _UsageError as error:
         print(f"penstock R {operation}: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 class _UsageError(Exception):
     """Options that contradict each other."""
 
 
-def _read(file: str) -> ResourceSet:
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    try:
-        return ResourceSet(data)
-    except ResourceSetError as error:
-        raise ResourceSetError(f"{_named(file)}: {error}") from error
+class _Document(NamedTuple):
+    """The text of an R, before it is read."""
 
+    name: str
+    """What errors call it."""
+    text: str | bytes
 
-def _named(file: str) -> str:
-    return "standard input" if file == "-" else f"`{file}`"
-
-
-def _read_all(files: list[str]) -> Iterator[ResourceSet]:
-    if files.count("-") > 1:
-        raise _UsageError("the standard input can be read only once")
-    return map(_read, files)
-
-
-def _verify(files: list[str]) -> int:
-    code = 0
-    for file in files:
+    def read(self) -> ResourceSet:
         try:
-            r = _read(file)
+            return ResourceSet(self.text)
         except ResourceSetError as error:
-            print(error)
-            code = 1
+            raise ResourceSetError(f"{self.name}: {error}") from error
+
+
+def _documents(arguments: list[str]) -> Iterator[_Document]:
+    """The documents that arguments name, in order."""
+    if arguments.count("-") > 1:
+        raise _UsageError("the standard input can be read only once")
+    for number, argument in enumerate(arguments, 1):
+        if argument.lstrip().startswith("{"):
+            name = "argument" if len(arguments) == 1 else f"argument {number}"
+            yield _Document(name, argument)
+            continue
+        name = "standard input" if argument == "-" else f"`{argument}`"
+        data = sys.stdin.buffer.read() if argument == "-" else Path(argument).read_bytes()
+        lines = [line.strip() for line in data.splitlines() if line.strip()]
+        whole = (line.startswith(b"{") and line.endswith(b"}") for line in lines)
+        if len(lines) > 1 and all(whole):
+            yield from (_Document(f"{name}: R {at}", line) for at, line in enumerate(lines, 1))
         else:
-            print(f"{_named(file)}: valid: {r.nnodes} nodes, {r.ncores} cores, {r.ngpus} gpus")
+            yield _Document(name, data)
+
+
+def _read(argument: str) -> ResourceSet:
+    first, *others = _documents([argument])
+    if others:
+        raise _UsageError(f"expected one R, found {len(others) + 1}")
+    return first.read()
+
+
+def _read_all(arguments: list[str]) -> Iterator[ResourceSet]:
+    return (document.read() for document in _documents(arguments))
+
+
+def _verify(args: argparse.Namespace) -> int:
+    code = 0
+    for document in _documents(args.sets):
+        problems = ResourceSet.verify(document.text, jgf=args.jgf)
+        code = 1 if problems else code
+        if args.json:
+            print(json.dumps({"name": document.name, "problems": problems}, ensure_ascii=False))
+            continue
+        for problem in problems:
+            print(f"{document.name}: {problem}")
+        if not problems:
+            print(f"{document.name}: valid: {_counts(ResourceSet(document.text))}")
     return code
+
+
+def _counts(r: ResourceSet) -> str:
+    counts = [(count(r), what) for what, count in COUNTS.items()]
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
 
 
 def _encode(args: argparse.Namespace) -> None:
@@ -203,7 +251,7 @@ def _encode(args: argparse.Namespace) -> None:
 
 
 def _decode(args: argparse.Namespace) -> None:
-    r = _read(args.file)
+    r = _read(args.set)
     if args.include is not None:
         r = r.restrict(ranks=args.include)
     if args.exclude is not None:
@@ -223,28 +271,49 @@ def _decode(args: argparse.Namespace) -> None:
         print(r.to_json())
 
 
+def _part(args: argparse.Namespace) -> ResourceSet:
+    r = _read(args.set)
+    return r if args.include is None else r.restrict(ranks=args.include)
+
+
 def _show(args: argparse.Namespace) -> None:
-    r = _read(args.file)
-    if args.include is not None:
-        r = r.restrict(ranks=args.include)
-    properties = r.properties
+    r = _part(args)
     if args.json:
-        for node in r.nodes():
+        _print_nodes(r, as_json=True)
+        return
+    table = [("RANKS", "HOSTS", "CORES", "GPUS", "PROPERTIES"), *_groups(r, r.properties)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        print("  ".join(cells).rstrip())
+    print(_counts(r))
+
+
+def _expand(args: argparse.Namespace) -> None:
+    _print_nodes(_part(args), as_json=args.json)
+
+
+def _print_nodes(r: ResourceSet, *, as_json: bool) -> None:
+    properties = r.properties.items()
+    for node in r.nodes():
+        names = [name for name, ranks in properties if node.rank in ranks]
+        if as_json:
             row = {
                 "rank": node.rank,
                 "host": node.host,
                 "cores": str(node.cores),
                 "gpus": str(node.gpus),
-                "properties": [name for name, ranks in properties.items() if node.rank in ranks],
+                "properties": names,
             }
             print(json.dumps(row, ensure_ascii=False))
-        return
-    table = [("RANKS", "HOSTS", "CORES", "GPUS", "PROPERTIES"), *_groups(r, properties)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        print("  ".join(cells).rstrip())
-    print(f"{r.nnodes} nodes, {r.ncores} cores, {r.ngpus} gpus")
+        else:
+            cells = (node.cores or "-", node.gpus or "-", ",".join(names) or "-")
+            print(node.rank, node.host, *cells)
+
+
+def _count(args: argparse.Namespace) -> None:
+    r = _read(args.set)
+    print(COUNTS[args.what](r) if args.what else _counts(r))
 
 
 def _groups(
@@ -268,29 +337,38 @@ def _groups(
 
 
 def _summary(args: argparse.Namespace) -> None:
-    for r in _read_all(args.files):
+    for r in _read_all(args.sets):
         print(r.summary())
 
 
 def _combine(args: argparse.Namespace) -> None:
     operation, _ = COMBINATIONS[args.operation]
-    print(functools.reduce(operation, _read_all(args.files)).to_json())
+    combine = functools.partial(operation, scheduling=args.scheduling)
+    print(functools.reduce(combine, _read_all(args.sets)).to_json())
 
 
 def _rerank(args: argparse.Namespace) -> None:
-    print(_read(args.file).rerank().to_json())
+    print(_read(args.set).rerank().to_json())
 
 
 def _restrict(args: argparse.Namespace) -> None:
-    if args.ranks is None and args.hosts is None:
-        raise _UsageError("expected --ranks, --hosts or both")
-    print(_read(args.file).restrict(ranks=args.ranks, hosts=args.hosts).to_json())
+    wanted = {name: getattr(args, name) for name in ("ranks", "hosts", "constraint")}
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    if not wanted and not args.no_local:
+        raise _UsageError("expected --ranks, --hosts, --constraint or --no-local")
+    r = _read(args.set)
+    if wanted:
+        r = r.restrict(**wanted)
+    print((r.without_local_properties() if args.no_local else r).to_json())
 
 
-_OPERATIONS: dict[str, Callable[[argparse.Namespace], None]] = {
+_OPERATIONS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "encode": _encode,
     "decode": _decode,
     "show": _show,
+    "expand": _expand,
+    "count": _count,
+    "verify": _verify,
     "summary": _summary,
     "rerank": _rerank,
     "restrict": _restrict,

@@ -1,22 +1,26 @@
 //! `ResourceSet`: R of RFC 20.
 #![expect(
     clippy::doc_markdown,
+    clippy::doc_link_with_quotes,
     reason = "what documents a class documents it to Python"
 )]
 
+mod constraint;
 mod convert;
 mod nodes;
 
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_rset::{Error, ResourceSet};
+use penstock_rset::{Error, Operation, ResourceSet};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 
-use self::convert::{extract, hosts, ids, object, parsed, resource_error};
+use self::convert::{
+    extract, hosts, ids, object, parsed, problems, raise_all, resource_error, scheduling,
+};
 use self::nodes::{NodeIterator, make_node};
 use crate::errors::{NotFoundError, ResourceSetError};
 use crate::hostlist::Hostlist as PyHostlist;
@@ -89,12 +93,14 @@ impl PyResourceSet {
     fn combine(
         &self,
         other: &Bound<'_, Self>,
-        operation: impl FnOnce(&ResourceSet, &ResourceSet) -> Result<ResourceSet, Error> + Send,
+        operation: Operation,
+        kept: Option<&str>,
     ) -> PyResult<Self> {
         let py = other.py();
+        let scheduling = scheduling(kept)?;
         let (left, right) = (self.snapshot(), other.get().snapshot());
         let long = left.nnodes() > LONG || right.nnodes() > LONG;
-        let result = detached(py, long, || operation(&left, &right));
+        let result = detached(py, long, || left.combine(operation, &right, scheduling));
         result
             .map(Self::new)
             .map_err(|error| resource_error(py, &error))
@@ -104,11 +110,11 @@ impl PyResourceSet {
     fn operator<'py>(
         &self,
         other: &Bound<'py, PyAny>,
-        operation: impl FnOnce(&ResourceSet, &ResourceSet) -> Result<ResourceSet, Error> + Send,
+        operation: Operation,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = other.py();
         match other.cast::<Self>() {
-            Ok(other) => Ok(Bound::new(py, self.combine(other, operation)?)?.into_any()),
+            Ok(other) => Ok(Bound::new(py, self.combine(other, operation, None)?)?.into_any()),
             Err(_) => Ok(py.NotImplemented().into_bound(py)),
         }
     }
@@ -150,6 +156,43 @@ impl PyResourceSet {
         let set = ResourceSet::uniform(&*ids(ranks)?, &*hosts(nodelist)?, cores, gpus);
         set.map(Self::new)
             .map_err(|error| resource_error(ranks.py(), &error))
+    }
+
+    /// Says everything that is wrong with a document, where the constructor says the first thing.
+    ///
+    /// Args:
+    ///     source: what the constructor takes.
+    ///     jgf: whether to look at the resource graph in `scheduling` too, as `validate_scheduling` does.
+    ///
+    /// Returns:
+    ///     A text for each problem, with its place; none if the document is valid.
+    ///
+    /// >>> from penstock import ResourceSet
+    /// >>> for problem in ResourceSet.verify({"version": 2, "execution": {"R_lite": [{}]}}):
+    /// ...     print(problem)
+    /// invalid R: version: expected 1, found 2
+    /// invalid R: execution.R_lite[0].rank: expected an idset, found nothing
+    /// invalid R: execution.R_lite[0].children: expected an object, found nothing
+    /// invalid R: execution.nodelist: expected an array of hostlists, found nothing
+    #[staticmethod]
+    #[pyo3(signature = (source, /, *, jgf = false))]
+    fn verify(source: &Bound<'_, PyAny>, jgf: bool) -> PyResult<Vec<String>> {
+        problems(source, jgf)
+    }
+
+    /// Checks the resource graph in `scheduling` (JSON Graph Format, RFC 20); nothing else looks into it.
+    ///
+    /// The ids of vertices must be unique, vertices must have their eight keys of data (`type uuid basename name id
+    /// properties size unit`), edges must join vertices that are there and have `subsystem` and `relationship`. A set
+    /// without `scheduling` passes.
+    ///
+    /// Raises:
+    ///     ResourceSetError: something is wrong with the graph. The text names the first place, such as
+    ///         `scheduling.graph.nodes[3].metadata.size`; the notes of the exception name the others.
+    fn validate_scheduling(&self, py: Python<'_>) -> PyResult<()> {
+        let set = self.snapshot();
+        let problems = detached(py, true, || set.graph_problems());
+        raise_all(py, &problems)
     }
 
     #[classattr]
@@ -364,45 +407,61 @@ impl PyResourceSet {
 
     /// Makes the set of what is in either set.
     ///
-    /// Times are this set's. `nslots` is the sum if both have it and share nothing. `scheduling` and `attributes`
-    /// are those of the set that has them.
+    /// Times are this set's. `nslots` is the sum if both have it and share nothing.
+    ///
+    /// Args:
+    ///     other: the other set.
+    ///     scheduling: what becomes of `scheduling` and `attributes`, which are not understood here. None: they are
+    ///         those of the set that has them, and it is an error if both have different ones. "left": they are this
+    ///         set's, or the other's if this one has none. "drop": the result has none.
     ///
     /// Raises:
-    ///     ResourceSetError: a rank has different hosts in the sets, or both have a different `scheduling` or
-    ///         `attributes`.
-    fn union(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
-        self.combine(other, ResourceSet::union)
+    ///     ResourceSetError: a rank has different hosts in the sets, a set has no ranks because it has `scheduling`
+    ///         alone, or both sets have a different `scheduling` or `attributes`.
+    ///     ValueError: `scheduling` is something else.
+    ///
+    /// >>> from penstock import ResourceSet
+    /// >>> r = ResourceSet.uniform("0-1", "n[0-1]", cores="0-3")
+    /// >>> str(r.union(ResourceSet.uniform("1-2", "n[1-2]", cores="2-5")))
+    /// 'rank0/core[0-3] rank1/core[0-5] rank2/core[2-5]'
+    #[pyo3(signature = (other, *, scheduling = None))]
+    fn union(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
+        self.combine(other, Operation::Union, scheduling)
     }
 
     /// Makes the set of the cores and gpus that are in both sets.
     ///
     /// A rank of which nothing is left is left out. The set starts with the later of both, and ends with the
-    /// earlier. Properties are this set's.
+    /// earlier. Properties are this set's. The arguments are those of `union`.
     ///
     /// Raises:
     ///     ResourceSetError: as for `union`; or the sets are not valid at the same time.
-    fn intersection(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
-        self.combine(other, ResourceSet::intersection)
+    #[pyo3(signature = (other, *, scheduling = None))]
+    fn intersection(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
+        self.combine(other, Operation::Intersection, scheduling)
     }
 
     /// Makes the set of the cores and gpus that are in this set but not in the other.
     ///
-    /// A rank of which nothing is left is left out. Times and properties are this set's.
+    /// A rank of which nothing is left is left out. Times and properties are this set's. The arguments are those of
+    /// `union`.
     ///
     /// Raises:
     ///     ResourceSetError: as for `union`.
-    fn difference(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
-        self.combine(other, ResourceSet::difference)
+    #[pyo3(signature = (other, *, scheduling = None))]
+    fn difference(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
+        self.combine(other, Operation::Difference, scheduling)
     }
 
     /// Makes a set of this one's nodes and the other's, which get the ranks after this set's last.
     ///
-    /// Times are this set's; `nslots` is the sum if both have it.
+    /// Times are this set's; `nslots` is the sum if both have it. The arguments are those of `union`.
     ///
     /// Raises:
     ///     ResourceSetError: there are not enough ranks, or as for `union`.
-    fn append(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
-        self.combine(other, ResourceSet::append)
+    #[pyo3(signature = (other, *, scheduling = None))]
+    fn append(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
+        self.combine(other, Operation::Append, scheduling)
     }
 
     /// Says whether every rank, core and gpu of this set is in the other; hosts do not matter.
@@ -415,34 +474,56 @@ impl PyResourceSet {
         self.snapshot().is_disjoint(&other.get().snapshot())
     }
 
-    /// Makes the set of some of the nodes.
+    /// Makes the set of some of the nodes: those that meet all that is given.
     ///
     /// Args:
     ///     ranks: their ranks; those that are not in the set do not matter.
-    ///     hosts: their hosts. With both given, nodes must be in both.
+    ///     hosts: their hosts.
+    ///     constraint: a constraint (RFC 31) as a dict or as JSON text, or the short text of RFC 35: properties
+    ///         (with `^` in front, those that must be absent), host names, ranks, and, or, not. Hosts in it that are
+    ///         not in the set do not matter.
     ///
     /// Raises:
-    ///     NotFoundError: a host is not in the set.
-    ///     TypeError: neither is given.
-    #[pyo3(signature = (*, ranks = None, hosts = None))]
+    ///     NotFoundError: a host of `hosts` is not in the set; the text names all that are not.
+    ///     JobspecError: `constraint` is no constraint.
+    ///     ResourceSetError: the set has `scheduling` alone.
+    ///     TypeError: nothing is given.
+    ///
+    /// >>> from penstock import ResourceSet
+    /// >>> r = ResourceSet.uniform("0-9", "node[0-9]", cores="0-3")
+    /// >>> r.add_property("fast", "0-4")
+    /// >>> str(r.restrict(constraint={"and": [{"properties": ["fast"]}, {"ranks": ["3-9"]}]}))
+    /// 'rank[3-4]/core[0-3]'
+    /// >>> str(r.restrict(constraint="-fast host:node[0-6]").ranks)
+    /// '5-6'
+    #[pyo3(signature = (*, ranks = None, hosts = None, constraint = None))]
     fn restrict(
         &self,
         py: Python<'_>,
         ranks: Option<&Bound<'_, PyAny>>,
         hosts: Option<&Bound<'_, PyAny>>,
+        constraint: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        if ranks.is_none() && hosts.is_none() && constraint.is_none() {
+            return Err(PyTypeError::new_err(
+                "expected ranks, hosts, a constraint or several of them",
+            ));
+        }
         let set = self.ranked(py)?;
-        let named = hosts.map(|hosts| self.host_ranks(hosts)).transpose()?;
-        let named: Option<IdSet> = named.map(|ranks| ranks.into_iter().collect());
-        let wanted = match (ranks.map(ids).transpose()?, named) {
-            (Some(ranks), Some(named)) => ranks.intersection(&named),
-            (Some(ranks), None) => ranks.as_ref().clone(),
-            (None, Some(named)) => named,
-            (None, None) => return Err(PyTypeError::new_err("expected ranks, hosts or both")),
+        let ranks = ranks.map(ids).transpose()?;
+        let hosts = hosts.map(convert::hosts).transpose()?;
+        let constraint = constraint.map(constraint::extract).transpose()?;
+        let restrict = || {
+            let ranks = ranks.map(|ranks| ranks.as_ref().clone());
+            let hosts = hosts.map(|hosts| set.ranks_on_all(&hosts)).transpose()?;
+            let met = constraint.map(|constraint| constraint::matching(&set, &constraint));
+            let wanted = [ranks, hosts, met].into_iter().flatten();
+            let wanted = wanted.reduce(|wanted, more| wanted.intersection(&more));
+            Ok(set.restrict(&wanted.unwrap_or_default()))
         };
-        Ok(Self::new(detached(py, set.nnodes() > LONG, || {
-            set.restrict(&wanted)
-        })))
+        let part = detached(py, set.nnodes() > LONG, restrict);
+        part.map(Self::new)
+            .map_err(|error: Error| resource_error(py, &error))
     }
 
     /// Makes a set of the same nodes in the same order with the ranks 0, 1, 2 …
@@ -462,6 +543,16 @@ impl PyResourceSet {
     fn to_json(&self, py: Python<'_>) -> String {
         let set = self.snapshot();
         detached(py, set.nnodes() > LONG, || set.to_json())
+    }
+
+    /// Writes R as `to_json` does, under the name that flux gives it.
+    fn encode(&self, py: Python<'_>) -> String {
+        self.to_json(py)
+    }
+
+    /// Writes R as `to_json` does, as UTF-8.
+    fn __bytes__<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.to_json(py).as_bytes())
     }
 
     /// Makes a dict of what `to_json` writes.
@@ -492,19 +583,19 @@ impl PyResourceSet {
     }
 
     fn __or__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, ResourceSet::union)
+        self.operator(other, Operation::Union)
     }
 
     fn __and__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, ResourceSet::intersection)
+        self.operator(other, Operation::Intersection)
     }
 
     fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, ResourceSet::difference)
+        self.operator(other, Operation::Difference)
     }
 
     fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, ResourceSet::append)
+        self.operator(other, Operation::Append)
     }
 
     fn __richcmp__<'py>(

@@ -275,9 +275,10 @@ impl Execution {
             }
             properties.insert(name.clone(), moved);
         }
-        let ranks = match self.ranks.is_empty() {
-            true => IdSet::new(),
-            false => IdSet::with_range(narrow(first)?..=narrow(end - 1)?),
+        let ranks = if self.ranks.is_empty() {
+            IdSet::new()
+        } else {
+            IdSet::with_range(narrow(first)?..=narrow(end - 1)?)
         };
         Ok(Self {
             ranks,

@@ -47,17 +47,29 @@ impl ResourceSet {
         check.document(text);
         check.problems
     }
+
+    /// Everything that is wrong with the JSON text of an R, the resource graph in `scheduling` included; see
+    /// [`ResourceSet::graph_problems`].
+    pub fn problems_with_graph(text: &str) -> Vec<Error> {
+        let mut check = Check {
+            with_graph: true,
+            ..Check::default()
+        };
+        check.document(text);
+        check.problems
+    }
 }
 
 /// Reads a document and goes on after what is wrong.
 #[derive(Default)]
-struct Check {
-    problems: Vec<Error>,
+pub(crate) struct Check {
+    pub(crate) problems: Vec<Error>,
+    with_graph: bool,
 }
 
 impl Check {
     /// The value, if there is one; else the error is kept.
-    fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
+    pub(crate) fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.map_err(|problem| self.problems.push(problem)).ok()
     }
 
@@ -85,6 +97,9 @@ impl Check {
         let attributes = top.take("attributes");
         let scheduling = scheduling.and_then(|raw| self.keep(carried(raw, "scheduling")));
         let attributes = attributes.and_then(|raw| self.keep(carried(raw, "attributes")));
+        if let (true, Some(scheduling)) = (self.with_graph, &scheduling) {
+            self.graph(scheduling.raw());
+        }
         self.problems.is_empty().then(|| ResourceSet {
             execution,
             scheduling,
@@ -226,12 +241,16 @@ fn others(entries: Entries<'_>) -> BTreeMap<String, Carried> {
 }
 
 /// Reads a value of a known JSON type; `what` names the type.
-fn typed<'a, T: Deserialize<'a>>(raw: &'a RawValue, path: &str, what: &str) -> Result<T, Error> {
+pub(crate) fn typed<'a, T: Deserialize<'a>>(
+    raw: &'a RawValue,
+    path: &str,
+    what: &str,
+) -> Result<T, Error> {
     serde_json::from_str(raw.get())
         .map_err(|_| Error::at(path, format!("expected {what}, found {}", describe(raw))))
 }
 
-fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Entries<'a>, Error> {
+pub(crate) fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Entries<'a>, Error> {
     if raw.get().starts_with('{') {
         // Blanks and braces are right, or the document would not have been read: it must be a key.
         return serde_json::from_str(raw.get()).map_err(|_| {
@@ -244,7 +263,7 @@ fn object<'a>(raw: &'a RawValue, path: &str) -> Result<Entries<'a>, Error> {
     typed(raw, path, "an object")
 }
 
-fn required<'a>(
+pub(crate) fn required<'a>(
     entries: &mut Entries<'a>,
     key: &str,
     path: &str,

@@ -12,7 +12,7 @@ pub(crate) struct Groups<'a> {
     runs: &'a [Segment],
     /// What was written of all groups, one after the other.
     text: Vec<u8>,
-    groups: Vec<Kind>,
+    kinds: Vec<Kind>,
     /// For each run the next one of its group.
     next: Vec<Option<usize>>,
 }
@@ -32,8 +32,8 @@ impl<'a> Groups<'a> {
         let runs = segments.as_slice();
         let hasher = RandomState::new();
         let mut index: HashMap<u64, usize, BuildHasherDefault<AsItIs>> = HashMap::default();
-        let mut text = Vec::new();
-        let mut groups: Vec<Kind> = Vec::new();
+        let mut text = Vec::with_capacity(runs.len().min(1 << 16) * 64);
+        let mut kinds: Vec<Kind> = Vec::new();
         let mut next = vec![None; runs.len()];
         for (run, segment) in runs.iter().enumerate() {
             let start = text.len();
@@ -43,28 +43,26 @@ impl<'a> Groups<'a> {
                 Entry::Occupied(known) => Some(*known.get()),
                 Entry::Vacant(_) => None,
             };
-            let mut colliding = std::iter::successors(latest, |&at| groups[at].collides);
-            match colliding.find(|&at| text[groups[at].text.clone()] == text[start..]) {
-                Some(at) => {
-                    text.truncate(start);
-                    next[groups[at].last] = Some(run);
-                    groups[at].last = run;
-                }
-                None => {
-                    entry.insert_entry(groups.len());
-                    groups.push(Kind {
-                        text: start..text.len(),
-                        first: run,
-                        last: run,
-                        collides: latest,
-                    });
-                }
+            let mut colliding = std::iter::successors(latest, |&at| kinds[at].collides);
+            let known = colliding.find(|&at| text[kinds[at].text.clone()] == text[start..]);
+            if let Some(at) = known {
+                text.truncate(start);
+                next[kinds[at].last] = Some(run);
+                kinds[at].last = run;
+            } else {
+                entry.insert_entry(kinds.len());
+                kinds.push(Kind {
+                    text: start..text.len(),
+                    first: run,
+                    last: run,
+                    collides: latest,
+                });
             }
         }
         Self {
             runs,
             text,
-            groups,
+            kinds,
             next,
         }
     }
@@ -75,8 +73,8 @@ impl<'a> Groups<'a> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Group<'_>> {
-        let groups = self.groups.iter();
-        groups.map(|kind| Group { groups: self, kind })
+        let kinds = self.kinds.iter();
+        kinds.map(|kind| Group { groups: self, kind })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Host lists beside sets of ranks: one host for each rank, in the order of ranks.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use penstock_hostlist::Hostlist;
@@ -169,36 +169,64 @@ impl<'a> Collector<'a> {
     }
 }
 
-/// Of a list of more hosts none is looked at one by one, unless few are left.
+/// Where the wanted hosts are in a list.
+pub(crate) struct Found {
+    /// Their positions, ascending.
+    pub(crate) positions: Vec<Range<usize>>,
+    /// Whether each of them is there.
+    pub(crate) all: bool,
+}
+
+/// In a longer list not every host is looked at.
 const LONG: usize = 1 << 20;
 /// Stretches that are looked at as a whole before every host of a list that is not long is looked at.
 const STRETCHES: usize = 128;
 /// Shorter stretches are not halved.
 const SHORT: usize = 16;
+/// So many hosts in a row tell of a stretch.
+const ROW: usize = 32;
 
-/// Where in `list` the hosts are that `wanted` names, ascending.
-pub(crate) fn positions(list: &Hostlist, wanted: &Hostlist) -> Vec<Range<usize>> {
+/// Where in `list` the hosts are that `wanted` names.
+pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
     if list == wanted {
-        return vec![0..list.len()];
+        return Found {
+            positions: std::iter::once(0..list.len()).collect(),
+            all: true,
+        };
+    }
+    let readable = list.len() <= LONG && wanted.len() / 4 <= list.len();
+    if readable && wanted.len() > ROW && !in_stretches(list, wanted) {
+        return one_by_one(list, 0..list.len(), wanted);
     }
     let there = list.intersection(wanted);
-    halving(list, &there).unwrap_or_else(|| one_by_one(list, 0..list.len(), &there).collect())
+    let mut distinct = wanted.clone();
+    distinct.uniq();
+    let all = there.len() == distinct.len();
+    let positions = halving(list, &there, readable)
+        .unwrap_or_else(|| one_by_one(list, 0..list.len(), &there).positions);
+    Found { positions, all }
+}
+
+/// Whether some places of `wanted` are in a row in the list as well.
+fn in_stretches(list: &Hostlist, wanted: &Hostlist) -> bool {
+    (0..4).all(|quarter| {
+        let start = (wanted.len() - ROW) / 4 * quarter;
+        let row = wanted.slice(start..start + ROW);
+        let place = row.first().and_then(|host| list.find(&host));
+        place.is_some_and(|place| list.slice(place..place + ROW) == row)
+    })
 }
 
 /// Finds stretches of which all hosts are wanted, or none; gives up where the lists share only short ones.
-fn halving(list: &Hostlist, wanted: &Hostlist) -> Option<Vec<Range<usize>>> {
+fn halving(list: &Hostlist, wanted: &Hostlist, readable: bool) -> Option<Vec<Range<usize>>> {
     let mut found = Vec::new();
-    let mut left = if list.len() > LONG {
-        usize::MAX
-    } else {
-        STRETCHES
-    };
+    let mut left = if readable { STRETCHES } else { usize::MAX };
     // What of `wanted` can be in a stretch becomes less with each half.
     let mut stretches = vec![(0..list.len(), wanted.clone())];
     while let Some((stretch, wanted)) = stretches.pop() {
         left = left.checked_sub(1)?;
         if stretch.len() <= SHORT {
-            found.extend(one_by_one(list, stretch, &wanted));
+            found.extend(one_by_one(list, stretch, &wanted).positions);
             continue;
         }
         let part = list.slice(stretch.clone());
@@ -214,20 +242,26 @@ fn halving(list: &Hostlist, wanted: &Hostlist) -> Option<Vec<Range<usize>>> {
     Some(found)
 }
 
-/// Looks at every host of a stretch; `wanted` has no others than the list.
-fn one_by_one(
-    list: &Hostlist,
-    range: Range<usize>,
-    wanted: &Hostlist,
-) -> impl Iterator<Item = Range<usize>> {
-    let wanted: HashSet<String> = wanted.iter().collect();
-    let mut names = list.iter_range(range.clone());
+/// Looks at every host of a stretch.
+fn one_by_one(list: &Hostlist, stretch: Range<usize>, wanted: &Hostlist) -> Found {
+    let mut wanted: HashMap<String, bool> = wanted.iter().map(|host| (host, false)).collect();
+    let mut positions: Vec<Range<usize>> = Vec::new();
+    let mut hosts = list.iter_range(stretch.clone());
     let mut name = String::new();
-    range.filter_map(move |position| {
+    for position in stretch {
         name.clear();
-        names.write_next(&mut name);
-        wanted.contains(&name).then_some(position..position + 1)
-    })
+        hosts.write_next(&mut name);
+        let Some(found) = wanted.get_mut(&name) else {
+            continue;
+        };
+        *found = true;
+        match positions.last_mut() {
+            Some(row) if row.end == position => row.end += 1,
+            _ => positions.push(position..position + 1),
+        }
+    }
+    let all = wanted.values().all(|found| *found);
+    Found { positions, all }
 }
 
 /// The ranks at these positions, which ascend.

@@ -55,6 +55,7 @@ mod encode;
 mod error;
 mod groups;
 mod hosts;
+mod jgf;
 mod overlay;
 mod properties;
 mod raw;

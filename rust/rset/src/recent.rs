@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::segments::Children;
 
-/// The places of [`Recent`].
-const PLACES: usize = 64;
+/// How many pairs are remembered.
+const SLOTS: usize = 64;
 
 /// What was made of the last pairs of resources: with few kinds of nodes every pair is worked on once.
 pub(crate) struct Recent<'a> {
-    places: Vec<Option<Made<'a>>>,
+    slots: Vec<Option<Made<'a>>>,
 }
 
 struct Made<'a> {
@@ -21,7 +21,7 @@ struct Made<'a> {
 impl Default for Recent<'_> {
     fn default() -> Self {
         Self {
-            places: std::iter::repeat_with(|| None).take(PLACES).collect(),
+            slots: std::iter::repeat_with(|| None).take(SLOTS).collect(),
         }
     }
 }
@@ -38,14 +38,14 @@ impl<'a> Recent<'a> {
         };
         let (one, other) = (address(left), address(right));
         // Allocations lie 16 bytes apart or more.
-        let place = &mut self.places[((one >> 5) ^ (other >> 4)) % PLACES];
-        match place {
-            Some(made) if address(made.left) == one && address(made.right) == other => {
-                made.children.clone()
+        let slot = &mut self.slots[((one >> 5) ^ (other >> 4)) % SLOTS];
+        match slot {
+            Some(known) if address(known.left) == one && address(known.right) == other => {
+                known.children.clone()
             }
             _ => {
                 let children = make();
-                *place = Some(Made {
+                *slot = Some(Made {
                     left,
                     right,
                     children: children.clone(),

@@ -48,18 +48,19 @@ impl ResourceSet {
     /// ```
     pub fn ranks_on(&self, hosts: &Hostlist) -> IdSet {
         let execution = self.view();
-        let positions = hosts::positions(&execution.hosts, hosts);
-        hosts::ranks_at(&execution.ranks, &positions)
+        let found = hosts::find(&execution.hosts, hosts);
+        hosts::ranks_at(&execution.ranks, &found.positions)
     }
 
     /// As [`ResourceSet::ranks_on`], but the error names the hosts that are not in the set.
     pub fn ranks_on_all(&self, hosts: &Hostlist) -> Result<IdSet, Error> {
         self.require_execution()?;
-        let missing = hosts.difference(&self.view().hosts);
-        if missing.is_empty() {
-            Ok(self.ranks_on(hosts))
+        let execution = self.view();
+        let found = hosts::find(&execution.hosts, hosts);
+        if found.all {
+            Ok(hosts::ranks_at(&execution.ranks, &found.positions))
         } else {
-            Err(hosts::unknown(&missing))
+            Err(hosts::unknown(&hosts.difference(&execution.hosts)))
         }
     }
 

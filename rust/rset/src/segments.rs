@@ -163,10 +163,16 @@ impl Segments {
     pub(crate) fn extend_within(&mut self, from: &Self, range: &RangeInclusive<u32>) {
         let (first, last) = (*range.start(), *range.end());
         let rest = from.starting_at(first);
-        let count = rest.partition_point(|segment| segment.first <= last);
-        for segment in &rest[..count] {
-            let (first, last) = (segment.first.max(first), segment.last.min(last));
-            self.push(first, last, Arc::clone(&segment.children));
+        let runs = &rest[..rest.partition_point(|segment| segment.first <= last)];
+        let Some((head, tail)) = runs.split_first() else {
+            return;
+        };
+        let children = Arc::clone(&head.children);
+        self.push(head.first.max(first), head.last.min(last), children);
+        // The others cannot continue what is before them: they do not where they come from.
+        self.0.extend_from_slice(tail);
+        if let (false, Some(end)) = (tail.is_empty(), self.0.last_mut()) {
+            end.last = end.last.min(last);
         }
     }
 

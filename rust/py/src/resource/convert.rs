@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
-use penstock_rset::{Error, ResourceSet};
-use pyo3::exceptions::PyTypeError;
+use penstock_rset::{Error, ResourceSet, Scheduling};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyMapping, PyString};
@@ -15,7 +15,7 @@ use crate::errors::{NotFoundError, ResourceSetError, with_attribute};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
-use crate::shared::detached;
+use crate::shared::{detached, type_name};
 
 pub(super) fn parsed<'py>(
     py: Python<'py>,
@@ -53,22 +53,57 @@ pub(super) fn object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Py
     json::decode(py, text).map_err(json_error)
 }
 
-pub(super) fn parse(py: Python<'_>, text: &str) -> PyResult<Arc<ResourceSet>> {
-    let parsed = detached(py, text.len() > LONG, || ResourceSet::from_json(text));
-    parsed
-        .map(Arc::new)
-        .map_err(|error| resource_error(py, &error))
-}
-
 /// The set that an object stands for: a set, JSON as text or UTF-8, or a mapping.
 pub(super) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
     let py = source.py();
     if let Ok(set) = source.cast::<PyResourceSet>() {
         return Ok(set.get().snapshot());
     }
+    with_text(source, |text| {
+        let parsed = detached(py, text.len() > LONG, || ResourceSet::from_json(text));
+        parsed
+            .map(Arc::new)
+            .map_err(|error| resource_error(py, &error))
+    })
+}
+
+/// Texts of all that is wrong with what should stand for a set.
+pub(super) fn problems(source: &Bound<'_, PyAny>, with_graph: bool) -> PyResult<Vec<String>> {
+    let py = source.py();
+    let texts = |problems: Vec<Error>| problems.iter().map(Error::to_string).collect();
+    if let Ok(set) = source.cast::<PyResourceSet>() {
+        let set = set.get().snapshot();
+        return Ok(detached(py, with_graph, || {
+            if with_graph {
+                texts(set.graph_problems())
+            } else {
+                Vec::new()
+            }
+        }));
+    }
+    let found = with_text(source, |text| {
+        let problems = || {
+            if with_graph {
+                ResourceSet::problems_with_graph(text)
+            } else {
+                ResourceSet::problems(text)
+            }
+        };
+        Ok(texts(detached(py, text.len() > LONG, problems)))
+    });
+    match found {
+        Err(error) if error.is_instance_of::<ResourceSetError>(py) => {
+            Ok(vec![error.value(py).to_string()])
+        }
+        found => found,
+    }
+}
+
+/// Hands the JSON text of a source on; it is in error where there is none.
+fn with_text<R>(source: &Bound<'_, PyAny>, read: impl FnOnce(&str) -> PyResult<R>) -> PyResult<R> {
     if let Ok(text) = source.cast::<PyString>() {
         return match text.to_str() {
-            Ok(text) => parse(py, text),
+            Ok(text) => read(text),
             Err(_) => Err(ResourceSetError::new_err(
                 "invalid R: the text holds a lone surrogate",
             )),
@@ -76,23 +111,49 @@ pub(super) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
     }
     if let Ok(bytes) = source.extract::<PyBackedBytes>() {
         return match std::str::from_utf8(&bytes) {
-            Ok(text) => parse(py, text),
+            Ok(text) => read(text),
             Err(error) => {
                 let offset = error.valid_up_to();
                 let raised = ResourceSetError::new_err(format!(
                     "invalid R: expected UTF-8 at byte {offset}"
                 ));
-                Err(with_attribute(py, raised, "offset", offset))
+                Err(with_attribute(source.py(), raised, "offset", offset))
             }
         };
     }
     if source.cast::<PyMapping>().is_ok() {
-        return parse(py, &json::encode(source).map_err(json_error)?);
+        return read(&json::encode(source).map_err(json_error)?);
     }
-    let kind = source.get_type().name()?;
+    let kind = type_name(source);
     Err(PyTypeError::new_err(format!(
         "expected a ResourceSet, or R as str, bytes or dict, not {kind}"
     )))
+}
+
+/// Raises the first of several problems, with the others as its notes.
+pub(super) fn raise_all(py: Python<'_>, problems: &[Error]) -> PyResult<()> {
+    let Some((first, others)) = problems.split_first() else {
+        return Ok(());
+    };
+    let raised = resource_error(py, first);
+    for problem in others {
+        raised
+            .value(py)
+            .call_method1("add_note", (problem.to_string(),))?;
+    }
+    Err(raised)
+}
+
+/// What the argument `scheduling` of an operation stands for.
+pub(super) fn scheduling(argument: Option<&str>) -> PyResult<Scheduling> {
+    match argument {
+        None => Ok(Scheduling::Same),
+        Some("left") => Ok(Scheduling::Left),
+        Some("drop") => Ok(Scheduling::Drop),
+        Some(other) => Err(PyValueError::new_err(format!(
+            "expected scheduling to be None, 'left' or 'drop', found {other:?}"
+        ))),
+    }
 }
 
 /// The ids of an `IDset`, or of what makes one.
