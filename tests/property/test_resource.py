@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,6 +168,9 @@ def test_parts_keep_their_properties(
     assert read(part) == {rank: node for rank, node in model.items() if rank in some}
     assert set(part.properties.get("fast", ())) == fast & some & set(model)
     assert r.restrict(hosts=[node.host for node in model.values()]) == r
+    some_hosts = [model[rank].host for rank in sorted(some & set(model), reverse=True)]
+    assert r.restrict(hosts=some_hosts) == part
+    assert r.host_ranks(some_hosts) == sorted(some & set(model), reverse=True)
     rest = r.copy()
     rest.remove_ranks(some)
     assert read(rest) == {rank: node for rank, node in model.items() if rank not in some}
@@ -177,3 +180,56 @@ def test_parts_keep_their_properties(
     order = list(model)
     renamed = {order[rank] for rank in reranked.properties.get("fast", ())}
     assert renamed == fast & set(model)
+
+
+def constraints() -> st.SearchStrategy[dict[str, list[object]]]:
+    names = st.sampled_from(["fast", "big", "none"])
+    leaves = st.one_of(
+        st.lists(names | names.map("^{}".format), max_size=2).map(lambda it: {"properties": it}),
+        st.frozensets(ranks, max_size=5).map(lambda it: {"ranks": [str(IDset(it))]}),
+        st.frozensets(st.integers(0, 12), max_size=5).map(
+            lambda it: {"hostlist": [f"node{rank:03}" for rank in it]}
+        ),
+    )
+    return st.recursive(
+        leaves,
+        lambda inner: st.builds(
+            lambda operator, parts: {operator: parts},
+            st.sampled_from(["and", "or", "not"]),
+            st.lists(inner, max_size=3),
+        ),
+        max_leaves=6,
+    )
+
+
+def meets(rank: int, host: str, properties: dict[str, frozenset[int]], constraint: Any) -> bool:
+    """RFC 31, for one rank."""
+    ((operator, values),) = constraint.items()
+    if operator == "properties":
+        return all(
+            (rank not in properties.get(name[1:], ()))
+            if name[0] == "^"
+            else (rank in properties.get(name, ()))
+            for name in values
+        )
+    if operator == "hostlist":
+        return host in values
+    if operator == "ranks":
+        return any(rank in IDset(text) for text in values)
+    met = [meets(rank, host, properties, value) for value in values]
+    return {"and": all(met), "or": not met or any(met), "not": not all(met)}[operator]
+
+
+@given(nodes(), st.frozensets(ranks), st.frozensets(ranks), constraints())
+def test_constraints(
+    model: Nodes, fast: frozenset[int], big: frozenset[int], constraint: dict[str, list[object]]
+) -> None:
+    r = build(model)
+    properties = {"fast": fast & set(model), "big": big & set(model)}
+    for name, targets in properties.items():
+        r.add_property(name, targets)
+    wanted = [
+        rank for rank, node in model.items() if meets(rank, node.host, properties, constraint)
+    ]
+    assert list(r.restrict(constraint=constraint).ranks) == wanted
+    assert r.restrict(constraint=json.dumps(constraint)) == r.restrict(ranks=wanted)

@@ -106,6 +106,37 @@ def test_bad_vectors() -> None:
         assert (raised.value.path, raised.value.offset) == (vector["path"], vector["offset"])
 
 
+def test_problem_vectors() -> None:
+    for vector in VECTORS["problems"]:
+        name = vector["name"]
+        assert ResourceSet.verify(vector["R"], jgf=True) == vector["problems"], name
+        of_format = ResourceSet.verify(vector["R"])
+        if of_format:
+            with pytest.raises(ResourceSetError) as raised:
+                ResourceSet(vector["R"])
+            assert str(raised.value) == of_format[0], name
+            continue
+        r = ResourceSet(vector["R"])
+        assert ResourceSet.verify(r, jgf=True) == vector["problems"], name
+        if not vector["problems"]:
+            r.validate_scheduling()
+            continue
+        with pytest.raises(ResourceSetError) as raised:
+            r.validate_scheduling()
+        notes = getattr(raised.value, "__notes__", [])
+        assert [str(raised.value), *notes] == vector["problems"], name
+        assert raised.value.path.startswith("scheduling.graph"), name
+
+
+def test_verify_takes_what_the_constructor_takes() -> None:
+    assert ResourceSet.verify(R1) == ResourceSet.verify(json.dumps(R1).encode()) == []
+    assert ResourceSet.verify(ResourceSet(R1)) == []
+    assert ResourceSet.verify(b"{\xff}") == ["invalid R: expected UTF-8 at byte 1"]
+    assert ResourceSet.verify('{"\ud800":1}') == ["invalid R: the text holds a lone surrogate"]
+    with pytest.raises(TypeError, match="not int"):
+        ResourceSet.verify(5)  # type: ignore[arg-type]
+
+
 def test_documentation() -> None:
     runner = doctest.DocTestRunner()
     for test in doctest.DocTestFinder().find(ResourceSet, "ResourceSet", module=False):
@@ -218,6 +249,40 @@ def test_operators_and_methods() -> None:
         one | 5  # type: ignore[operator]
     with pytest.raises(TypeError):
         one.union("x")  # type: ignore[arg-type]
+
+
+def test_differing_scheduling() -> None:
+    one = ResourceSet({**R1, "scheduling": {"graph": 1}, "attributes": {"system": 1}})
+    other = ResourceSet({**R2, "scheduling": {"graph": 2}, "attributes": {"system": 1}})
+    for name in ("union", "intersection", "difference", "append"):
+        operation = getattr(ResourceSet, name)
+        with pytest.raises(ResourceSetError, match="different values of `scheduling`"):
+            operation(one, other)
+        plain = operation(ResourceSet(R1), ResourceSet(R2))
+        left = operation(one, other, scheduling="left")
+        assert (left.scheduling, left.attributes) == ({"graph": 1}, {"system": 1})
+        assert operation(ResourceSet(R1), other, scheduling="left").scheduling == {"graph": 2}
+        dropped = operation(one, other, scheduling="drop")
+        assert (dropped.scheduling, dropped.attributes) == (None, None)
+        assert dropped == plain
+        with pytest.raises(ValueError, match="expected scheduling to be None, 'left' or 'drop'"):
+            operation(one, other, scheduling="right")
+    assert one.union(ResourceSet(R2)).scheduling == {"graph": 1}
+
+
+def test_what_is_carried_keeps_every_byte() -> None:
+    scheduling = '{ "n" : 1.10,\n\t"e": "\\u00fc", "n": 12345678901234567890123 }'
+    r = ResourceSet(
+        f'{{"version":1,"execution":{{"R_lite":[],"nodelist":[]}},"scheduling":{scheduling}}}'
+    )
+    assert f'"scheduling":{scheduling}' in r.to_json()
+    assert f'"scheduling":{scheduling}' in (r | ResourceSet()).rerank().to_json()
+
+
+def test_texts() -> None:
+    r = ResourceSet(R1)
+    assert r.encode() == r.to_json() == bytes(r).decode()
+    assert ResourceSet(bytes(r)) == ResourceSet(r.encode()) == ResourceSet(r.to_dict()) == r
 
 
 def test_different_hosts() -> None:

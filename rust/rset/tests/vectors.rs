@@ -10,6 +10,7 @@ use serde_json::Value;
 struct Vectors {
     good: Vec<Good>,
     bad: Vec<Bad>,
+    problems: Vec<Several>,
 }
 
 #[derive(Deserialize)]
@@ -42,6 +43,14 @@ struct Bad {
     error: String,
     path: String,
     offset: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Several {
+    name: String,
+    #[serde(rename = "R")]
+    r: String,
+    problems: Vec<String>,
 }
 
 fn vectors() -> Vectors {
@@ -98,4 +107,31 @@ fn bad_ones_say_what_is_wrong_and_where() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn all_problems_are_told() {
+    for vector in vectors().problems {
+        let name = &vector.name;
+        let found = ResourceSet::problems_with_graph(&vector.r);
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, vector.problems, "{name}");
+        let of_format = ResourceSet::problems(&vector.r);
+        match ResourceSet::from_json(&vector.r) {
+            Ok(r) => {
+                assert!(of_format.is_empty(), "{name}");
+                let of_graph = r.graph_problems();
+                let of_graph: Vec<_> = of_graph.iter().map(ToString::to_string).collect();
+                assert_eq!(of_graph, vector.problems, "{name}");
+            }
+            Err(error) => assert_eq!(of_format.first(), Some(&error), "{name}"),
+        }
+    }
+}
+
+#[test]
+fn good_ones_have_no_problems() {
+    for vector in vectors().good {
+        assert_eq!(ResourceSet::problems(&vector.r), [], "{}", vector.name);
+    }
 }
