@@ -169,6 +169,13 @@ impl<'a> Collector<'a> {
     }
 }
 
+/// Whether no host is named twice.
+pub(crate) fn are_distinct(hosts: &Hostlist) -> bool {
+    let mut distinct = hosts.clone();
+    distinct.uniq();
+    distinct.len() == hosts.len()
+}
+
 /// Where the wanted hosts are in a list.
 pub(crate) struct Found {
     /// Their positions, ascending.

@@ -215,7 +215,7 @@ impl ResourceSet {
     pub fn host_ranks(&self, hosts: &Hostlist) -> Result<Vec<u32>, Error> {
         let ranks = self.ranks_on_all(hosts)?;
         let execution = self.view();
-        if hosts::of_part(execution, &ranks) == *hosts {
+        if hosts::of_part(execution, &ranks) == *hosts && hosts::are_distinct(hosts) {
             return Ok(ranks.iter().collect());
         }
         if hosts.len() <= FEW {
