@@ -6,6 +6,7 @@ import copy
 import doctest
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -423,3 +424,13 @@ def test_deep_scheduling_is_carried_but_not_read() -> None:
     assert r.to_json() == text
     with pytest.raises(ResourceSetError, match="nested too deeply"):
         _ = r.scheduling
+
+
+def test_page() -> None:
+    page = TESTS.parent / "docs" / "resource.md"
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page.name, str(page), 0)
+    runner = doctest.DocTestRunner()
+    runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+    assert len(test.examples) > 20
