@@ -182,9 +182,9 @@ def test_parts_keep_their_properties(
     assert renamed == fast & set(model)
 
 
-def constraints() -> st.SearchStrategy[dict[str, list[object]]]:
+def constraints() -> st.SearchStrategy[dict[str, Any]]:
     names = st.sampled_from(["fast", "big", "none"])
-    leaves = st.one_of(
+    leaves: st.SearchStrategy[dict[str, Any]] = st.one_of(
         st.lists(names | names.map("^{}".format), max_size=2).map(lambda it: {"properties": it}),
         st.frozensets(ranks, max_size=5).map(lambda it: {"ranks": [str(IDset(it))]}),
         st.frozensets(st.integers(0, 12), max_size=5).map(
@@ -222,7 +222,7 @@ def meets(rank: int, host: str, properties: dict[str, frozenset[int]], constrain
 
 @given(nodes(), st.frozensets(ranks), st.frozensets(ranks), constraints())
 def test_constraints(
-    model: Nodes, fast: frozenset[int], big: frozenset[int], constraint: dict[str, list[object]]
+    model: Nodes, fast: frozenset[int], big: frozenset[int], constraint: dict[str, Any]
 ) -> None:
     r = build(model)
     properties = {"fast": fast & set(model), "big": big & set(model)}

@@ -243,36 +243,71 @@ impl<'de> Visitor<'de> for LiteVisitor {
         let mut kinds = Kinds::default();
         while let Some(entry) = seq.next_element::<LiteEntry<'de>>()? {
             let children = kinds.get(entry.children).ok_or_else(unusual)?;
-            if let Some((first, last)) = one_range(entry.rank) {
-                runs.push(Segment {
-                    first,
-                    last,
-                    children,
-                });
-                continue;
-            }
-            let ranks: IdSet = entry.rank.parse().map_err(|_| unusual())?;
-            runs.extend(ranks.ranges().map(|range| Segment {
-                first: *range.start(),
-                last: *range.end(),
+            let run = |first, last| Segment {
+                first,
+                last,
                 children: Arc::clone(&children),
-            }));
+            };
+            let before = runs.len();
+            if each_range(entry.rank, |first, last| runs.push(run(first, last))).is_none() {
+                runs.truncate(before);
+                let ranks: IdSet = entry.rank.parse().map_err(|_| unusual())?;
+                let ranges = ranks.ranges();
+                runs.extend(ranges.map(|range| run(*range.start(), *range.end())));
+            }
         }
         Ok(Segments::collect(runs))
     }
 }
 
-/// An idset that is an id or a range, as most ranks of unlike nodes are.
-fn one_range(text: &str) -> Option<(u32, u32)> {
-    let id = |text: &str| {
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        let leads = text.len() > 1 && text.starts_with('0');
-        let id = text.parse().ok().filter(|_| digits && !leads)?;
-        (id <= IdSet::MAX_ID).then_some(id)
+/// Hands on the ranges of an idset without making a set. None for a text that is wrong or unusual, of which some
+/// ranges may have been handed on.
+fn each_range(text: &str, mut range: impl FnMut(u32, u32)) -> Option<()> {
+    // The id that is being read and its digits, the first id of its range, and the least that may come next.
+    let (mut id, mut digits) = (0, 0);
+    let (mut first, mut next) = (None, 0);
+    let mut bytes = text.bytes();
+    while !text.is_empty() {
+        let byte = bytes.next();
+        match byte {
+            // Ten digits may be too great an id, a zero in front must not be.
+            Some(b'0'..=b'9') if digits < 9 && (digits == 0 || id > 0) => {
+                id = id * 10 + u32::from(byte? - b'0');
+                digits += 1;
+            }
+            Some(b'-') if digits > 0 && first.is_none() && id >= next => {
+                (first, next) = (Some(id), id + 1);
+                (id, digits) = (0, 0);
+            }
+            Some(b',') | None if digits > 0 && id >= next => {
+                range(first.take().unwrap_or(id), id);
+                if byte.is_none() {
+                    break;
+                }
+                next = id + 1;
+                (id, digits) = (0, 0);
+            }
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+/// What a few machine words hold is collected range by range.
+const SMALL: u32 = 128;
+
+fn ids(text: &str) -> Option<IdSet> {
+    let mut ids = IdSet::new();
+    let mut small = true;
+    let collect = |first, last| {
+        small &= last < SMALL;
+        if small {
+            ids.insert_range(first..=last);
+        }
     };
-    match text.split_once('-') {
-        None => id(text).map(|id| (id, id)),
-        Some((first, last)) => Some((id(first)?, id(last)?)).filter(|(first, last)| first < last),
+    match each_range(text, collect) {
+        Some(()) if small => Some(ids),
+        _ => text.parse().ok(),
     }
 }
 
@@ -296,8 +331,8 @@ impl<'a> Kinds<'a> {
             Some((known, children)) if *known == texts => Some(Arc::clone(children)),
             _ => {
                 let children = Arc::new(Children {
-                    cores: texts.core.parse().ok()?,
-                    gpus: texts.gpu.parse().ok()?,
+                    cores: ids(texts.core)?,
+                    gpus: ids(texts.gpu)?,
                 });
                 *place = Some((texts, Arc::clone(&children)));
                 Some(children)
