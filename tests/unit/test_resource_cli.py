@@ -213,6 +213,7 @@ def test_cli_expand_and_count(capsys: pytest.CaptureFixture[str], files: dict[st
         "2 node2 0-7 0-1 debug",
     ]
     assert output(capsys, "expand", "-i", "5", files["r2"]) == "5 node5 4-11 - -\n"
+    assert output(capsys, "list", "-i", "5", files["r2"]) == "5 node5 4-11 - -\n"
     rows = [json.loads(row) for row in output(capsys, "expand", "--json", files["r2"]).splitlines()]
     assert rows[-1] == {"rank": 5, "host": "node5", "cores": "4-11", "gpus": "", "properties": []}
     assert output(capsys, "count", files["r1"]) == "4 nodes, 32 cores, 8 gpus\n"

@@ -52,10 +52,17 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     operations = parser.add_subparsers(dest="operation", metavar="OPERATION", required=True)
 
-    def add(name: str, text: str, *, many: bool = False) -> argparse.ArgumentParser:
+    def add(
+        name: str, text: str, *, many: bool = False, alias: str | None = None
+    ) -> argparse.ArgumentParser:
         operation = operations.add_parser(
-            name, help=text, description=f"R {name}: {text}.", allow_abbrev=False
+            name,
+            help=text,
+            description=f"R {name}: {text}.",
+            aliases=[alias] if alias else [],
+            allow_abbrev=False,
         )
+        operation.set_defaults(operation=name)
         if many:
             operation.add_argument("sets", metavar="R", nargs="*", default=["-"], help=R_HELP)
         else:
@@ -113,7 +120,11 @@ def register(parser: argparse.ArgumentParser) -> None:
     facts.add_argument("-c", "--count", choices=list(COUNTS), help="how many there are")
 
     show = add("show", "print a table of the nodes, equal ones together")
-    expand = add("expand", "print every node, a line each: rank, host, cores, gpus, properties")
+    expand = add(
+        "expand",
+        "print every node, a line each: rank, host, cores, gpus, properties",
+        alias="list",
+    )
     for operation in (show, expand):
         operation.add_argument("-i", "--include", metavar="IDSET", help="these ranks only")
         operation.add_argument(
@@ -133,7 +144,7 @@ def register(parser: argparse.ArgumentParser) -> None:
             help="keep `scheduling` and `attributes` of the first set that has them, or drop them; "
             "without it, sets that have different ones are not combined",
         )
-    add("rerank", "the same nodes in the same order with the ranks 0, 1, 2 …")
+    add("rerank", "the same nodes in the same order with the ranks 0, 1, 2 …", alias="re-rank")
     restrict = add("restrict", "the nodes that meet all that is given")
     restrict.add_argument("-r", "--ranks", metavar="IDSET", help="of these ranks")
     restrict.add_argument("-H", "--hosts", metavar="HOSTLIST", help="on these hosts")

@@ -1,7 +1,7 @@
 //! *R*, the resource set of Flux (RFC 20, version 1): which cores and gpus of which execution targets.
 //!
 //! A [`ResourceSet`] maps execution targets (ranks) to their host and to sets of cores and gpus, with
-//! properties, a start and an end time, and the opaque `scheduling` and `attributes`, which are carried unharmed.
+//! properties, a start and an end time, and the opaque `scheduling` and `attributes`, which are carried byte for byte.
 //! Neighbouring ranks with equal resources share one entry, so 10,000 equal nodes cost what one costs.
 //!
 //! ```
@@ -18,6 +18,25 @@
 //! assert_eq!(half.nodelist().to_string(), "node[2-3]");
 //! assert_eq!(r.difference(&half)?.ranks().to_string(), "0-1");
 //! # Ok::<(), penstock_rset::Error>(())
+//! ```
+//!
+//! # Documents
+//!
+//! [`ResourceSet::from_json`], [`str::parse`] and serde read a document in one pass and name the first thing that is
+//! wrong; [`ResourceSet::problems`] names all. [`ResourceSet::to_json`] and serde write it, with one entry for all
+//! ranks with equal resources; [`Display`](std::fmt::Display) writes the short form for people. The graph in
+//! `scheduling` is looked into by [`ResourceSet::graph_problems`] alone.
+//!
+//! ```
+//! use penstock_rset::ResourceSet;
+//!
+//! let text = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-x"}}],"nodelist":["a"]}}"#;
+//! let error = text.parse::<ResourceSet>().unwrap_err();
+//! assert_eq!(error.path(), "execution.R_lite[0].children.core");
+//! assert_eq!(
+//!     error.to_string(),
+//!     r#"invalid R: execution.R_lite[0].children.core: invalid idset "0-x": expected a number at byte 2"#
+//! );
 //! ```
 //!
 //! # What RFC 20 leaves open
@@ -45,7 +64,13 @@
 //!
 //! `nslots` counts the slots of exactly the resources at hand; where nothing was added or taken it stays.
 //! `scheduling` and `attributes` are the left's, or the right's if the left has none; two different ones are an
-//! error, since neither is understood here. Unknown keys are both's, the left's first.
+//! error, since neither is understood here, unless [`Scheduling`] says what becomes of them. Unknown keys are both's,
+//! the left's first.
+//!
+//! # Costs
+//!
+//! A set keeps a run for neighbouring ranks with equal resources. Operations go over runs and over ranges of ranks and
+//! hosts, so 10,000 equal nodes cost what one costs, and the value of an id costs nothing.
 
 #![deny(missing_docs)]
 

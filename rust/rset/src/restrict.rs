@@ -11,11 +11,7 @@ impl ResourceSet {
     /// The nodes of these ranks; ranks that are not in the set do not matter.
     #[must_use]
     pub fn restrict(&self, ranks: &IdSet) -> Self {
-        let mut set = self.clone();
-        if let Some(execution) = &self.execution {
-            set.execution = Some(execution.restrict(ranks));
-        }
-        set
+        self.with_execution(self.execution.as_ref().map(|it| it.restrict(ranks)))
     }
 
     /// Takes away the nodes of these ranks; ranks that are not in the set do not matter.
@@ -28,11 +24,17 @@ impl ResourceSet {
     /// The same nodes in the same order with the ranks 0, 1, 2 …
     #[must_use]
     pub fn rerank(&self) -> Self {
-        let mut set = self.clone();
-        if let Some(execution) = &self.execution {
-            set.execution = execution.renumber(0).ok();
+        // There are never more ranks than there can be.
+        self.with_execution(self.execution.as_ref().and_then(|it| it.renumber(0).ok()))
+    }
+
+    fn with_execution(&self, execution: Option<Execution>) -> Self {
+        Self {
+            execution,
+            scheduling: self.scheduling.clone(),
+            attributes: self.attributes.clone(),
+            others: self.others.clone(),
         }
-        set
     }
 
     /// The ranks on any of these hosts; hosts that are not in the set do not matter.
