@@ -94,6 +94,25 @@ proptest! {
         prop_assert_eq!(&quick, &ResourceSet::from_json(&slow));
         prop_assert_eq!(quick.err(), ResourceSet::problems(&slow).into_iter().next());
     }
+
+    /// Whatever comes is read or refused.
+    #[test]
+    fn damaged_documents(edits in vec((any::<prop::sample::Index>(), r#"[]{}":,0-9a\\ ]?"#), 1..4)) {
+        let mut text = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-3","gpu":"1"}}],"nodelist":["n[0-1]"],"properties":{"a":"1"},"starttime":1.5,"nslots":2,"x":[]},"scheduling":{"graph":{"nodes":[{"id":"0","metadata":{"size":1}}],"edges":[{"source":"0"}]}}}"#.to_owned();
+        for (place, with) in edits {
+            let at = place.index(text.len());
+            text.replace_range(at..=at, &with);
+        }
+        let problems = ResourceSet::problems(&text);
+        prop_assert!(ResourceSet::problems_with_graph(&text).len() >= problems.len());
+        match ResourceSet::from_json(&text) {
+            Ok(set) => {
+                prop_assert_eq!(problems, []);
+                prop_assert_eq!(set.to_json().parse(), Ok(set));
+            }
+            Err(error) => prop_assert_eq!(Some(&error), problems.first()),
+        }
+    }
 }
 
 #[test]
