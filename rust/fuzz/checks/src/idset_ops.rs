@@ -155,6 +155,7 @@ enum Op {
     LookIn(At, Span),
     Compare(At, At),
     Rewrite(At),
+    Pop(At, bool),
 }
 
 /// A set with its model.
@@ -286,6 +287,10 @@ fn apply_whole(twins: &mut [Twin; 3], op: Op) -> Option<At> {
             equal(&twin.set, &expected.set);
             Some(at)
         }
+        Op::Pop(at, first) => {
+            pop(&mut twins[at as usize], first);
+            Some(at)
+        }
         Op::TakeFirst(at, n, into) => {
             let Twin { set, model } = &mut twins[at as usize];
             let n = u64::from(n);
@@ -358,6 +363,20 @@ fn combine(left: &Twin, right: &Twin, pair: Pair) -> Twin {
     };
     equal(&set, &same);
     Twin { set, model }
+}
+
+/// Takes out the lowest id, or the greatest.
+fn pop(twin: &mut Twin, first: bool) {
+    let Twin { set, model } = twin;
+    let (expected, popped) = if first {
+        (model.ids().next(), set.pop_first())
+    } else {
+        (model.ids().next_back(), set.pop_last())
+    };
+    assert_eq!(popped, expected.map(id));
+    if let Some(id) = expected {
+        *model = model.difference(&Intervals::one(id));
+    }
 }
 
 fn split(twin: &Twin, parts: u64) {

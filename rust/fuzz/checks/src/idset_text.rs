@@ -17,6 +17,7 @@ pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
+    lenient(text);
     match (text.parse::<IdSet>(), read(text)) {
         (Ok(set), Some(expected)) => {
             same(&set, &expected);
@@ -29,6 +30,24 @@ pub fn check(data: &[u8]) {
         }
         (Ok(set), None) => panic!("{text:?} was read as {set}"),
         (Err(error), Some(_)) => panic!("{error}"),
+    }
+}
+
+/// What the lenient reader reads can be written, and it mends nothing in what the strict one reads.
+fn lenient(text: &str) {
+    match (IdSet::parse_lenient(text), text.parse::<IdSet>()) {
+        (Ok((set, mended)), Ok(strict)) => {
+            equal(&set, &strict);
+            assert!(mended.is_empty(), "{text:?}: {mended:?}");
+        }
+        (Ok((set, mended)), Err(error)) => {
+            assert!(!mended.is_empty(), "{error}");
+            assert!(mended.iter().all(|note| note.offset <= text.len()));
+            set.check_invariants();
+            written(&set);
+        }
+        (Err(error), Err(_)) => assert!(text.is_char_boundary(error.offset()), "{error}"),
+        (Err(error), Ok(_)) => panic!("{error}"),
     }
 }
 
@@ -73,6 +92,7 @@ fn number(text: &str) -> Option<u64> {
 ///
 /// Where they differ.
 pub fn same(set: &IdSet, model: &Intervals) {
+    set.check_invariants();
     assert_eq!(set.len(), model.len());
     assert_eq!(set.is_empty(), model.is_empty());
     assert_eq!(set.range_count(), model.iter().count());
