@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SUMMARY = """Start an instance on this machine, or on made-up nodes.
 
-Without COMMAND it runs in the foreground until it gets SIGINT or SIGTERM. With COMMAND it runs
-that with PENSTOCK_URI set, and ends with it and its exit code."""
+Without COMMAND it runs in the foreground until it gets SIGINT, SIGTERM or SIGHUP. With COMMAND it
+runs that with PENSTOCK_URI set, and ends with it and its exit code."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +93,8 @@ def _options(args: argparse.Namespace, config: Config) -> StartOptions:
     if socket is None:
         # The address that clients will use, too.
         socket = paths.socket_of(paths.default_uri())
+    # Jobs and the command get to know these: they need not be where this process is.
+    state, socket = state.absolute(), socket.absolute()
     oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
     fallback = "sim" if args.nodes is not None and not oversubscribe else "local"
     sched = args.sched or config.penstock.scheduler.mode

@@ -14,6 +14,7 @@ import struct
 import time
 import uuid
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -184,12 +185,13 @@ class Broker:
             mode = 0o777 if self._allow_guests else 0o700
             await trio.Path(path).chmod(mode)
             listener.listen(1024)
+            own = os.stat(path, follow_symlinks=False)  # noqa: PTH116
             try:
                 await trio.serve_listeners(
                     self._serve, [trio.SocketListener(listener)], task_status=_Quiet(task_status)
                 )
             finally:
-                os.unlink(path)  # noqa: PTH108 - must not be cancelled on the way out
+                _remove_own(path, own)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -244,6 +246,13 @@ class Broker:
                 return
             self.post(number, batch)
             await trio.lowlevel.checkpoint()
+
+
+def _remove_own(path: Path, own: os.stat_result) -> None:
+    """Removes the socket, unless somebody has put something else in its place."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(path.lstat(), own):
+            path.unlink()
 
 
 class _SocketPeer:

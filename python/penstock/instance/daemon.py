@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -21,23 +19,19 @@ from penstock.errors import Error
 from penstock.instance import inventory
 from penstock.instance.broker import Broker
 from penstock.instance.children import Children
+from penstock.instance.claims import StartError, claim_state, clear_stale_socket
 from penstock.instance.control import ControlService
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator
 
     from penstock.instance.options import StartOptions
 
 log = logging.getLogger("penstock")
 
 EXEC_NAME = "job-exec"
-
-
-class StartError(Error):
-    """The instance cannot be started; the text says why and what to do."""
 
 
 def run(options: StartOptions) -> int:
@@ -69,36 +63,9 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 async def _run(options: StartOptions) -> int:
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     options.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _lock(options.state):
-        _clear_stale_socket(options.socket)
+    with claim_state(options.state):
+        clear_stale_socket(options.socket)
         return await Instance(options).run()
-
-
-@contextmanager
-def _lock(state: Path) -> Iterator[None]:
-    with (state / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StartError(
-                f"state directory `{state}` is in use by another instance\n"
-                "hint: give this one its own with `--state DIR`"
-            ) from None
-        yield
-
-
-def _clear_stale_socket(path: Path) -> None:
-    if not path.exists():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise StartError(
-        f"an instance listens at `{path}` already\nhint: give this one its own with `--socket PATH`"
-    )
 
 
 class Instance:
@@ -241,7 +208,11 @@ class Instance:
             await trio.sleep(backoff)
 
     async def _watch_signals(self) -> None:
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        # Under nohup the end of the terminal is not the end of the instance.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        with trio.open_signal_receiver(*numbers) as signals:
             async for _ in signals:
                 self._stopping.set()
 
