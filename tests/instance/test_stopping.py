@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -41,3 +42,30 @@ def test_under_nohup_the_end_of_the_terminal_is_not_the_instance_s(tmp_path):
         timeout=60,
     )
     assert done.returncode == 7
+
+
+@pytest.mark.parametrize("sched", ["inside", "process"])
+def test_what_is_pending_at_the_end_stays_pending(start, tmp_path, sched):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    options = ["--nodes=1", "--cores=2", "--exec=local", "--oversubscribe", "--sched", sched]
+    with start(*options) as instance:
+        (first,) = instance.lines("submit", "sh", "-c", f"echo > {fifo}; exec sleep 1000")
+        fifo.read_text()
+        # This one ends later: there is time to give the first one's core to others.
+        penstock = " ".join(PENSTOCK)
+        linger = f"trap '{penstock} wait {first}; {penstock} jobs > /dev/null; exit' TERM"
+        instance.lines("submit", "sh", "-c", f"{linger}; echo > {fifo}; sleep 1000")
+        fifo.read_text()
+        instance.lines("submit", "--cc=1-20", "sleep", "1000")
+        instance.stop()
+    with sqlite3.connect(instance.state / "jobs.sqlite") as database:
+        lines = [line for (line,) in database.execute("SELECT lines FROM events")]
+    database.close()
+    names = [json.loads(line)["name"] for text in lines for line in text.splitlines()]
+    assert names.count("priority") == 22
+    assert names.count("alloc") == 2
+    with start("--sched", "none") as instance:
+        states = [json.loads(line)["status"] for line in instance.lines("jobs", "-a", "--json")]
+        assert sorted(states) == 2 * ["CANCELED"] + 20 * ["SCHED"]
+        assert json.loads(instance.lines("info", "--json", first)[0])["status"] == "CANCELED"

@@ -218,6 +218,8 @@ class Instance:
 
     async def _wind_down(self) -> None:
         """Ends what runs; what is pending stays for the next start."""
+        # What the running jobs give back must not let others begin.
+        self._manager.stop_scheduling()
         rows = self._rows({"states": ["running"]})
         if not rows:
             return

@@ -51,6 +51,8 @@ pub struct Allocator {
     requested: BTreeSet<Key>,
     /// Jobs asked for and recalled; still count against the limit until the scheduler lets go.
     recalled: usize,
+    /// The instance is about to end: nothing more is asked for, and what still comes is not taken.
+    stopped: bool,
 }
 
 impl Allocator {
@@ -162,8 +164,16 @@ impl Manager {
         }
     }
 
+    /// From now on no job gets resources: what is pending stays so for the next start.
+    pub fn stop_scheduling(&mut self) {
+        self.allocator.stopped = true;
+    }
+
     /// Asks for resources as far as the mode allows, the first in queue order first.
     pub(crate) fn send_allocs(&mut self) {
+        if self.allocator.stopped {
+            return;
+        }
         let Handshake::Ready(limit) = self.allocator.handshake else {
             return;
         };
@@ -359,6 +369,10 @@ impl Manager {
             if job_is_pending(self.jobs.get(&id).map(|job| job.state)) {
                 self.fail_job(id, now, "alloc", "the scheduler did not commit R");
             }
+            return self.revisit(id);
+        }
+        if self.allocator.stopped && job.state == State::Sched {
+            job.r = None;
             return self.revisit(id);
         }
         if let Some(update) = update {

@@ -668,3 +668,25 @@ fn what_is_not_due_or_not_understood_changes_nothing() {
     assert_eq!(bench.row(id)["state"], 16);
     assert_eq!(bench.manager.take_log().len(), 9);
 }
+
+#[test]
+fn once_scheduling_is_stopped_what_is_pending_stays_pending() {
+    let mut bench = Bench::new();
+    bench.scheduler(Some(1));
+    bench.executor();
+    let (asked, out) = bench.submit(&nothing());
+    assert_eq!(topics(&out), ["sched.alloc"]);
+    let (queued, _) = bench.submit(&nothing());
+    bench.manager.stop_scheduling();
+    // The answer to what was asked before comes, and is not taken.
+    let out = bench.allocate(asked);
+    assert_eq!(topics(&out), [""; 0]);
+    // Neither does a scheduler that comes now get anything to do.
+    assert!(!topics(&bench.scheduler(None)).contains(&"sched.alloc"));
+    for id in [asked, queued] {
+        assert_eq!(
+            bench.events(id),
+            ["submit", "validate", "depend", "priority"]
+        );
+    }
+}

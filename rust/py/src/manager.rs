@@ -93,6 +93,10 @@ impl JobManager {
         self.with(py, penstock_manager::Manager::take_log)
     }
 
+    fn stop_scheduling(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, penstock_manager::Manager::stop_scheduling)
+    }
+
     fn held(&self, py: Python<'_>) -> PyResult<String> {
         let held = self.with(py, |manager| manager.held())?;
         held.map(|held| held.to_json()).map_err(failed)
