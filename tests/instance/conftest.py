@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,14 +55,17 @@ def start(tmp_path):
     """Gives a context manager that starts an instance with options."""
 
     @contextmanager
-    def start_instance(*options: str, name: str = "state"):
+    def start_instance(*options: str, name: str = "state", stderr: Path | None = None):
         state = tmp_path / name
         command = [*PENSTOCK, "start", "--state", str(state), "--socket", str(state / "socket")]
         # The command says that the socket accepts, and ends the instance with its input.
         command += [*options, "--", "sh", "-c", "echo accepting; cat > /dev/null"]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
+        with (
+            nullcontext() if stderr is None else stderr.open("w") as log,
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as process,
+        ):
             try:
                 assert process.stdout.readline() == "accepting\n"
                 yield RunningInstance(process, state)

@@ -206,3 +206,29 @@ def test_an_interrupted_run_cancels_its_job(start, tmp_path):
         assert process.returncode == 1
         assert "cancelling" in text
         assert objects(instance, "jobs", "-a")[0]["result"] == "CANCELED"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "where", "expected"),
+    [
+        ("shell.options=3", "shell.options", "an object, found a number"),
+        (
+            "shell.options.output.stdout.path=3",
+            "shell.options.output.stdout.path",
+            "a string, found a number",
+        ),
+        (
+            r'shell.options.output.stdout.path="a\u0000b"',
+            "shell.options.output.stdout.path",
+            "a string without NUL",
+        ),
+        ("attributes.system.job=3", "job", "an object, found a number"),
+    ],
+)
+def test_attributes_that_no_job_could_run_with_are_refused(start, attribute, where, expected):
+    with start() as instance:
+        done = instance.penstock("submit", "--setattr", attribute, "true")
+        assert done.returncode == 1
+        message = f"invalid jobspec: attributes.system.{where}: expected {expected}"
+        assert message in done.stderr
+        assert instance.lines("jobs", "-a", "--json") == []

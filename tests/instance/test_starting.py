@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import sqlite3
 import subprocess
 import sys
 
@@ -23,6 +25,10 @@ def start_here(directory, *args, env=None):
         check=False,
         timeout=60,
     )
+
+
+def rows(instance):
+    return [json.loads(line) for line in instance.lines("jobs", "-a", "--json")]
 
 
 @pytest.mark.parametrize("how", ["option", "environment", "configuration"])
@@ -72,3 +78,44 @@ def test_a_path_that_is_too_long_for_a_socket_is_named(tmp_path):
     assert done.returncode == 1
     assert done.stderr.startswith(f"penstock start: `{path}` is too long for a socket: ")
     assert "at most 107" in done.stderr
+
+
+def test_what_cannot_be_read_in_the_store_costs_its_own_job(start, tmp_path):
+    names = "finished running pending broken logless".split()
+    with start("--nodes=1", "--cores=3") as instance:
+        ids = {}
+        for name in names:
+            options = ["--setattr=exec.test.run_duration=0s"] if name == "finished" else ["-t1h"]
+            options += ["--urgency=hold"] if name == "pending" else []
+            (ids[name],) = instance.lines("submit", *options, "--job-name", name, "true")
+        instance.lines("wait", ids["finished"])
+        numbers = {row["name"]: row["id_int"] for row in rows(instance)}
+        instance.process.kill()
+        instance.process.wait()
+    with sqlite3.connect(instance.state / "jobs.sqlite") as database:
+        update = database.execute
+        update("UPDATE jobs SET r = 'garbage' WHERE id = ?", [numbers["finished"]])
+        update("UPDATE jobs SET r = '{}' WHERE id = ?", [numbers["running"]])
+        spec = "SELECT spec FROM jobs WHERE id = ?"
+        update(f"UPDATE jobspecs SET text = 'x' WHERE id = ({spec})", [numbers["broken"]])
+        update("UPDATE events SET lines = '?' WHERE job = ?", [numbers["logless"]])
+    database.close()
+    (instance.state / "socket").unlink()
+    with start("--nodes=1", "--cores=3", "-v", stderr=tmp_path / "log") as instance:
+        shown = {row["name"]: row for row in rows(instance)}
+        assert sorted(shown) == ["finished", "pending", "running"]
+        assert shown["finished"]["status"] == "COMPLETED"
+        assert shown["pending"]["status"] == "SCHED"
+        assert shown["running"]["status"] == "FAILED"
+        reason = "alloc: its resources cannot be read from the store"
+        assert shown["running"]["reason"] == reason
+        done = instance.penstock("run", "--setattr=exec.test.run_duration=0s", "true")
+        assert done.returncode == 0
+    log = (tmp_path / "log").read_text()
+    for text in [
+        f"the resources of job {ids['finished']} are lost: ",
+        f"the resources of job {ids['running']} are lost: ",
+        f"job {ids['broken']} is left out: invalid jobspec: ",
+        f"job {ids['logless']} is left out: event `?`: ",
+    ]:
+        assert f"job-manager: store: {text}" in log

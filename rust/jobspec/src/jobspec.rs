@@ -56,6 +56,15 @@ fn text<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
         .ok_or_else(|| fail(path, format!("expected a string, found {}", kind(value))))
 }
 
+/// A text that a process can be given: the kernel's end with NUL.
+fn word<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
+    let word = text(value, path)?;
+    if word.contains('\0') {
+        return Err(fail(path, "expected a string without NUL"));
+    }
+    Ok(word)
+}
+
 fn required<'a>(map: &'a Map<String, Value>, key: &str, path: &str) -> Result<&'a Value, Error> {
     map.get(key).ok_or_else(|| {
         let detail = format!("expected the key `{key}`");
@@ -229,7 +238,7 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
     let command: Result<Vec<_>, _> = words
         .iter()
         .enumerate()
-        .map(|(place, word)| text(word, &format!("tasks[0].command[{place}]")).map(str::to_owned))
+        .map(|(place, value)| word(value, &format!("tasks[0].command[{place}]")).map(str::to_owned))
         .collect();
     let command = command?;
     if command.is_empty() {
@@ -289,6 +298,52 @@ fn dependencies(value: &Value) -> Result<Vec<Dependency>, Error> {
         .collect()
 }
 
+/// Attributes of the system that must be objects where they are there, outer ones first.
+const OBJECTS: [&str; 7] = [
+    "environment",
+    "job",
+    "shell",
+    "shell.options",
+    "shell.options.output",
+    "shell.options.output.stdout",
+    "shell.options.output.stderr",
+];
+
+/// Attributes of the system that must be strings where they are there.
+const WORDS: [&str; 5] = [
+    "cwd",
+    "queue",
+    "job.name",
+    "shell.options.output.stdout.path",
+    "shell.options.output.stderr.path",
+];
+
+/// Checks the attributes that running the job relies on.
+fn check_system(system: &Value) -> Result<(), Error> {
+    let found = |path: &str| {
+        path.split('.')
+            .try_fold(system, |value, key| value.get(key))
+            .map(|value| (value, format!("attributes.system.{path}")))
+    };
+    for (value, path) in OBJECTS.into_iter().filter_map(found) {
+        object(value, &path)?;
+    }
+    for (value, path) in WORDS.into_iter().filter_map(found) {
+        word(value, &path)?;
+    }
+    let Some((Value::Object(environment), path)) = found("environment") else {
+        return Ok(());
+    };
+    for (name, value) in environment {
+        let path = format!("{path}.{}", name.escape_debug());
+        if name.contains('\0') {
+            return Err(fail(&path, "expected a name without NUL"));
+        }
+        word(value, &path)?;
+    }
+    Ok(())
+}
+
 impl Jobspec {
     /// Reads and checks the JSON text of a jobspec.
     pub fn from_json(json: &str) -> Result<Self, Error> {
@@ -305,7 +360,9 @@ impl Jobspec {
         let attributes = object(required(map, "attributes", "")?, "attributes")?;
         only(attributes, &["system", "user"], "attributes")?;
         let path = "attributes.system";
-        let system = object(required(attributes, "system", "attributes")?, path)?;
+        let system = required(attributes, "system", "attributes")?;
+        check_system(system)?;
+        let system = object(system, path)?;
         let duration = required(system, "duration", path)?;
         request.duration = duration
             .as_f64()
@@ -314,17 +371,6 @@ impl Jobspec {
                 let detail = format!("expected a number of seconds, found {duration}");
                 fail("attributes.system.duration", detail)
             })?;
-        for key in ["cwd", "queue"] {
-            if let Some(value) = system.get(key) {
-                text(value, &format!("{path}.{key}"))?;
-            }
-        }
-        if let Some(environment) = system.get("environment") {
-            let path = "attributes.system.environment";
-            for (name, value) in object(environment, path)? {
-                text(value, &format!("{path}.{}", name.escape_debug()))?;
-            }
-        }
         if let Some(constraint) = system.get("constraints") {
             let path = "attributes.system.constraints";
             request.constraint = Some(Constraint::from_value_at(constraint, path)?);

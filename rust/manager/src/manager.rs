@@ -7,7 +7,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::{Fluid, FluidGenerator};
 use penstock_rset::ResourceSet;
-use penstock_store::Store;
+use penstock_store::{JobRecord, Store};
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
@@ -85,41 +85,37 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Rebuilds every job from its eventlog, then lets the active ones move on.
+    /// Rebuilds every job from its eventlog, then lets the active ones move on. What cannot be
+    /// read costs its own job: that is told in the log, and the others go on.
     fn replay(&mut self, now: f64) -> Result<(), String> {
         let records = self.store.jobs().map_err(|error| error.to_string())?;
         let mut specs: BTreeMap<i64, Arc<Spec>> = BTreeMap::new();
         let mut active = Vec::new();
         for record in records {
             let name = Fluid(record.id);
-            let spec = if let Some(spec) = specs.get(&record.spec) {
-                Arc::clone(spec)
-            } else {
-                let text = self
-                    .store
-                    .jobspec(record.spec)
-                    .map_err(|error| error.to_string())?
-                    .ok_or_else(|| format!("store: job {name} has no jobspec"))?;
-                let jobspec = Jobspec::from_json(&text)
-                    .map_err(|error| format!("store: job {name}: {error}"))?;
-                let redacted = policy::redact(&text, &self.settings, jobspec.queue())
-                    .map_err(|error| format!("store: job {name}: {error}"))?;
-                let spec = Arc::new(Spec::new(record.spec, &jobspec, redacted));
-                specs.insert(record.spec, Arc::clone(&spec));
-                spec
-            };
-            let mut job = Job::new(record.id, record.userid, spec);
-            if let Some(text) = &record.r {
-                let r = ResourceSet::from_json(text)
-                    .map_err(|error| format!("store: job {name}: {error}"))?;
-                job.r = Some(Arc::new(r));
-            }
-            for line in record.eventlog.lines() {
-                let event = Event::parse(line)
-                    .map_err(|error| format!("store: job {name}: event `{line}`: {error}"))?;
-                job.apply(&event);
-            }
             self.ids.observe(record.id);
+            let r = record.r.as_deref().map(ResourceSet::from_json).transpose();
+            let r = r.unwrap_or_else(|error| {
+                self.note(format!(
+                    "store: the resources of job {name} are lost: {error}"
+                ));
+                None
+            });
+            let spec = match specs.get(&record.spec) {
+                Some(spec) => Ok(Arc::clone(spec)),
+                None => self.stored_spec(record.spec)?,
+            };
+            let job = spec.and_then(|spec| {
+                specs.insert(record.spec, Arc::clone(&spec));
+                rebuild(&record, spec, r)
+            });
+            let job = match job {
+                Ok(job) => job,
+                Err(error) => {
+                    self.note(format!("store: job {name} is left out: {error}"));
+                    continue;
+                }
+            };
             if job.state != State::Inactive {
                 active.push(record.id);
             }
@@ -130,6 +126,17 @@ impl Manager {
         }
         self.settle(now);
         Ok(())
+    }
+
+    /// A jobspec from the store; the outer error is the store's own.
+    fn stored_spec(&self, key: i64) -> Result<Result<Arc<Spec>, String>, String> {
+        let text = self.store.jobspec(key).map_err(|error| error.to_string())?;
+        Ok(text.ok_or("it has no jobspec".to_owned()).and_then(|text| {
+            let jobspec = Jobspec::from_json(&text).map_err(|error| error.to_string())?;
+            let redacted = policy::redact(&text, &self.settings, jobspec.queue());
+            let redacted = redacted.map_err(|error| error.to_string())?;
+            Ok(Arc::new(Spec::new(key, &jobspec, redacted)))
+        }))
     }
 
     /// Sets a job that was active before the restart on its way again.
@@ -148,11 +155,24 @@ impl Manager {
                 job.exec = Exec::Released;
             }
         }
+        let lost = job.alloc == Alloc::Held && job.r.is_none();
+        if lost {
+            job.exec = Exec::Released;
+            self.executor.waiting.remove(&id);
+        }
         let waits_for = job.waits_for.clone();
         for description in waits_for {
             self.watch_dependency(id, &description, now);
         }
         self.post(id, &Event::new(now, "flux-restart"));
+        if lost {
+            self.fail_job(
+                id,
+                now,
+                "alloc",
+                "its resources cannot be read from the store",
+            );
+        }
         self.work.push_back(id);
     }
 
@@ -454,6 +474,17 @@ impl Manager {
         }
         self.post(id, &Event::new(now, "clean"));
     }
+}
+
+/// A job as its eventlog tells it.
+fn rebuild(record: &JobRecord, spec: Arc<Spec>, r: Option<ResourceSet>) -> Result<Job, String> {
+    let mut job = Job::new(record.id, record.userid, spec);
+    job.r = r.map(Arc::new);
+    for line in record.eventlog.lines() {
+        let event = Event::parse(line).map_err(|error| format!("event `{line}`: {error}"))?;
+        job.apply(&event);
+    }
+    Ok(job)
 }
 
 /// The priority that an urgency stands for: held is 0, expedited the greatest (RFC 30).
