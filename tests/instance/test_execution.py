@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 
 import cbor2
@@ -134,3 +135,29 @@ def test_a_client_that_goes_away_is_forgotten(local):
                 next(stream)
     assert local.penstock("cancel", job).returncode == 0
     assert local.penstock("run", "true").returncode == 0
+
+
+def test_many_tasks_need_few_descriptors(start, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+    try:
+        options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
+        with start(*options) as instance:
+            args = ["-n100", "--cwd", str(tmp_path), "-o", "{{taskid}}", "sh", "-c"]
+            script = "echo $PENSTOCK_TASK_RANK; ulimit -n"
+            assert instance.penstock("run", *args, script).returncode == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for task in range(100):
+        assert (tmp_path / str(task)).read_text() == f"{task}\n64\n"
+
+
+def test_a_shared_output_file_is_begun_once(start, tmp_path):
+    options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance:
+        (tmp_path / "err").write_text("old\n")
+        files = ["-o", "{{taskid}}.out", "-e", "err"]
+        args = ["-n100", "--cwd", str(tmp_path), *files, "sh", "-c", "echo $FLUX_TASK_RANK >&2"]
+        assert instance.penstock("run", *args).returncode == 0
+    lines = (tmp_path / "err").read_text().splitlines()
+    assert sorted(map(int, lines)) == list(range(100))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -17,8 +18,9 @@ from penstock._core import Message
 from penstock.config import ExecSettings
 from penstock.instance import runner as runner_module
 from penstock.instance.children import Children
+from penstock.instance.reaper import Reaper, own_children
 from penstock.instance.runner import LocalRunner
-from penstock.instance.task import SpawnError, reap_escaped, spawn
+from penstock.instance.task import SpawnError, spawn
 from penstock.jobspec import from_command
 
 
@@ -167,12 +169,79 @@ def test_a_malformed_request_is_answered_and_the_job_goes_on(tmp_path, topic, pa
     run(tmp_path, scenario)
 
 
+def refused(*_args):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
+def test_a_task_that_must_not_be_signalled_costs_nobody_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "killpg", refused)
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    async def scenario(service):
+        service.start(1, ["cat", str(gate)])
+        while not service.answers:
+            await trio.lowlevel.checkpoint()
+        service.ask("job-exec.kill", {"id": 1, "signum": 15})
+        service.runner.handle([Message.event("job-exception", {"id": 1, "severity": 0})])
+        service.answers.clear()
+        service.start(2, ["true"])
+        assert ("finish", {"status": 0}) in await service.over()
+        # The first one ends in its own time, and not before.
+        service.answers.clear()
+        gate.write_text("go on\n")
+        assert ("finish", {"status": 0}) in await service.over()
+
+    run(tmp_path, scenario)
+
+
+def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(os, "killpg", refused)
+    kill = os.kill
+    monkeypatch.setattr(os, "kill", refused)
+    tasks = []
+
+    async def scenario(service):
+        service.start(1, ["sleep", "1000"])
+        while not service.answers:
+            await trio.lowlevel.checkpoint()
+        tasks.extend(service.runner._jobs[1].tasks)
+
+    run(tmp_path, scenario, kill_timeout=0.01)
+    (task,) = tasks
+    assert f"process {task.pid} outlives it" in caplog.text
+    kill(task.pid, 9)
+    task.reap()
+    assert task.status == 9
+
+
+def test_what_a_job_leaves_behind_is_reaped_when_it_ends(tmp_path):
+    async def scenario(service):
+        told = tmp_path / "told"
+        os.mkfifo(told)
+        # The orphan has no mark of the job: it outlives that, and is still reaped.
+        orphan = f"echo $$ > {told}; read line < {told}"
+        service.start(1, ["sh", "-c", f"setsid env -i sh -c '{orphan}' & exit 0"])
+        pid = int(await trio.to_thread.run_sync(told.read_text))
+        await service.over()
+        descriptor = os.pidfd_open(pid)
+        await trio.to_thread.run_sync(told.write_text, "end\n")
+        await trio.lowlevel.wait_readable(descriptor)
+        os.close(descriptor)
+        # It has ended; what is left of it goes with the signal that tells.
+        while pid in own_children():
+            await trio.lowlevel.checkpoint()
+
+    run(tmp_path, scenario)
+
+
 def test_the_instance_s_own_processes_are_not_reaped_with_a_job():
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as own:
         os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
         assert Path(f"/proc/{own.pid}/stat").read_text().split()[2] == "Z"
-        for spared in ({own.pid}, None):
-            trio.run(reap_escaped, {b"PENSTOCK_JOB_ID=none"}, lambda spared=spared: spared)
+        for pids in ({own.pid}, None):
+            reaper = Reaper(SimpleNamespace(pids=pids))
+            trio.run(reaper.end_escaped, {b"PENSTOCK_JOB_ID=none"})
         assert own.wait() == 7
 
 

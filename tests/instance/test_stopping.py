@@ -69,3 +69,20 @@ def test_what_is_pending_at_the_end_stays_pending(start, tmp_path, sched):
         states = [json.loads(line)["status"] for line in instance.lines("jobs", "-a", "--json")]
         assert sorted(states) == 2 * ["CANCELED"] + 20 * ["SCHED"]
         assert json.loads(instance.lines("info", "--json", first)[0])["status"] == "CANCELED"
+
+
+@pytest.mark.parametrize(("ignored", "code"), [("TERM", 129), ("TERM HUP", 137)])
+def test_a_command_that_ignores_sigterm_does_not_hold_up_the_end(tmp_path, ignored, code):
+    config = tmp_path / "penstock.toml"
+    config.write_text("[penstock.exec]\nkill-timeout = '0.1s'\n")
+    state = str(tmp_path / "state")
+    command = [*PENSTOCK, "start", "--nodes=1", "--config", str(config), "--state", state]
+    script = f"trap '' {ignored}; echo ready; read line"
+    with subprocess.Popen(
+        [*command, "--socket", state + "/socket", "--", "sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.wait(timeout=60) == code

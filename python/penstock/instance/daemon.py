@@ -188,8 +188,17 @@ class Instance:
         return 128 - code if code < 0 else code
 
     async def _stop_command(self, process: trio.Process) -> None:
+        """Ends the command, and more firmly what does not heed that, such as a shell."""
         await self._stopping.wait()
-        process.terminate()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+            try:
+                process.send_signal(number)
+                # A stopped process must go on to be terminated.
+                process.send_signal(signal.SIGCONT)
+            except PermissionError:
+                log.warning("process %d must not be signalled: waiting for its end", process.pid)
+                return
+            await trio.sleep(self._options.config.penstock.exec.kill_timeout)
 
     async def _keep_scheduler(self, limit: int | None) -> None:
         """Keeps a scheduler process attached: when one ends, another is started."""

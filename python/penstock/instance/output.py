@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.instance.layout import TaskPlace
 
 STREAMS = ("stdout", "stderr")
+# Output files that the daemon has open at a time; a template may name one for every task.
+MOST_OPEN = 16
 IN_MODIFY = 0x2
 IN_NONBLOCK, IN_CLOEXEC = 0o4000, 0o2000000
 EVENT = struct.Struct("iIII")
@@ -60,6 +62,7 @@ class Output:
         )
         self._kept = kept
         self._open: dict[Path, int] = {}
+        self._begun: set[Path] = set()
 
     @property
     def elsewhere(self) -> str | None:
@@ -77,9 +80,14 @@ class Output:
             path = self._kept / stream
         else:
             path = self._cwd / fill_in(template, self._job, self._name, place)
-        descriptor = self._open.get(path)
+        descriptor = self._open.pop(path, None)
         if descriptor is None:
-            descriptor = self._open[path] = _open(path)
+            if len(self._open) >= MOST_OPEN:
+                os.close(self._open.pop(next(iter(self._open))))
+            descriptor = _open(path, anew=path not in self._begun)
+            self._begun.add(path)
+        # The one that was used last is closed last.
+        self._open[path] = descriptor
         return descriptor
 
     def kept_bytes(self) -> int:
@@ -97,10 +105,12 @@ class Output:
         self._open.clear()
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, *, anew: bool) -> int:
     # Tasks share a file: with O_APPEND they do not overwrite each other. The daemon never waits
     # for somebody to read a FIFO.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    if anew:
+        flags |= os.O_TRUNC
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:

@@ -18,7 +18,8 @@ from penstock.errors import Error
 from penstock.instance.environment import job_environment, task_environment
 from penstock.instance.layout import TaskPlace, lay_out
 from penstock.instance.output import STREAMS, FileWatcher, Output, say
-from penstock.instance.task import SpawnError, Task, become_subreaper, reap_escaped, spawn
+from penstock.instance.reaper import Reaper
+from penstock.instance.task import SpawnError, Task, spawn
 from penstock.protocol.execution import StartStream
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class LocalRunner:
         self._lookup_r = lookup_r
         self._wait_inactive = wait_inactive
         self._settings = settings
-        self._children = children
+        self._reaper = Reaper(children)
         self._cpus = os.sched_getaffinity(0)
         self._bind = not oversubscribe
         self._jobs: dict[int, Job] = {}
@@ -194,16 +195,23 @@ class LocalRunner:
 
     async def run(self) -> None:
         """Runs jobs until cancelled; whatever runs then is killed and reaped."""
-        become_subreaper()
         self._watcher = FileWatcher()
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watcher.run)
-                nursery.start_soon(self._watch_kept_output)
-                async for function, *args in self._outbox:
-                    nursery.start_soon(function, *args)
+            async with trio.open_nursery() as outer:
+                await outer.start(self._reaper.run)
+                try:
+                    await self._run_jobs()
+                finally:
+                    self._reaper.stop()
         finally:
             self._watcher.close()
+
+    async def _run_jobs(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watcher.run)
+            nursery.start_soon(self._watch_kept_output)
+            async for function, *args in self._outbox:
+                nursery.start_soon(function, *args)
 
     async def _run_job(self, job: Job, payload: dict[str, Any]) -> None:
         job_id, stream = payload["id"], job.stream
@@ -282,6 +290,7 @@ class LocalRunner:
                     job.ending.set()
                     status = error.status
                     break
+                self._reaper.add(task)
                 job.tasks.append(task)
         finally:
             job.output.close()
@@ -327,22 +336,22 @@ class LocalRunner:
                 job.ending.set()
 
     async def _clean_up(self, job: Job) -> None:
-        """Nothing of the job outlives it."""
+        """Nothing of the job outlives it, as far as that is in our power."""
+        name = fluid_f58(job.stream.job)
+        job.signal(signal.SIGKILL)
+        with trio.move_on_after(self._settings.kill_timeout):
+            for task in job.tasks:
+                await task.ended.wait()
         for task in job.tasks:
-            task.reap()
+            if task.status is None:
+                log.warning("job %s: process %d outlives it", name, task.pid)
         if job.tasks:
             # Ids are unique in an instance only: its address belongs to the mark.
-            job_id, uri = fluid_f58(job.stream.job), self._uri
-            markers = {f"PENSTOCK_JOB_ID={job_id}".encode(), f"PENSTOCK_URI={uri}".encode()}
-            await reap_escaped(markers, self._spared)
-
-    def _spared(self) -> set[int] | None:
-        """The children that are waited for: running tasks, and the instance's own processes."""
-        own = self._children.pids
-        if own is None:
-            return None
-        jobs = self._jobs.values()
-        return own.union(task.pid for job in jobs for task in job.tasks if task.status is None)
+            markers = {f"PENSTOCK_JOB_ID={name}".encode(), f"PENSTOCK_URI={self._uri}".encode()}
+            try:
+                await self._reaper.end_escaped(markers)
+            except OSError as error:
+                log.warning("job %s: cannot look for what it left behind: %s", name, error)
 
     # --- output
 

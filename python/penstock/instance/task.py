@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
+import logging
 import os
 import signal
 import subprocess
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-PR_SET_CHILD_SUBREAPER = 36
+log = logging.getLogger("penstock.exec")
+
 NOT_FOUND, NOT_EXECUTABLE = 127 << 8, 126 << 8
 
 
@@ -33,14 +32,6 @@ class SpawnError(Exception):
         self.status = status
 
 
-def become_subreaper() -> None:
-    """Makes processes that escape their parents children of this one, so that none is lost."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl: {os.strerror(number)}")
-
-
 class Task:
     """A running task: the process that was started, and the group it leads."""
 
@@ -48,34 +39,36 @@ class Task:
         self._process = process
         self.pid = process.pid
         self.status: int | None = None
+        self.ended = trio.Event()
 
     def signal(self, signum: int) -> None:
-        """Sends a signal to the task's process group."""
+        """Sends a signal to the task's process group, as far as that is allowed."""
+        # Not reaped yet, so the group's number cannot have passed to somebody else.
         if self.status is None:
-            with suppress(ProcessLookupError):
+            try:
                 os.killpg(self.pid, signum)
+            except ProcessLookupError:
+                pass
+            except PermissionError:
+                # Such as `sudo`, which belongs to root.
+                log.warning("process %d must not be sent signal %d", self.pid, signum)
 
     async def wait(self) -> int:
-        """Waits for the task's process to end, kills what is left of its group, and reaps it.
+        """Waits for the task's process to end.
 
         Returns:
             The wait status.
         """
-        descriptor = os.pidfd_open(self.pid)
-        try:
-            await trio.lowlevel.wait_readable(descriptor)
-        finally:
-            os.close(descriptor)
-        return self.reap()
-
-    def reap(self) -> int:
-        """Takes the status of a process that has ended, or is being killed."""
-        if self.status is None:
-            # Not reaped yet, so the group's number cannot have passed to somebody else.
-            self.signal(signal.SIGKILL)
-            _, self.status = os.waitpid(self.pid, 0)
-            self._process.returncode = os.waitstatus_to_exitcode(self.status)
+        await self.ended.wait()
+        assert self.status is not None
         return self.status
+
+    def reap(self) -> None:
+        """Kills what is left of the group of a process that has ended, and takes its status."""
+        self.signal(signal.SIGKILL)
+        _, self.status = os.waitpid(self.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(self.status)
+        self.ended.set()
 
 
 def spawn(
@@ -124,51 +117,3 @@ def spawn(
         if own is not None:
             os.sched_setaffinity(0, own)
     return Task(process)
-
-
-async def reap_escaped(markers: set[bytes], spared: Callable[[], set[int] | None]) -> None:
-    """Kills and reaps the processes of a job that have left their groups.
-
-    As this process is the subreaper, they are its children by now, or children of such.
-
-    Args:
-        markers: `NAME=value` entries of the environment that together tell the job's processes.
-        spared: the children that somebody waits for; None while that is not known, in which case
-            the dead that nobody waits for are left to the next call.
-    """
-    while escaped := _find_escaped(markers, spared()):
-        for pid in escaped:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in escaped:
-            with suppress(ProcessLookupError, ChildProcessError):
-                descriptor = os.pidfd_open(pid)
-                try:
-                    await trio.lowlevel.wait_readable(descriptor)
-                finally:
-                    os.close(descriptor)
-                os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
-
-
-def _find_escaped(markers: set[bytes], spared: set[int] | None) -> list[int]:
-    """The children that carry the marks; reaps the dead, whose environment cannot be read."""
-    escaped = []
-    for pid in _children() - (spared or set()):
-        environment = b""
-        with suppress(OSError):
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        if environment:
-            if markers <= set(environment.split(b"\0")):
-                escaped.append(pid)
-        elif spared is not None:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-    return escaped
-
-
-def _children() -> set[int]:
-    children: set[int] = set()
-    for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):
-            children.update(map(int, (thread / "children").read_text().split()))
-    return children
