@@ -37,6 +37,7 @@ class Service:
             uri="local:///none",
             lookup_r=self._never,
             wait_inactive=self._never,
+            room=self._never,
             settings=ExecSettings(**settings),
             oversubscribe=True,
             children=Children(),

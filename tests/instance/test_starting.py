@@ -98,7 +98,7 @@ def test_what_cannot_be_read_in_the_store_costs_its_own_job(start, tmp_path):
         update("UPDATE jobs SET r = '{}' WHERE id = ?", [numbers["running"]])
         spec = "SELECT spec FROM jobs WHERE id = ?"
         update(f"UPDATE jobspecs SET text = 'x' WHERE id = ({spec})", [numbers["broken"]])
-        update("UPDATE events SET lines = '?' WHERE job = ?", [numbers["logless"]])
+        update("UPDATE events SET lines = '?\n' WHERE job = ?", [numbers["logless"]])
     database.close()
     (instance.state / "socket").unlink()
     with start("--nodes=1", "--cores=3", "-v", stderr=tmp_path / "log") as instance:

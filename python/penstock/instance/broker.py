@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 ROLE_OWNER, ROLE_USER, ROLE_LOCAL = 1, 2, 4
-READ_SIZE = 256 * 1024
+READ_SIZE = WRITE_SIZE = 256 * 1024
+# Whoever produces much for a client waits while it has more than this to read.
+FEW_UNSENT = 1024 * 1024
 # A client that does not read what it asked for is cut off here rather than let grow.
 MAX_UNSENT = 256 * 1024 * 1024
 
@@ -103,6 +105,15 @@ class Broker:
         """The peer that a request comes from, or None where it has gone."""
         routes = request.routes
         return self._router.peer(routes[-1]) if routes else None
+
+    async def room(self, request: Message) -> None:
+        """Returns when the peer that a request comes from has little left to read, or has gone."""
+        peer = self.origin(request)
+        remote = None if peer is None else self._sockets.get(peer)
+        if remote is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await remote.room()
 
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
@@ -223,6 +234,7 @@ class Broker:
         self._sockets[number] = peer
         try:
             async with trio.open_nursery() as nursery:
+                peer.scope = nursery.cancel_scope
                 nursery.start_soon(peer.write)
                 try:
                     await self._read(number, peer)
@@ -263,25 +275,58 @@ class _SocketPeer:
         self.pid = pid
         self.uid = uid
         self.cbor = False
+        # Ends the conversation when cancelled.
+        self.scope = trio.CancelScope()
         self._unsent = bytearray()
+        self._sending = 0
         self._wake = trio.Event()
-        self._overflow = False
+        self._sent = trio.Event()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return len(self._unsent) + self._sending
 
     def send(self, batch: Batch) -> None:
+        """Queues messages, or ends the conversation with a client that lets too many wait."""
+        if self.scope.cancel_called:
+            return
         self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
-        self._overflow = len(self._unsent) > MAX_UNSENT
+        if self.unsent > MAX_UNSENT:
+            log.warning(
+                "closing the connection of pid %d: it leaves %d bytes unread", self.pid, self.unsent
+            )
+            self._unsent.clear()
+            self.scope.cancel()
         self._wake.set()
 
     async def write(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            if self._overflow:
-                log.warning("closing the connection of pid %d: it does not read", self.pid)
-                raise trio.BrokenResourceError("the peer does not read what it asked for")
-            while self._unsent:
-                data, self._unsent = self._unsent, bytearray()
-                await self.stream.send_all(data)
+        """Writes what is queued, for as long as the conversation lasts."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                while self._unsent:
+                    data, self._unsent = memoryview(self._unsent), bytearray()
+                    await self._send_all(data)
+        finally:
+            self._sent.set()
+
+    async def _send_all(self, data: memoryview) -> None:
+        self._sending = len(data)
+        while data:
+            await self.stream.send_all(data[:WRITE_SIZE])
+            data = data[WRITE_SIZE:]
+            self._sending = len(data)
+            self._sent.set()
+            self._sent = trio.Event()
+
+    async def room(self) -> None:
+        """Returns when little waits to be written."""
+        # What was posted just now gets here first.
+        await trio.lowlevel.checkpoint()
+        while self.unsent > FEW_UNSENT and not self.scope.cancel_called:
+            await self._sent.wait()
 
 
 class _Quiet:

@@ -64,6 +64,7 @@ class LocalExecService:
             children=children,
             lookup_r=self._lookup_r,
             wait_inactive=self._wait_inactive,
+            room=broker.room,
         )
 
     def _send(self, messages: list[Message]) -> None:

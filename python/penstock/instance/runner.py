@@ -65,6 +65,7 @@ class LocalRunner:
         uri: the instance's address, for the tasks' environment.
         lookup_r: gives the R of a job whose start request came without.
         wait_inactive: returns when a job is over, started or not.
+        room: returns when the sender of a request has little left to read.
         settings: the configuration's `[penstock.exec]`.
         oversubscribe: whether tasks run without being bound to cores.
         children: the instance's own processes, which no job's end touches.
@@ -79,6 +80,7 @@ class LocalRunner:
         uri: str,
         lookup_r: Callable[[int], Awaitable[str]],
         wait_inactive: Callable[[int], Awaitable[None]],
+        room: Callable[[Message], Awaitable[None]],
         settings: ExecSettings,
         oversubscribe: bool,
         children: Children,
@@ -89,6 +91,7 @@ class LocalRunner:
         self._uri = uri
         self._lookup_r = lookup_r
         self._wait_inactive = wait_inactive
+        self._room = room
         self._settings = settings
         self._reaper = Reaper(children)
         self._cpus = os.sched_getaffinity(0)
@@ -444,7 +447,7 @@ class LocalRunner:
                 while data := file.read(CHUNK):
                     text = base64.b64encode(data).decode()
                     self._send([request.respond({"stream": stream, "data": text})])
-                    await trio.lowlevel.checkpoint()
+                    await self._room(request)
                 if over or job is None:
                     return
                 async with trio.open_nursery() as nursery:

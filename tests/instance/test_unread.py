@@ -1,0 +1,150 @@
+"""Clients that do not read what they asked for: what they can cost the instance."""
+
+from __future__ import annotations
+
+import base64
+import os
+from contextlib import asynccontextmanager
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from penstock._core import Decoder, Message
+from penstock.config import ExecSettings
+from penstock.instance import broker as broker_module
+from penstock.instance.broker import Broker
+from penstock.instance.children import Children
+from penstock.instance.control import ControlService
+from penstock.instance.local import LocalExecService
+
+BIG = "x" * 100_000
+
+
+class Talker:
+    """A service that answers at length."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self.peer = broker.attach(self, names=["talker"])
+
+    def deliver(self, batch):
+        answers = [
+            message.respond({"text": BIG}) for message in batch if message.topic[-4:] != "nect"
+        ]
+        self._broker.post_messages(self.peer, answers)
+
+    def settle(self, now):
+        pass
+
+
+@asynccontextmanager
+async def broker_at(path):
+    broker = Broker(owner=os.getuid())
+    ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.pump)
+            await nursery.start(broker.listen, path)
+            yield broker
+            nursery.cancel_scope.cancel()
+
+
+class Client:
+    def __init__(self, stream):
+        self.stream = stream
+        self._decoder = Decoder()
+
+    @classmethod
+    async def connect(cls, path):
+        client = cls(await trio.open_unix_socket(path))
+        assert await client.stream.receive_some(1) == b"\0"
+        return client
+
+    async def send(self, topic, payload, flags=0):
+        request = Message.request(topic, payload, matchtag=1, flags=flags)
+        await self.stream.send_all(request.encode())
+
+    async def receive(self):
+        """What came next; nothing at the end of the connection."""
+        while data := await self.stream.receive_some(65536):
+            if batch := self._decoder.feed(data):
+                return list(batch)
+        return []
+
+
+def test_a_client_that_lets_too_much_wait_is_cut_off(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(broker_module, "MAX_UNSENT", 1_000_000)
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker:
+            Talker(broker)
+            lazy, keen = await Client.connect(path), await Client.connect(path)
+            await lazy.send("service.add", {"service": "lazy"})
+            assert (await lazy.receive())[0].errnum == 0
+            # The first answers are being written already when there get to be too many.
+            for _ in range(30):
+                assert "lazy" in {row["name"] for row in broker.services()}
+                await lazy.send("talker.talk", {})
+                await wait_all_tasks_blocked()
+                if f"closing the connection of pid {os.getpid()}: it leaves" in caplog.text:
+                    break
+            assert "lazy" not in {row["name"] for row in broker.services()}
+            for _ in range(30):
+                await keen.send("talker.talk", {})
+                (answer,) = await keen.receive()
+                assert answer.object() == {"text": BIG}
+            await lazy.stream.aclose()
+            await keen.stream.aclose()
+
+    trio.run(main)
+
+
+def test_output_waits_for_its_reader(tmp_path):
+    size = 16 * 1024 * 1024
+    kept = tmp_path / "output" / "1"
+    kept.mkdir(parents=True)
+    with (kept / "stdout").open("wb") as file:
+        file.truncate(size)
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker:
+            service = LocalExecService(
+                broker,
+                "job-exec",
+                uri=f"local://{path}",
+                output_dir=tmp_path / "output",
+                settings=ExecSettings(),
+                oversubscribe=True,
+                children=Children(),
+            )
+            broker.add_service("job-exec", service.peer)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service._runner.run)
+                for reads in (True, False):
+                    client = await Client.connect(path)
+                    await client.send("job-exec.output", {"id": 1}, flags=64)
+                    await wait_all_tasks_blocked()
+                    (remote,) = broker._sockets.values()
+                    assert 0 < remote.unsent < size // 4
+                    if reads:
+                        assert await read_output(client) == size
+                    await client.stream.aclose()
+                    # Whoever goes away in the middle of it keeps nobody waiting.
+                    await wait_all_tasks_blocked()
+                    assert not broker._sockets
+                    assert not service._runner._followers
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+async def read_output(client):
+    """The number of bytes until the end of the output."""
+    received = 0
+    while True:
+        for message in await client.receive():
+            if message.errnum:
+                return received
+            received += len(base64.b64decode(message.object()["data"]))
