@@ -218,15 +218,17 @@ def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeyp
 
 def test_what_a_job_leaves_behind_is_reaped_when_it_ends(tmp_path):
     async def scenario(service):
-        told = tmp_path / "told"
-        os.mkfifo(told)
         # The orphan has no mark of the job: it outlives that, and is still reaped.
-        orphan = f"echo $$ > {told}; read line < {told}"
-        service.start(1, ["sh", "-c", f"setsid env -i sh -c '{orphan}' & exit 0"])
+        told, leave, end = (tmp_path / name for name in ("told", "leave", "end"))
+        for fifo in (told, leave, end):
+            os.mkfifo(fifo)
+        orphan = f"echo $$ > {told}; read line < {end}"
+        service.start(1, ["sh", "-c", f"setsid env -i sh -c '{orphan}' & read line < {leave}"])
         pid = int(await trio.to_thread.run_sync(told.read_text))
+        await trio.to_thread.run_sync(leave.write_text, "now\n")
         await service.over()
         descriptor = os.pidfd_open(pid)
-        await trio.to_thread.run_sync(told.write_text, "end\n")
+        await trio.to_thread.run_sync(end.write_text, "now\n")
         await trio.lowlevel.wait_readable(descriptor)
         os.close(descriptor)
         # It has ended; what is left of it goes with the signal that tells.
