@@ -51,7 +51,7 @@ def from_command(
         dependencies: `scheme:value` each (RFC 26).
         name: job name.
         cwd: working directory; by default the current one.
-        environment: the tasks' environment; by default the current one.
+        environment: the tasks' environment; by default the current one, as far as it is UTF-8.
         output: template of the file for stdout; by default output is kept by the instance.
         error: template of the file for stderr; by default where stdout goes.
         setattr: further attributes by dotted path, below `attributes`.
@@ -76,11 +76,21 @@ def from_command(
     ):
         if number is not None and number < least:
             raise JobspecError(f"{what}: expected at least {least}, found {number}")
+    texts = {
+        "queue": queue,
+        "job name": name,
+        "working directory": os.fspath(cwd) if cwd is not None else str(Path.cwd()),
+        "output": output,
+        "error": error,
+    }
+    for what, text in texts.items():
+        if text is not None and ("\0" in text or not is_text(text)):
+            raise JobspecError(f"{what}: expected UTF-8 without NUL, found {text!r}")
     resources, count = _resources(ntasks, cores_per_task, gpus_per_task, nodes, exclusive=exclusive)
     system: dict[str, Any] = {
         "duration": duration,
-        "cwd": os.fspath(cwd) if cwd is not None else str(Path.cwd()),
-        "environment": dict(os.environ if environment is None else environment),
+        "cwd": texts["working directory"],
+        "environment": environment_from_rules(()) if environment is None else dict(environment),
     }
     if queue is not None:
         system["queue"] = queue

@@ -149,7 +149,6 @@ def test_cancel_tells_each_job_that_it_cannot(sim):
     assert json.loads(sim.lines("info", "--json", job)[0])["reason"] == "cancel: enough"
     sim.lines("submit", "--cc=1-5", "-t", "1h", "true")
     assert sim.lines("cancel", "--all") == ["5 jobs cancelled"]
-    assert sim.penstock("wait", "nonsense").returncode == 1
 
 
 def test_resources_are_listed_by_state(sim):
@@ -232,3 +231,34 @@ def test_attributes_that_no_job_could_run_with_are_refused(start, attribute, whe
         message = f"invalid jobspec: attributes.system.{where}: expected {expected}"
         assert message in done.stderr
         assert instance.lines("jobs", "-a", "--json") == []
+
+
+@pytest.mark.parametrize("verb", ["wait", "cancel", "jobs", "info", "logs", "eventlog"])
+def test_a_malformed_job_id_is_bad_usage(verb, capsys):
+    assert main([verb, "nonsense!"]) == 2
+    assert "argument ID: invalid job id" in capsys.readouterr().err
+
+
+def test_a_directory_that_is_not_utf_8_is_named(sim, tmp_path):
+    directory = tmp_path / os.fsdecode(b"\xff")
+    directory.mkdir()
+    env = {**os.environ, "PENSTOCK_URI": sim.uri}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "run", "true"],
+        cwd=directory,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    expected = f"working directory: expected UTF-8 without NUL, found '{tmp_path}/\\udcff'"
+    assert done.stderr == f"penstock: {expected}\n"
+    assert sim.penstock("run", "--setattr=exec.test.run_duration=0s", "true").returncode == 0
+
+
+def test_the_greatest_wait_status_is_the_job_s(start):
+    options = ["--nodes=1", "--cores=2", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance:
+        script = "[ $PENSTOCK_TASK_RANK = 0 ] && exit 1; kill -9 $$"
+        assert instance.penstock("run", "-n2", "sh", "-c", script).returncode == 1

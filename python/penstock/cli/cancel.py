@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock._core import fluid_f58
-from penstock.cli.rows import f58_list
+from penstock.cli.rows import job_id
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all active jobs")
     parser.add_argument("-u", "--user", type=int, metavar="UID", help="with --all: of this user")
     parser.add_argument("-m", "--message", default="", metavar="NOTE", help="a note for the record")
-    parser.add_argument("id", nargs="*", metavar="ID")
+    parser.add_argument("id", nargs="*", type=job_id, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
             count, errors = client.cancel(note=args.message, userid=args.user)
             print(f"{count} {'job' if count == 1 else 'jobs'} cancelled")
         else:
-            _count, errors = client.cancel(f58_list(args.id), note=args.message)
+            _count, errors = client.cancel(args.id, note=args.message)
     for job, text in errors.items():
         print(f"penstock cancel: {fluid_f58(job)}: {text}", file=sys.stderr)
     return 1 if errors else 0

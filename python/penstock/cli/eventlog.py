@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from penstock._core import fluid_parse
+from penstock.cli.rows import job_id
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     parser.add_argument("--json", action="store_true", help="the events as they are logged")
-    parser.add_argument("id", metavar="ID")
+    parser.add_argument("id", type=job_id, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     began: float | None = None
     with Client() as client:
-        for line in client.eventlog(fluid_parse(args.id), follow=args.follow):
+        for line in client.eventlog(args.id, follow=args.follow):
             if args.json:
                 print(line, end="", flush=True)
                 continue

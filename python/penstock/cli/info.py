@@ -6,8 +6,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_parse
-from penstock.cli.rows import job_row
+from penstock.cli.rows import job_id, job_row
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -19,13 +18,13 @@ SUMMARY = "Show what is known of a job: a summary, or one of its documents."
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("--json", action="store_true", help="the summary as one object")
-    parser.add_argument("id", metavar="ID")
+    parser.add_argument("id", type=job_id, metavar="ID")
     parser.add_argument("document", nargs="?", choices=["jobspec", "R", "eventlog"])
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    job = fluid_parse(args.id)
+    job = args.id
     with Client() as client:
         if args.document:
             print(client.lookup(job, args.document)[args.document].rstrip("\n"))

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.rows import ABBREVIATIONS, KEYS, f58_list, job_row
+from penstock.cli.rows import ABBREVIATIONS, KEYS, job_id, job_row
 from penstock.client import Client
 from penstock.errors import Error
 
@@ -83,12 +83,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("-n", "--no-header", action="store_true", help="without the line of titles")
     add("-o", "--format", metavar="FORMAT", help="such as `{id:>12} {status} {reason}`")
     add("--json", action="store_true", help="one object a line, with every key")
-    add("id", nargs="*", metavar="ID")
+    add("id", nargs="*", type=job_id, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    ids = f58_list(args.id) or None
+    ids = args.id or None
     # A slip in the format is told before anything is asked.
     formatter = RowFormatter(args.format) if args.format else None
     constraint = _constraint(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from penstock._core import fluid_parse
+from penstock.cli.rows import job_id
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream", choices=["stdout", "stderr"], help="only this stream (default: both)"
     )
-    parser.add_argument("id", metavar="ID")
+    parser.add_argument("id", type=job_id, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -28,9 +28,7 @@ def main(args: argparse.Namespace) -> int:
     files = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
     streams = [args.stream] if args.stream else list(files)
     with Client() as client:
-        for stream, data in client.output(
-            fluid_parse(args.id), follow=args.follow, streams=streams
-        ):
+        for stream, data in client.output(args.id, follow=args.follow, streams=streams):
             files[stream].write(data)
             files[stream].flush()
     return 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import Any
 
-from penstock._core import fluid_f58
+from penstock._core import fluid_f58, fluid_parse
+from penstock.errors import JobspecError
 
 STATES = {
     1: "NEW",
@@ -77,16 +79,22 @@ def reason(row: dict[str, Any]) -> str | None:
 def exit_code(row: dict[str, Any]) -> int:
     """What a shell is told of a job that is over.
 
-    The greatest task's code; 128 + signal; 143 after the time limit; 1 where the job was denied,
-    cancelled or failed by another exception.
+    That of the task with the greatest wait status (RFC 21), 128 + signal where a signal ended it;
+    an exit code but 0 is greater there than a signal is. 143 after the time limit; 1 where the job
+    was denied, cancelled or failed by another exception.
     """
     if row.get("exception_occurred") and row.get("exception_severity") == 0:
         return 143 if row["exception_type"] == "timeout" else 1
     return int(row.get("returncode", 1))
 
 
-def f58_list(texts: list[str]) -> list[int]:
-    """Job ids, in any of RFC 19's forms, as numbers."""
-    from penstock._core import fluid_parse
+def job_id(text: str) -> int:
+    """An argument that is a job id, in any of RFC 19's forms.
 
-    return [fluid_parse(text) for text in texts]
+    Raises:
+        ArgumentTypeError: it is not; that is bad usage.
+    """
+    try:
+        return fluid_parse(text)
+    except JobspecError as error:
+        raise ArgumentTypeError(str(error)) from None

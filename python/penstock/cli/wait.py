@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.rows import exit_code, f58_list, job_row
+from penstock.cli.rows import exit_code, job_id, job_row
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="all jobs that are active now")
     parser.add_argument("-v", "--verbose", action="store_true", help="tell each job's end")
     parser.add_argument("--json", action="store_true", help="print each job's row as it ends")
-    parser.add_argument("id", nargs="*", metavar="ID")
+    parser.add_argument("id", nargs="*", type=job_id, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def main(args: argparse.Namespace) -> int:
         if args.all:
             ids = [row["id"] for row in client.jobs(constraint={"states": ["active"]})]
         else:
-            ids = f58_list(args.id)
+            ids = args.id
         for row in client.wait(ids):
             code = max(code, exit_code(row))
             shown = job_row(row)
