@@ -138,6 +138,34 @@ def test_parts(hosts: list[str], parts: int) -> None:
     assert not sizes or sizes[0] - sizes[-1] <= 1
 
 
+@given(lists)
+def test_folding_in_n_dimensions_keeps_the_hosts(hosts: list[str]) -> None:
+    text = Hostlist(hosts).fold(nd=True)
+    assert sorted(Hostlist(text)) == sorted(hosts)
+    assert Hostlist(hosts[::-1]).fold(nd=True) == Hostlist(text).fold(nd=True) == text
+
+
+@given(lists, lists)
+def test_ranks(hosts: list[str], others: list[str]) -> None:
+    made, known = Hostlist(hosts), [host for host in others if host in hosts]
+    ranks = made.ranks(known)
+    assert list(ranks) == [rank for rank, host in enumerate(hosts) if host in known]
+    assert list(made.at(ranks)) == [host for host in hosts if host in known]
+    assert made.issuperset(known)
+    assert made.issuperset(others) == set(hosts).issuperset(others)
+    assert made.issubset(others) == set(hosts).issubset(others)
+    assert made.isdisjoint(others) == set(hosts).isdisjoint(others)
+    assert made.has_intersection(others) != made.isdisjoint(others)
+
+
+@given(lists, st.lists(st.sampled_from([" ", "\n", ", ", ",,", " ,"]), min_size=40, max_size=40))
+def test_lenient_reading(hosts: list[str], gaps: list[str]) -> None:
+    text = "".join(host + gap for host, gap in zip(hosts, itertools.cycle(gaps), strict=False))
+    made, mended = Hostlist.parse_lenient(text)
+    assert list(made) == hosts
+    assert bool(mended) == bool(hosts)
+
+
 @given(st.text(alphabet="a0123456789-,[] \x00", max_size=14) | st.text(max_size=8))
 def test_no_text_is_a_danger(text: str) -> None:
     try:

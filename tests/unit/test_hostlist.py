@@ -1,24 +1,23 @@
-"""Hostlists (RFC 29): the shared vectors, Python's habits, and the verb `penstock hostlist`."""
+"""Hostlists (RFC 29): the shared vectors and Python's habits."""
 
 from __future__ import annotations
 
 import copy
 import doctest
-import io
 import json
 import operator
 import pickle
-import sys
+import re
 import threading
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from penstock import Error, Hostlist, HostlistError
+from penstock import Error, Hostlist, HostlistError, IDset, IdsetError
 from penstock import hostlist as module
-from penstock.cli import main
+from penstock.errors import MendedWarning
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "hostlist.json").read_text())
 
@@ -77,8 +76,59 @@ def test_operations(row: dict[str, Any]) -> None:
     assert str(left) == row["delete"]
 
 
+@pytest.mark.parametrize("row", VECTORS["lenient"], ids=name)
+def test_lenient_text(row: dict[str, Any]) -> None:
+    if "error" in row:
+        for read in (Hostlist.parse_lenient, lambda text: Hostlist(text, lenient=True)):
+            with pytest.raises(HostlistError) as caught:
+                read(row["text"])
+            assert str(caught.value) == row["error"]
+            assert caught.value.offset == row["offset"]
+        return
+    hosts, mended = Hostlist.parse_lenient(row["text"])
+    assert str(hosts) == row["canonical"]
+    assert mended == row["mended"]
+    if mended:
+        with pytest.warns(MendedWarning, match=re.escape(mended[0])):
+            assert Hostlist(row["text"], lenient=True) == hosts
+        with pytest.raises(HostlistError):
+            Hostlist(row["text"])
+    else:
+        assert Hostlist(row["text"], lenient=True) == Hostlist(row["text"]) == hosts
+
+
+def test_lenient_reading_of_other_things() -> None:
+    with pytest.warns(MendedWarning, match='mended "a, b": left out blanks at byte 2') as caught:
+        assert str(Hostlist(["a, b", "c"], lenient=True)) == "a,b,c"
+    assert [warning.filename for warning in caught] == [__file__]
+    assert Hostlist(Hostlist("a"), lenient=True) == Hostlist("a")
+    assert not Hostlist(None, lenient=True)
+    wrong: Any = 5
+    with pytest.raises(TypeError, match="expected a Hostlist, its text or an iterable"):
+        Hostlist(wrong, lenient=True)
+    with pytest.raises(TypeError, match="expected a host name"):
+        Hostlist([wrong], lenient=True)
+    with pytest.raises(TypeError):
+        Hostlist.parse_lenient(wrong)
+
+
+@pytest.mark.parametrize("row", VECTORS["folded"], ids=name)
+def test_folding_in_n_dimensions(row: dict[str, Any]) -> None:
+    hosts = Hostlist(row["text"])
+    assert hosts.fold(nd=True) == row["nd"]
+    assert sorted(Hostlist(row["nd"])) == sorted(hosts)
+    assert hosts.fold() == hosts.fold(nd=False) == hosts.encode()
+
+
 def test_doctest() -> None:
     assert doctest.testmod(module).failed == 0
+
+
+def test_the_page_says_what_is_so() -> None:
+    page = Path(__file__).parents[2] / "docs" / "hostlist.md"
+    tested = doctest.testfile(str(page), module_relative=False)
+    assert tested.attempted > 20
+    assert tested.failed == 0
 
 
 def test_it_is_a_mutable_sequence() -> None:
@@ -240,6 +290,58 @@ def test_search() -> None:
     for arguments in (("nobody",), ("foo3", 4, 11), ("foo1", 5), ("foo1", 99)):
         with pytest.raises(ValueError, match="is not in the list"):
             hosts.index(*arguments)
+
+
+def test_positions() -> None:
+    hosts = Hostlist("n[0-3],x,n[0-1]")
+    assert hosts.nth(4) == hosts.nth(-3) == "x"
+    for outside in (7, -8):
+        with pytest.raises(IndexError, match="index out of range"):
+            hosts.nth(outside)
+    assert hosts.ranks("n[0-1]") == IDset("0-1,5-6")
+    assert hosts.ranks(["x", "n3"]) == IDset("3-4")
+    assert hosts.ranks("") == IDset()
+    with pytest.raises(HostlistError, match='host "n9" is not in the list'):
+        hosts.ranks("x,n9")
+    assert str(hosts.at("0,4-5")) == str(hosts.at([5, 0, 4])) == "n0,x,n0"
+    assert str(hosts.at(IDset("1-6"))) == "n[1-3],x,n[0-1]"
+    assert hosts.at(hosts.ranks(hosts)) == hosts
+    with pytest.raises(IndexError, match="no position 7 among 7 hosts"):
+        hosts.at("5-9")
+    with pytest.raises(IdsetError):
+        hosts.at("x")
+    great = Hostlist("n[0-4294967294]")
+    assert great.ranks(great) == IDset("0-4294967294")
+    assert great.at("0-4294967294") == great
+
+
+def test_questions_about_two_lists() -> None:
+    hosts = Hostlist("n[0-3],n0")
+    assert hosts.has_intersection("n3,x")
+    assert not hosts.isdisjoint(["n3"])
+    assert not hosts.has_intersection("n03,x")
+    assert hosts.isdisjoint("")
+    assert hosts.issubset("n[0-9]")
+    assert not hosts.issubset("n[1-9]")
+    assert hosts.issuperset("n[1,1]")
+    assert not hosts.issuperset(["n1", "x"])
+    for question in (hosts.has_intersection, hosts.isdisjoint, hosts.issubset, hosts.issuperset):
+        with pytest.raises(TypeError):
+            question(cast("Any", 5))
+
+
+def test_many_single_hosts() -> None:
+    # More ranges than are searched from the start.
+    names = [f"n{i * 7 % 1000}" for i in range(1000)]
+    hosts = Hostlist(names)
+    for _ in range(2):
+        assert [hosts.find(host) for host in names] == list(range(1000))
+        assert hosts.find("n1000") is None
+        assert hosts.find("n007") is None
+    hosts.remove("n7")
+    assert hosts.find("n14") == 1
+    assert "n7" not in hosts
+    assert hosts.sort().fold() == "n[0-6,8-999]"
 
 
 def test_names_must_match_to_the_letter() -> None:
@@ -432,72 +534,3 @@ def test_parts() -> None:
     assert [str(part) for part in hosts.split(4)] == ["n[0-2]", "n[3-5]", "n[6-8]", "n9,x"]
     assert len(hosts.split(100)) == 11
     assert hosts.split(0) == []
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = main(["hostlist", *arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-@pytest.mark.parametrize(
-    ("arguments", "out"),
-    [
-        ("expand n[8-10],a a", "n8\nn9\nn10\na\na\n"),
-        ("expand -d , n[1-3]", "n1,n2,n3\n"),
-        ("expand --json n[8-9]", '{"position": 0, "host": "n8"}\n{"position": 1, "host": "n9"}\n'),
-        ("fold n1 n2 x n3", "n[1-2],x,n3\n"),
-        ("count n[0-99] n5", "101\n"),
-        ("nth 2 n[1-5]", "n3\n"),
-        ("slice 1:3 n[1-5]", "n[2-3]\n"),
-        ("slice ::-1 n[1-3]", "n[3,2,1]\n"),
-        ("find n4 n[1-5]", "3\n"),
-        ("split 2 n[1-5]", "n[1-3]\nn[4-5]\n"),
-        ("split --json 1 n[1-5]", '{"part": 0, "hosts": "n[1-5]", "count": 5}\n'),
-        ("sort n10 n9 a", "a,n[9-10]\n"),
-        ("uniq a b a", "a,b\n"),
-        ("union a,a b", "a,b\n"),
-        ("intersection a,b,a a,c", "a\n"),
-        ("difference n[0-9],n0 n[2-3] n5", "n[0-1,4,6-9]\n"),
-        ("symmetric-difference a,b b,c", "a,c\n"),
-    ],
-)
-def test_verb(penstock: Run, arguments: str, out: str) -> None:
-    assert penstock(*arguments.split()) == (0, out, "")
-
-
-def test_verb_reads_the_standard_input(penstock: Run) -> None:
-    many = "\n".join(f"n{i}" for i in range(70_000)).encode() + b"\n"
-    assert penstock("fold", stdin=many) == (0, "n[0-69999]\n", "")
-    code, out, _ = penstock("expand", "n[0-69999]")
-    assert (code, out.encode()) == (0, many)
-    assert penstock("union", "-", "b", stdin=b"a b\na") == (0, "a,b\n", "")
-    assert penstock("count", "") == (0, "0\n", "")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ("fold foo[1-]", 'invalid hostlist "foo[1-]": expected a number at byte 6'),
-        ("find n9 n[1-3]", "host `n9` is not in it"),
-        ("nth 5 n[1-3]", "no position 5 among 3 hosts"),
-        ("expand a]", 'invalid hostlist "a]": expected no `]` without `[` at byte 1'),
-    ],
-)
-def test_verb_names_bad_input(penstock: Run, arguments: str, error: str) -> None:
-    assert penstock(*arguments.split()) == (1, "", f"penstock hostlist: {error}\n")
-
-
-@pytest.mark.parametrize("arguments", ["", "bogus", "nth x a", "split -- -1 a", "fold -b a"])
-def test_verb_names_bad_usage(penstock: Run, arguments: str) -> None:
-    code, out, error = penstock(*arguments.split())
-    assert (code, out) == (2, "")
-    assert "penstock hostlist" in error

@@ -24,7 +24,8 @@ KIND = sets.Kind(
     join=_join,
     value=str,
     find=Hostlist.find,
-    fold=lambda hosts, _: hosts.encode(),
+    read=Hostlist.parse_lenient,
+    fold=lambda hosts, args: hosts.fold(nd=args.nd),
     changes={
         "sort": (Hostlist.sort, "print them in natural order"),
         "uniq": (Hostlist.uniq, "print each once, in order of first occurrence"),

@@ -30,7 +30,8 @@ KIND = sets.Kind(
     join=_join,
     value=int,
     find=_find,
-    fold=lambda ids, brackets: ids.encode(brackets=brackets),
+    read=IDset.parse_lenient,
+    fold=lambda ids, args: ids.encode(brackets=args.brackets),
     changes={},
 )
 

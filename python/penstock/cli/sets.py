@@ -44,8 +44,10 @@ class Kind(NamedTuple):
     """Makes an element of its text."""
     find: Callable[[Any, Any], int | None]
     """The position of an element in a set."""
-    fold: Callable[[Any, bool], str]
-    """The text of a set, in brackets if that is true."""
+    read: Callable[[str], tuple[Members, list[str]]]
+    """Reads a text leniently; returns what was put right in it, too."""
+    fold: Callable[[Any, argparse.Namespace], str]
+    """The text of a set, as the arguments of `fold` want it."""
     changes: dict[str, tuple[Callable[[Any], Members], str]]
     """Further operations that make another set of one."""
 
@@ -60,7 +62,7 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
     text = kind.verb.upper()
     parser.epilog = (
         f"Each {text} is a text such as `{kind.example}`. Without any, or for `-`, they are read\n"
-        "from the standard input, separated by blanks or new lines."
+        "from the standard input, separated by blanks or new lines (with --lenient, by new lines)."
     )
     operations = parser.add_subparsers(dest="operation", metavar="OPERATION", required=True)
 
@@ -70,6 +72,11 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
         )
 
     def add_sets(operation: argparse.ArgumentParser, summary: str) -> None:
+        operation.add_argument(
+            "--lenient",
+            action="store_true",
+            help="put right what is not quite to the letter; say so",
+        )
         operation.add_argument("sets", metavar=text, nargs="*", help=summary)
 
     one = "the text of one; of several, all of them together"
@@ -79,9 +86,12 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
     )
     expand.add_argument("--json", action="store_true", help="one object a line")
     fold = add("fold", "print the shortest text")
-    fold.set_defaults(brackets=False)
     if kind.verb == "idset":
         fold.add_argument("-b", "--brackets", action="store_true", help="put it in brackets")
+    else:
+        fold.add_argument(
+            "--nd", action="store_true", help="a pair of brackets for every number that varies"
+        )
     count = add("count", f"print how many {kind.element}s there are")
     nth = add("nth", f"print the {kind.element} at a position")
     nth.add_argument("position", metavar="N", type=int, help="from 0; -1 is the last one")
@@ -144,18 +154,31 @@ class _NoSuchError(Exception):
     """What was asked for is not in the set."""
 
 
-def _texts(arguments: list[str]) -> list[str]:
+def _texts(arguments: list[str], *, lines: bool) -> list[str]:
     texts: list[str] = []
     for text in arguments or ["-"]:
+        if text != "-":
+            texts.append(text)
+            continue
         # Bytes that are no text become characters that no set has: the error shows them.
-        texts.extend(
-            sys.stdin.buffer.read().decode(errors="replace").split() if text == "-" else [text]
-        )
+        read = sys.stdin.buffer.read().decode(errors="replace")
+        texts.extend(read.splitlines() if lines else read.split())
     return texts
 
 
+def _mend(text: str, kind: Kind) -> str:
+    """The text to the letter; says what was put right."""
+    members, mended = kind.read(text)
+    if mended:
+        shown = json.dumps(text[:64])
+        print(f"penstock {kind.verb}: mended {shown}: {', '.join(mended)}", file=sys.stderr)
+    return str(members)
+
+
 def _run(args: argparse.Namespace, kind: Kind) -> None:
-    texts = _texts(args.sets)
+    texts = _texts(args.sets, lines=args.lenient)
+    if args.lenient:
+        texts = [_mend(text, kind) for text in texts]
     if args.operation in COMBINATIONS:
         print(_combine(args.operation, texts, kind))
         return
@@ -201,7 +224,7 @@ def _expand(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
 
 
 def _fold(whole: Members, args: argparse.Namespace, kind: Kind) -> None:
-    print(kind.fold(whole, args.brackets))
+    print(kind.fold(whole, args))
 
 
 def _count(whole: Members, args: argparse.Namespace, kind: Kind) -> None:

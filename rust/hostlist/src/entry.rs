@@ -98,7 +98,7 @@ impl Entry {
     }
 
     /// Whether the number, written so, comes right after the last one.
-    fn precedes(&self, number: Number) -> bool {
+    pub(crate) fn precedes(&self, number: Number) -> bool {
         self.hi.checked_add(1) == Some(number.value) && number.len == self.digits(number.value)
     }
 
@@ -113,7 +113,7 @@ impl Entry {
             return joined;
         }
         // Names with several numbers may go on in another one than that which they were split at.
-        if next.len() > 1 || !(self.stem.has_digits() || next.stem.has_digits()) {
+        if next.lo < next.hi || !self.may_step(next) {
             return false;
         }
         let name = next.name(0);
@@ -125,6 +125,20 @@ impl Entry {
             return follows;
         }
         self.step(&name)
+    }
+
+    /// Rules out most names of another stem without writing them out.
+    fn may_step(&self, next: &Self) -> bool {
+        let (a, b) = (&*self.stem, &*next.stem);
+        if a.is_plain() && b.is_plain() {
+            // They have another number in front; then all the rest is the same.
+            return self.lo == self.hi
+                && self.lo == next.lo
+                && self.width == next.width
+                && a.suffix() == b.suffix()
+                && b.prefix().len().wrapping_sub(a.prefix().len()) <= 1;
+        }
+        a.has_digits() || b.has_digits()
     }
 
     /// The number of a name that has this stem.

@@ -68,6 +68,7 @@ impl std::error::Error for Error {}
 pub(crate) enum Limit {
     Hosts,
     Suffixed,
+    Product,
     Sorted,
 }
 
@@ -79,6 +80,11 @@ impl fmt::Display for Limit {
                 f,
                 "expected at most {} hosts in brackets before a suffix with digits",
                 crate::list::MAX_SUFFIXED
+            ),
+            Self::Product => write!(
+                f,
+                "expected names with several brackets for at most {} ranges of up to 128 bytes a name",
+                crate::product::MAX_PRODUCT
             ),
             Self::Sorted => f.write_str("sorted, its ranges fall apart into too many hosts"),
         }

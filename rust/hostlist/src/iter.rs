@@ -35,6 +35,14 @@ impl<'a> Iter<'a> {
         true
     }
 
+    /// Puts the next host in place of a text that holds the one before, or anything. Returns false at the end.
+    ///
+    /// The fastest way to see every name.
+    pub fn read_next(&mut self, text: &mut String) -> bool {
+        text.clear();
+        self.write_next(text)
+    }
+
     fn step(&mut self) -> Option<(&'a Entry, usize)> {
         let position = self.left.next()?;
         let entry = self.list.entries.get(self.front)?;

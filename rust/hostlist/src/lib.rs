@@ -6,6 +6,10 @@
 //!
 //! It is not a set, though it has the operations of one; and it knows nothing of domains or addresses.
 //!
+//! Names with several numbers are read from, and with [`Hostlist::fold_nd`] written with, a pair of brackets for each:
+//! `x[0-9]c[0-7]`. [`Hostlist::parse_lenient`] reads what other software writes. With the feature `serde` a list is
+//! serialized as its text.
+//!
 //! ```
 //! use penstock_hostlist::Hostlist;
 //!
@@ -20,13 +24,26 @@
 //! # Ok::<(), penstock_hostlist::Error>(())
 //! ```
 
+#![deny(missing_docs)]
+
 mod entry;
 mod error;
+mod grid;
+mod hash;
+mod hosts;
+mod index;
 mod intervals;
 mod iter;
+mod layers;
 mod list;
+mod mended;
 mod ops;
+mod order;
+mod parse;
 mod piece;
+mod product;
+#[cfg(feature = "serde")]
+mod serde;
 mod sort;
 mod stem;
 mod text;
@@ -34,6 +51,7 @@ mod text;
 pub use error::Error;
 pub use iter::Iter;
 pub use list::Hostlist;
+pub use mended::Mended;
 
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::Error;
 use crate::entry::Entry;
 use crate::error::Limit;
+use crate::index::Finder;
 use crate::iter::Iter;
+use crate::parse::check_name;
 use crate::stem::{Number, Parts, Stem, Stems};
-use crate::text::check_name;
 
 /// Most hosts in ranges whose suffix has digits: these are compared one by one.
 pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
@@ -21,18 +22,34 @@ pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
 /// (`foo[0-9]-ib0`) at most 1,048,576 come from ranges, because those are compared one by one. What would make the
 /// list longer is refused.
 ///
+/// For the same reason the names with several pairs of brackets in one text stand for 1,048,576 ranges at most.
+///
+/// Names may be bad and lists too long, so there is no [`FromIterator`] and no [`Extend`]: [`Self::try_from_hosts`] and
+/// [`Self::try_extend`] say so. Of the operators, `&` and `-` give a list, `|` and `^` a result.
+///
 /// Two lists are equal if they hold the same names in the same order, however they were written.
 #[derive(Clone, Debug, Default)]
 pub struct Hostlist {
     pub(crate) entries: Vec<Entry>,
     /// Hosts in ranges whose suffix has digits.
     suffixed: usize,
+    finder: Finder,
 }
 
 /// The hosts of a range that are compared one by one.
 fn suffixed(entry: &Entry) -> usize {
-    let one_by_one = entry.hi > entry.lo && entry.stem.suffix().bytes().any(|b| b.is_ascii_digit());
+    let one_by_one = entry.hi > entry.lo && entry.stem.has_digits_behind();
     if one_by_one { entry.len() } else { 0 }
+}
+
+/// How many entries end no later than a position, of which there mostly are few.
+fn reach(entries: &[Entry], end: usize) -> usize {
+    let mut near = 4;
+    while entries.get(near).is_some_and(|entry| entry.end <= end) {
+        near *= 2;
+    }
+    let near = near.min(entries.len());
+    entries[..near].partition_point(|entry| entry.end <= end)
 }
 
 impl Hostlist {
@@ -44,6 +61,7 @@ impl Hostlist {
         Self {
             entries: Vec::new(),
             suffixed: 0,
+            finder: Finder::new(),
         }
     }
 
@@ -89,12 +107,21 @@ impl Hostlist {
     }
 
     /// The position of the first occurrence of a host.
+    ///
+    /// In a list of many ranges the second call builds an index, which lasts until the list is changed.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.positions(name).next()
+        match self.finder.index(self) {
+            Some(index) => index.find(name),
+            None => self.positions(name).next(),
+        }
     }
 
     /// The position of the first occurrence of a host at or after `start`.
     pub fn find_from(&self, name: &str, start: usize) -> Option<usize> {
+        let first = self.find(name)?;
+        if first >= start {
+            return Some(first);
+        }
         self.positions_from(name, self.entry_at(start))
             .find(|&position| position >= start)
     }
@@ -146,17 +173,46 @@ impl Hostlist {
 
     /// Appends a run of hosts that is known to be within the limits.
     pub(crate) fn append_part(&mut self, mut entry: Entry) {
-        entry.end = self.len() + entry.len();
-        if let Some(last) = self.entries.last_mut() {
-            let before = suffixed(last);
-            if last.join(&entry) {
-                last.end = entry.end;
-                self.suffixed = self.suffixed - before + suffixed(last);
-                return;
-            }
+        if !self.join_part(&entry) {
+            entry.end = self.len() + entry.len();
+            self.suffixed += suffixed(&entry);
+            self.entries.push(entry);
         }
-        self.suffixed += suffixed(&entry);
-        self.entries.push(entry);
+    }
+
+    /// Takes up a run that goes on where the last one ends. Returns false, and changes nothing, if it does not.
+    fn join_part(&mut self, entry: &Entry) -> bool {
+        self.finder.forget();
+        let Some(last) = self.entries.last_mut() else {
+            return false;
+        };
+        // No list becomes one whose text would be refused.
+        let full = self.suffixed + 1 >= MAX_SUFFIXED;
+        if full && (entry.stem.has_digits_behind() || !last.same_stem(entry)) {
+            return false;
+        }
+        let before = suffixed(last);
+        let end = last.end;
+        let joined = last.join(entry);
+        if joined {
+            last.end = end + entry.len();
+            self.suffixed = self.suffixed - before + suffixed(last);
+        }
+        joined
+    }
+
+    /// Appends the hosts of the run with that index in a list of such parts.
+    pub(crate) fn append_from(&mut self, from: &Self, index: usize) {
+        if let Some(entry) = from.entries.get(index)
+            && !self.join_part(entry)
+        {
+            self.append_part(entry.clone());
+        }
+    }
+
+    /// Makes room for that many more runs.
+    pub(crate) fn reserve(&mut self, runs: usize) {
+        self.entries.reserve(runs);
     }
 
     /// Appends one host.
@@ -176,8 +232,17 @@ impl Hostlist {
         hosts: impl IntoIterator<Item = S>,
     ) -> Result<(), Error> {
         let mut stems = Stems::default();
+        let hosts = hosts.into_iter();
+        // An iterator may promise anything.
+        self.reserve(hosts.size_hint().0.min(1 << 20));
         for host in hosts {
             let host = host.as_ref();
+            if let Some(entry) = self.entry_alike(host.as_bytes())
+                && entry.1 == host.len()
+            {
+                self.append_entry(entry.0).map_err(Error::limit)?;
+                continue;
+            }
             if host.contains(['[', ']', ',']) {
                 self.extend_from_str(host)?;
                 continue;
@@ -196,6 +261,13 @@ impl Hostlist {
         let mut list = Self::new();
         list.try_extend(hosts)?;
         Ok(list)
+    }
+
+    /// The run of one host, and the length of its name, where a text goes on with a name like the last one.
+    pub(crate) fn entry_alike(&self, text: &[u8]) -> Option<(Entry, usize)> {
+        let stem = &self.entries.last()?.stem;
+        let (number, len) = stem.match_plain(text)?;
+        Some((Entry::new(Arc::clone(stem), Some(number)), len))
     }
 
     /// The run of one host that is to follow the last one, whose stem is taken where it fits.
@@ -269,6 +341,7 @@ impl Hostlist {
 
     /// Replaces the hosts at these positions; the result is known to be within the limits.
     fn replace(&mut self, range: Range<usize>, with: &Self) {
+        self.finder.forget();
         let start = range.start.min(self.len());
         let first = self.cut(start);
         let last = self.cut(range.end.clamp(start, self.len()));
@@ -310,17 +383,48 @@ impl Hostlist {
 
     /// Appends the hosts at these positions to a list of such parts.
     pub(crate) fn copy_range(&self, range: Range<usize>, to: &mut Self) {
+        self.copy_from(self.entry_at(range.start), range, to);
+    }
+
+    /// Appends the hosts at these positions, the first of which is in that entry or starts the next one.
+    pub(crate) fn copy_from(&self, entry: usize, range: Range<usize>, to: &mut Self) {
         let end = range.end.min(self.len());
         let mut position = range.start;
-        let first = self.entry_at(position).min(self.entries.len());
-        for entry in &self.entries[first..] {
-            if position >= end {
-                break;
-            }
-            let start = entry.start();
+        if position >= end {
+            return;
+        }
+        let mut first = entry + usize::from(self.entries[entry].end == position);
+        let entry = &self.entries[first];
+        if position > entry.start() || end < entry.end {
             let stop = entry.end.min(end);
-            to.append_part(entry.slice(position - start..stop - start));
+            to.append_part(entry.slice(position - entry.start()..stop - entry.start()));
             position = stop;
+            // A part may join what the whole did not: one host of `a[1-2]b1` the host `a2b2`.
+            if let Some(next) = self.entries.get(first + 1).filter(|next| next.end <= end) {
+                first += 1;
+                to.append_from(self, first);
+                position = next.end;
+            }
+        } else {
+            to.append_from(self, first);
+            position = entry.end;
+        }
+        if position >= end {
+            return;
+        }
+        // Runs that stand side by side have been found not to join already.
+        let last = first + 1 + reach(&self.entries[first + 1..], end);
+        let shift = to.len().wrapping_sub(position);
+        let whole = &self.entries[first + 1..last];
+        to.suffixed += whole.iter().map(suffixed).sum::<usize>();
+        to.entries.extend(whole.iter().map(|entry| Entry {
+            end: entry.end.wrapping_add(shift),
+            ..entry.clone()
+        }));
+        if let Some(entry) = self.entries.get(last)
+            && entry.start() < end
+        {
+            to.append_part(entry.slice(0..end - entry.start()));
         }
     }
 

@@ -1,53 +1,61 @@
 //! Operations that compare the hosts of lists, range by range.
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::ops::Range;
+use std::ops::{BitAnd, BitOr, BitXor, Range, Sub};
 
 use crate::error::Limit;
-use crate::intervals::{Counts, Intervals};
+use crate::hash::Map;
+use crate::hosts::Hosts;
+use crate::intervals::Counts;
 use crate::piece::{Key, Keys, Piece, Pieces};
 use crate::{Error, Hostlist};
 
-/// The hosts that one or several lists hold.
-type Cover = HashMap<Key, Intervals>;
-
-fn cover<'a>(list: &'a Hostlist, keys: &mut Keys<'a>) -> Cover {
-    let mut cover = Cover::new();
+fn cover<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, mut hosts: Hosts) -> Hosts {
     for piece in Pieces::new(list) {
-        let known = cover.entry(keys.key(&piece)).or_default();
-        known.insert(piece.lo, piece.hi, |_, _| ());
+        hosts.insert(keys.key(&piece), piece.lo, piece.hi, |_, _| ());
     }
-    cover
+    hosts
 }
 
-/// Positions to keep: ranges, those that touch joined.
+/// Hands the first occurrence of every host to `found`: key, numbers, position of the first of them.
+pub(crate) fn first_parts<'a>(
+    list: &'a Hostlist,
+    keys: &mut Keys<'a>,
+    mut found: impl FnMut(Key, u64, u64, usize),
+) {
+    let mut seen = Hosts::sized_for(&[list]);
+    for piece in Pieces::new(list) {
+        let key = keys.key(&piece);
+        seen.insert(key, piece.lo, piece.hi, |lo, hi| {
+            found(key, lo, hi, piece.position(lo));
+        });
+    }
+}
+
+/// Positions to keep: ranges, those that touch joined, each with the index of the entry that it begins in.
 #[derive(Debug, Default)]
-pub(crate) struct Positions(Vec<Range<usize>>);
+struct Positions(Vec<(Range<usize>, usize)>);
 
 impl Positions {
-    pub(crate) fn push(&mut self, range: Range<usize>) {
+    fn push(&mut self, range: Range<usize>, entry: usize) {
         match self.0.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.0.push(range),
+            Some((last, _)) if last.end == range.start => last.end = range.end,
+            _ => self.0.push((range, entry)),
         }
     }
 
     /// The hosts of a piece with the numbers `lo..=hi`.
     fn push_part(&mut self, piece: &Piece<'_>, lo: u64, hi: u64) {
-        self.push(piece.position(lo)..piece.position(hi) + 1);
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.push(piece.position(lo)..piece.position(hi) + 1, piece.entry);
     }
 
     fn hosts(&self) -> usize {
-        self.0.iter().map(ExactSizeIterator::len).sum()
+        self.0.iter().map(|(range, _)| range.len()).sum()
     }
 
-    pub(crate) fn copy(&self, from: &Hostlist, to: &mut Hostlist) {
-        for range in &self.0 {
-            from.copy_range(range.clone(), to);
+    fn copy(&self, from: &Hostlist, to: &mut Hostlist) {
+        to.reserve(self.0.len());
+        for (range, entry) in &self.0 {
+            from.copy_from(*entry, range.clone(), to);
         }
     }
 
@@ -59,11 +67,10 @@ impl Positions {
 }
 
 /// The first occurrences in a list of what is not in `seen`, which learns of them.
-fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Cover) -> Positions {
+fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Hosts) -> Positions {
     let mut positions = Positions::default();
     for piece in Pieces::new(list) {
-        let seen = seen.entry(keys.key(&piece)).or_default();
-        seen.insert(piece.lo, piece.hi, |lo, hi| {
+        seen.insert(keys.key(&piece), piece.lo, piece.hi, |lo, hi| {
             positions.push_part(&piece, lo, hi);
         });
     }
@@ -73,7 +80,7 @@ fn unseen<'a>(list: &'a Hostlist, keys: &mut Keys<'a>, seen: &mut Cover) -> Posi
 impl Hostlist {
     /// Takes out the repeats: of each host the first occurrence stays, the order stays.
     pub fn uniq(&mut self) {
-        let positions = unseen(self, &mut Keys::default(), &mut Cover::new());
+        let positions = unseen(self, &mut Keys::default(), &mut Hosts::sized_for(&[self]));
         if positions.hosts() < self.len() {
             *self = positions.of(self);
         }
@@ -83,7 +90,7 @@ impl Hostlist {
     ///
     /// Refused where the result would be too long.
     pub fn union(&self, other: &Self) -> Result<Self, Error> {
-        let (mut keys, mut seen) = (Keys::default(), Cover::new());
+        let (mut keys, mut seen) = (Keys::default(), Hosts::sized_for(&[self, other]));
         let left = unseen(self, &mut keys, &mut seen);
         let right = unseen(other, &mut keys, &mut seen);
         Self::concatenate((self, &left), (other, &right))
@@ -102,21 +109,14 @@ impl Hostlist {
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let mut keys = Keys::default();
-        let there = cover(other, &mut keys);
-        let mut seen = Cover::new();
+        let mut there = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
+        let mut seen = Hosts::sized_for(&[self]);
         let mut positions = Positions::default();
         for piece in Pieces::new(self) {
             let key = keys.key(&piece);
-            let Some(there) = there.get(&key) else {
-                continue;
-            };
-            seen.entry(key)
-                .or_default()
-                .insert(piece.lo, piece.hi, |lo, hi| {
-                    for (lo, hi) in there.parts(lo, hi) {
-                        positions.push_part(&piece, lo, hi);
-                    }
-                });
+            there.parts(key, piece.lo, piece.hi, |lo, hi| {
+                seen.insert(key, lo, hi, |lo, hi| positions.push_part(&piece, lo, hi));
+            });
         }
         positions.of(self)
     }
@@ -125,7 +125,7 @@ impl Hostlist {
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let mut keys = Keys::default();
-        let mut seen = cover(other, &mut keys);
+        let mut seen = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
         unseen(self, &mut keys, &mut seen).of(self)
     }
 
@@ -134,11 +134,53 @@ impl Hostlist {
     /// Refused where the result would be too long.
     pub fn symmetric_difference(&self, other: &Self) -> Result<Self, Error> {
         let mut keys = Keys::default();
-        let mut in_other = cover(other, &mut keys);
+        let mut in_other = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
         let left = unseen(self, &mut keys, &mut in_other);
-        let mut in_self = cover(self, &mut keys);
+        let mut in_self = cover(self, &mut keys, Hosts::sized_for(&[self, other]));
         let right = unseen(other, &mut keys, &mut in_self);
         Self::concatenate((self, &left), (other, &right))
+    }
+
+    /// Whether some host is in both lists.
+    pub fn has_intersection(&self, other: &Self) -> bool {
+        let (few, many) = if self.entries.len() < other.entries.len() {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let mut keys = Keys::default();
+        let mut there = cover(few, &mut keys, Hosts::sized_for(&[few, many]));
+        Pieces::new(many).any(|piece| {
+            let mut met = false;
+            there.parts(keys.key(&piece), piece.lo, piece.hi, |_, _| met = true);
+            met
+        })
+    }
+
+    /// Whether every host of this list is in the other, however often in either.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        let mut keys = Keys::default();
+        let mut there = cover(other, &mut keys, Hosts::sized_for(&[self, other]));
+        Pieces::new(self).all(|piece| {
+            let mut all = true;
+            there.insert(keys.key(&piece), piece.lo, piece.hi, |_, _| all = false);
+            all
+        })
+    }
+
+    /// The positions of all hosts that are also in the other list, as ranges, ascending.
+    ///
+    /// In a list of hosts by rank these are the ranks of some hosts.
+    pub fn ranks(&self, hosts: &Self) -> Vec<Range<usize>> {
+        let mut keys = Keys::default();
+        let mut there = cover(hosts, &mut keys, Hosts::sized_for(&[self, hosts]));
+        let mut positions = Positions::default();
+        for piece in Pieces::new(self) {
+            there.parts(keys.key(&piece), piece.lo, piece.hi, |lo, hi| {
+                positions.push_part(&piece, lo, hi);
+            });
+        }
+        positions.0.into_iter().map(|(range, _)| range).collect()
     }
 
     /// Takes out the first occurrence of each host of the other list, of one that it names twice the first two, and so
@@ -154,17 +196,17 @@ impl Hostlist {
 
     fn without(&self, other: &Self) -> Positions {
         let mut keys = Keys::default();
-        let mut intervals: HashMap<Key, Vec<(u64, u64)>> = HashMap::new();
+        let mut intervals: Map<Key, Vec<(u64, u64)>> = Map::default();
         for piece in Pieces::new(other) {
             let known = intervals.entry(keys.key(&piece)).or_default();
             known.push((piece.lo, piece.hi));
         }
-        let mut counts: HashMap<Key, Counts> = intervals
+        let mut counts: Map<Key, Counts> = intervals
             .into_iter()
             .map(|(key, intervals)| (key, Counts::new(&intervals)))
             .collect();
         let mut kept = Positions::default();
-        let mut from = 0;
+        let (mut from, mut entry) = (0, 0);
         for piece in Pieces::new(self) {
             if counts.is_empty() {
                 break;
@@ -175,16 +217,16 @@ impl Hostlist {
             };
             left.take(piece.lo, piece.hi, |lo, hi| {
                 if from < piece.position(lo) {
-                    kept.push(from..piece.position(lo));
+                    kept.push(from..piece.position(lo), entry);
                 }
-                from = piece.position(hi) + 1;
+                (from, entry) = (piece.position(hi) + 1, piece.entry);
             });
             if left.is_empty() {
                 counts.remove(&key);
             }
         }
         if from < self.len() {
-            kept.push(from..self.len());
+            kept.push(from..self.len(), entry);
         }
         kept
     }
@@ -227,5 +269,41 @@ impl Hash for Hostlist {
         self.first().hash(state);
         self.get(self.len() / 2).hash(state);
         self.last().hash(state);
+    }
+}
+
+impl BitAnd for &Hostlist {
+    type Output = Hostlist;
+
+    /// [`Hostlist::intersection`].
+    fn bitand(self, other: Self) -> Hostlist {
+        self.intersection(other)
+    }
+}
+
+impl Sub for &Hostlist {
+    type Output = Hostlist;
+
+    /// [`Hostlist::difference`].
+    fn sub(self, other: Self) -> Hostlist {
+        self.difference(other)
+    }
+}
+
+impl BitOr for &Hostlist {
+    type Output = Result<Hostlist, Error>;
+
+    /// [`Hostlist::union`].
+    fn bitor(self, other: Self) -> Self::Output {
+        self.union(other)
+    }
+}
+
+impl BitXor for &Hostlist {
+    type Output = Result<Hostlist, Error>;
+
+    /// [`Hostlist::symmetric_difference`].
+    fn bitxor(self, other: Self) -> Self::Output {
+        self.symmetric_difference(other)
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! The same names can be written in several ways: `n1[00-02]` and `n[100-102]`. Pieces are what they have in common.
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use crate::Hostlist;
 use crate::entry::Entry;
+use crate::hash::Table;
 use crate::stem::{DIGITS, Number, Parts, Stem, digits};
 
 /// Hosts with the same stem and the same number of digits that count up by one.
@@ -18,6 +18,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) hi: u64,
     /// Position in the list of the first of these hosts.
     pub(crate) at: usize,
+    /// Index of the entry that they are of.
+    pub(crate) entry: usize,
 }
 
 impl Piece<'_> {
@@ -34,7 +36,9 @@ impl Piece<'_> {
 /// Iterator over the pieces of a list, in its order.
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
-    entries: std::slice::Iter<'a, Entry>,
+    entries: &'a [Entry],
+    /// Index of the entry that is next.
+    next: usize,
     current: Option<Rest<'a>>,
 }
 
@@ -42,6 +46,7 @@ pub(crate) struct Pieces<'a> {
 #[derive(Debug)]
 struct Rest<'a> {
     entry: &'a Entry,
+    index: usize,
     from: u64,
     at: usize,
 }
@@ -49,7 +54,8 @@ struct Rest<'a> {
 impl<'a> Pieces<'a> {
     pub(crate) fn new(list: &'a Hostlist) -> Self {
         Self {
-            entries: list.entries.iter(),
+            entries: &list.entries,
+            next: 0,
             current: None,
         }
     }
@@ -58,21 +64,37 @@ impl<'a> Pieces<'a> {
 impl<'a> Iterator for Pieces<'a> {
     type Item = Piece<'a>;
 
+    // Lists of single hosts are worked on as fast as this is, in place.
+    #[inline]
     fn next(&mut self) -> Option<Piece<'a>> {
-        let rest = self.current.take().or_else(|| {
-            let entry = self.entries.next()?;
-            Some(Rest {
+        if self.current.is_none() {
+            let (index, entry) = (self.next, self.entries.get(self.next)?);
+            self.next += 1;
+            if let Some(piece) = Piece::of_one(entry, index) {
+                return Some(piece);
+            }
+            self.current = Some(Rest {
                 entry,
+                index,
                 from: entry.lo,
                 at: entry.start(),
-            })
-        })?;
+            });
+        }
+        self.part()
+    }
+}
+
+impl<'a> Pieces<'a> {
+    /// The next piece of the current entry.
+    #[inline(never)]
+    fn part(&mut self) -> Option<Piece<'a>> {
+        let rest = self.current.take()?;
         let (piece, last) = rest.piece();
         if last < rest.entry.hi {
             self.current = Some(Rest {
-                entry: rest.entry,
                 from: last + 1,
                 at: rest.at + usize::try_from(last - rest.from).map_or(0, |span| span + 1),
+                ..rest
             });
         }
         Some(piece)
@@ -96,6 +118,7 @@ impl<'a> Rest<'a> {
                 lo: 0,
                 hi: 0,
                 at,
+                entry: self.index,
             };
             return (piece, entry.hi);
         }
@@ -103,17 +126,16 @@ impl<'a> Rest<'a> {
             value: self.from,
             len: digits(self.from).max(entry.width),
         };
-        if stem.suffix().bytes().any(|byte| byte.is_ascii_digit()) {
+        if stem.has_digits_behind() {
             let name = self.name();
-            return (Piece::of(&Parts::split(&name), 0, at), self.from);
+            return (self.piece_of(&Parts::split(&name), 0), self.from);
         }
         let hi = entry.hi.min(last_alike(number));
         let span = hi - self.from;
-        let digits_before = stem.prefix().ends_with(|c: char| c.is_ascii_digit());
-        if number.len > DIGITS || digits_before {
+        if number.len > DIGITS || !stem.is_plain() {
             // The digits before the number are a part of it: those of the first host tell those of the others.
             let name = self.name();
-            return (Piece::of(&Parts::split(&name), span, at), hi);
+            return (self.piece_of(&Parts::split(&name), span), hi);
         }
         let piece = Piece {
             stem: Cow::Borrowed(stem),
@@ -121,8 +143,21 @@ impl<'a> Rest<'a> {
             lo: self.from,
             hi,
             at,
+            entry: self.index,
         };
         (piece, hi)
+    }
+
+    fn piece_of(&self, first: &Parts<'_>, span: u64) -> Piece<'a> {
+        let number = first.number.unwrap_or(Number { value: 0, len: 0 });
+        Piece {
+            stem: Cow::Owned(Stem::new(first)),
+            len: number.len,
+            lo: number.value,
+            hi: number.value + span,
+            at: self.at,
+            entry: self.index,
+        }
     }
 }
 
@@ -136,34 +171,40 @@ fn last_alike(number: Number) -> u64 {
     }
 }
 
-impl Piece<'_> {
-    fn of(first: &Parts<'_>, span: u64, at: usize) -> Self {
-        let number = first.number.unwrap_or(Number { value: 0, len: 0 });
-        Self {
-            stem: Cow::Owned(Stem::new(first)),
+impl<'a> Piece<'a> {
+    /// The piece of an entry of one host, where it is its only one and the stem is the entry's.
+    #[inline]
+    fn of_one(entry: &'a Entry, index: usize) -> Option<Self> {
+        let number = entry.first();
+        let plain = entry.lo == entry.hi && entry.stem.is_plain() && number.len <= DIGITS;
+        plain.then(|| Self {
+            stem: Cow::Borrowed(&entry.stem),
             len: number.len,
-            lo: number.value,
-            hi: number.value + span,
-            at,
-        }
+            lo: entry.lo,
+            hi: entry.hi,
+            at: entry.end - 1,
+            entry: index,
+        })
     }
 }
 
 /// Which hosts can be the same: those of equal keys with equal numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
-    pub(crate) stem: usize,
+    pub(crate) stem: u32,
     pub(crate) len: u8,
 }
 
 /// Numbers the stems of the pieces of some lists.
 #[derive(Debug, Default)]
 pub(crate) struct Keys<'a> {
-    known: HashMap<Cow<'a, Stem>, usize>,
-    last: Option<(&'a Stem, usize)>,
+    table: Table,
+    stems: Vec<Cow<'a, Stem>>,
+    last: Option<(&'a Stem, u32)>,
 }
 
 impl<'a> Keys<'a> {
+    #[inline]
     pub(crate) fn key(&mut self, piece: &Piece<'a>) -> Key {
         let stem = match (&piece.stem, self.last) {
             (Cow::Borrowed(stem), Some((last, number))) if std::ptr::eq(*stem, last) => number,
@@ -175,12 +216,12 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn number(&mut self, piece: &Piece<'a>) -> usize {
-        let next = self.known.len();
-        let number = self.known.get(piece.stem.as_ref()).copied();
-        let number = number.unwrap_or_else(|| {
-            self.known.insert(piece.stem.clone(), next);
-            next
+    fn number(&mut self, piece: &Piece<'a>) -> u32 {
+        let hash = piece.stem.hash();
+        let is = |number: usize| self.stems[number] == piece.stem;
+        let number = self.table.find(hash, is).unwrap_or_else(|| {
+            self.stems.push(piece.stem.clone());
+            self.table.push(hash)
         });
         if let Cow::Borrowed(stem) = &piece.stem {
             self.last = Some((stem, number));
@@ -188,10 +229,23 @@ impl<'a> Keys<'a> {
         number
     }
 
+    /// The number of the stem of a name.
+    pub(crate) fn find(&self, parts: &Parts<'_>) -> Option<u32> {
+        let is = |number: usize| self.stems[number].is_of(parts);
+        self.table.find(parts.hash(), is)
+    }
+
     /// The stems in the order of their numbers.
-    pub(crate) fn into_stems(self) -> Vec<Cow<'a, Stem>> {
-        let mut stems: Vec<_> = self.known.into_iter().collect();
-        stems.sort_unstable_by_key(|(_, number)| *number);
-        stems.into_iter().map(|(stem, _)| stem).collect()
+    pub(crate) fn stems(&self) -> &[Cow<'a, Stem>] {
+        &self.stems
+    }
+
+    pub(crate) fn into_owned(self) -> Keys<'static> {
+        let stems = self.stems.into_iter();
+        Keys {
+            table: self.table,
+            stems: stems.map(|stem| Cow::Owned(stem.into_owned())).collect(),
+            last: None,
+        }
     }
 }

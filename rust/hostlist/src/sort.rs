@@ -1,17 +1,20 @@
 //! Natural order.
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ops::Range;
+use std::sync::Arc;
 
+use crate::entry::Entry;
 use crate::error::Limit;
-use crate::ops::Positions;
+use crate::order::{order, sort as sort_numbers};
 use crate::piece::{Keys, Pieces};
+use crate::stem::{Number, Stem};
 use crate::{Error, Hostlist};
 
 /// Ranges that a sorted list may fall apart into, however few it had.
 const MAX_PIECES: usize = 1 << 24;
 
 /// Compares texts with the runs of digits in them taken as numbers.
-fn natural(left: &str, right: &str) -> Ordering {
+pub(crate) fn natural(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
     while let (Some(a), Some(b)) = (left.first(), right.first()) {
         let (mut m, mut n) = (run(left), run(right));
@@ -48,40 +51,36 @@ fn significant(digits: &[u8]) -> &[u8] {
 /// A piece with its place in the order: by prefix, number, digits, suffix, position. The fields stand in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
-    prefix: usize,
+    prefix: u32,
     lo: u64,
     lane: Lane,
     hi: u64,
+    /// Index of the entry that it is of.
+    entry: usize,
 }
 
 /// What orders hosts with the same prefix and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lane {
     len: u8,
-    suffix: usize,
+    suffix: u32,
     at: usize,
 }
 
-impl Item {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a list has no more hosts than fit"
-    )]
-    fn positions(&self, lo: u64, hi: u64) -> Range<usize> {
-        let at = self.lane.at;
-        at + (lo - self.lo) as usize..at + (hi - self.lo) as usize + 1
-    }
-}
-
 /// Puts out items that overlap number by number, the others whole.
-struct Sweep {
-    out: Positions,
-    limit: usize,
+struct Sweep<'a> {
+    from: &'a Hostlist,
+    out: Hostlist,
+    /// How many more parts of items may be put out.
+    left: usize,
 }
 
-impl Sweep {
+impl Sweep<'_> {
     /// Items of one prefix in ascending order, each of which overlaps the ones before.
     fn cluster(&mut self, items: &[Item]) -> Result<(), Error> {
+        if let [item] = items {
+            return self.put(item, item.lo, item.hi);
+        }
         let mut items = items.iter().copied().peekable();
         let mut active: Vec<Item> = Vec::new();
         let mut from = 0;
@@ -107,19 +106,153 @@ impl Sweep {
     /// The numbers `from..=last` of items that all have them.
     fn stretch(&mut self, active: &[Item], from: u64, last: u64) -> Result<(), Error> {
         if let [item] = active {
-            self.out.push(item.positions(from, last));
-            return Ok(());
+            return self.put(item, from, last);
         }
         for number in from..=last {
             for item in active {
-                self.out.push(item.positions(number, number));
-            }
-            if self.out.count() > self.limit {
-                return Err(Error::limit(Limit::Sorted));
+                self.put(item, number, number)?;
             }
         }
         Ok(())
     }
+
+    /// The numbers `lo..=hi` of an item.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a list has no more hosts than fit"
+    )]
+    fn put(&mut self, item: &Item, lo: u64, hi: u64) -> Result<(), Error> {
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| Error::limit(Limit::Sorted))?;
+        let entry = &self.from.entries[item.entry];
+        let (skipped, len) = ((lo - item.lo) as usize, (hi - lo) as usize + 1);
+        let start = item.lane.at + skipped - entry.start();
+        if len == entry.len() {
+            self.out.append_from(self.from, item.entry);
+        } else {
+            self.out.append_part(entry.slice(start..start + len));
+        }
+        Ok(())
+    }
+}
+
+/// For each stem the place of its prefix, which others may share, and its own place.
+fn places(stems: &[Cow<'_, Stem>]) -> Vec<(u32, u32)> {
+    let mut order: Vec<(u32, &Stem)> = (0..).zip(stems.iter().map(AsRef::as_ref)).collect();
+    order.sort_by(|(_, a), (_, b)| {
+        natural(a.prefix(), b.prefix()).then_with(|| natural(a.suffix(), b.suffix()))
+    });
+    let mut places = vec![(0, 0); stems.len()];
+    let (mut group, mut before) = (0, None);
+    for (place, (stem, parts)) in (0..).zip(order) {
+        if before != Some(parts.prefix()) {
+            (group, before) = (place, Some(parts.prefix()));
+        }
+        places[stem as usize] = (group, place);
+    }
+    places
+}
+
+/// Hosts are sorted one by one where there are no more than this for each piece.
+const SHORT: usize = 8;
+
+/// A list of mostly single hosts, sorted: their numbers alone are sorted and make the result. None where it is not
+/// such a list, or where the numbers are too great for that.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "what is unpacked is as small as it was packed"
+)]
+fn points(list: &Hostlist) -> Option<Hostlist> {
+    let mixed = |entry: &Entry| entry.lo < entry.hi && !entry.stem.is_plain();
+    if list.len() > list.entries.len().saturating_mul(SHORT) || list.entries.iter().any(mixed) {
+        return None;
+    }
+    let mut keys = Keys::default();
+    let mut shared: Vec<Arc<Stem>> = Vec::new();
+    let mut pieces = Vec::with_capacity(list.entries.len());
+    for piece in Pieces::new(list) {
+        let stem = keys.key(&piece).stem;
+        if stem as usize == shared.len() {
+            shared.push(match piece.stem {
+                Cow::Borrowed(_) => Arc::clone(&list.entries[piece.entry].stem),
+                Cow::Owned(stem) => Arc::new(stem),
+            });
+        }
+        pieces.push((stem, piece.len, piece.lo, piece.hi));
+    }
+    let places = places(keys.stems());
+    let mut by_place = vec![0; shared.len()];
+    for (stem, &(_, place)) in places.iter().enumerate() {
+        by_place[place as usize] = stem;
+    }
+    let width = |most: u64| u64::BITS - most.leading_zeros();
+    let stem_bits = width(shared.len() as u64);
+    let value_bits = width(pieces.iter().fold(0, |most, piece| most | piece.3));
+    // Stems of one prefix stand side by side: theirs is the place of the first.
+    let (len_bits, bits) = (5, 2 * stem_bits + value_bits + 5);
+    if bits > u64::BITS {
+        return None;
+    }
+    let mut packed: Vec<u64> = Vec::with_capacity(list.len());
+    for &(stem, len, lo, hi) in &pieces {
+        let (group, place) = places[stem as usize];
+        for value in lo..=hi {
+            let front = (u64::from(group) << value_bits) | value;
+            packed.push((((front << len_bits) | u64::from(len)) << stem_bits) | u64::from(place));
+        }
+    }
+    sort_numbers(&mut packed, 0, bits);
+    let low = |packed: u64, bits: u32| packed & ((1 << bits) - 1);
+    let mut sorted = Hostlist::new();
+    let mut run: Option<(u64, Entry)> = None;
+    for packed in packed {
+        let place = low(packed, stem_bits);
+        let value = low(packed >> (stem_bits + len_bits), value_bits);
+        let len = low(packed >> stem_bits, len_bits) as u8;
+        let number = Number { value, len };
+        match &mut run {
+            Some((other, entry)) if *other == place && entry.precedes(number) => entry.hi = value,
+            _ => {
+                let stem = &shared[by_place[low(packed, stem_bits) as usize]];
+                let number = stem.is_numbered().then_some(number);
+                let entry = Entry::new(Arc::clone(stem), number);
+                if let Some((_, done)) = run.replace((place, entry)) {
+                    sorted.append_part(done);
+                }
+            }
+        }
+    }
+    if let Some((_, done)) = run {
+        sorted.append_part(done);
+    }
+    Some(sorted)
+}
+
+/// The pieces of a list in their order.
+fn ordered(list: &Hostlist) -> Vec<Item> {
+    let mut keys = Keys::default();
+    let mut items: Vec<Item> = Vec::with_capacity(list.entries.len());
+    items.extend(Pieces::new(list).map(|piece| Item {
+        prefix: keys.key(&piece).stem,
+        lo: piece.lo,
+        lane: Lane {
+            len: piece.len,
+            suffix: 0,
+            at: piece.at,
+        },
+        hi: piece.hi,
+        entry: piece.entry,
+    }));
+    let places = places(keys.stems());
+    for item in &mut items {
+        (item.prefix, item.lane.suffix) = places[item.prefix as usize];
+    }
+    // The pieces come in the order of their positions.
+    let order = order(&items, |item| {
+        let Lane { len, suffix, .. } = item.lane;
+        [item.prefix.into(), item.lo, len.into(), suffix.into()]
+    });
+    order.into_iter().map(|index| items[index]).collect()
 }
 
 impl Hostlist {
@@ -127,44 +260,15 @@ impl Hostlist {
     ///
     /// Refused, and nothing changed, where ranges that overlap would fall apart into more than 16,777,216 hosts.
     pub fn sort(&mut self) -> Result<(), Error> {
-        let mut keys = Keys::default();
-        let mut items: Vec<Item> = Pieces::new(self)
-            .map(|piece| Item {
-                prefix: keys.key(&piece).stem,
-                lo: piece.lo,
-                lane: Lane {
-                    len: piece.len,
-                    suffix: 0,
-                    at: piece.at,
-                },
-                hi: piece.hi,
-            })
-            .collect();
-        let stems = keys.into_stems();
-        let mut order: Vec<usize> = (0..stems.len()).collect();
-        order.sort_by(|&a, &b| {
-            let (a, b) = (&stems[a], &stems[b]);
-            natural(a.prefix(), b.prefix()).then_with(|| natural(a.suffix(), b.suffix()))
-        });
-        // By number of the stem: the place of its prefix, which others may share, and its own place.
-        let mut places = vec![(0, 0); stems.len()];
-        let mut group = 0;
-        for (place, &stem) in order.iter().enumerate() {
-            let before = place
-                .checked_sub(1)
-                .map(|place| stems[order[place]].prefix());
-            if before != Some(stems[stem].prefix()) {
-                group = place;
-            }
-            places[stem] = (group, place);
+        if let Some(sorted) = points(self) {
+            *self = sorted;
+            return Ok(());
         }
-        for item in &mut items {
-            (item.prefix, item.lane.suffix) = places[item.prefix];
-        }
-        items.sort_unstable();
+        let items = ordered(self);
         let mut sweep = Sweep {
-            out: Positions::default(),
-            limit: MAX_PIECES.max(items.len().saturating_mul(2)),
+            from: self,
+            out: Self::new(),
+            left: MAX_PIECES.max(items.len().saturating_mul(2)),
         };
         let mut rest = &items[..];
         while let Some((first, others)) = rest.split_first() {
@@ -178,9 +282,7 @@ impl Hostlist {
             sweep.cluster(cluster)?;
             rest = after;
         }
-        let mut sorted = Self::new();
-        sweep.out.copy(self, &mut sorted);
-        *self = sorted;
+        *self = sweep.out;
         Ok(())
     }
 }

@@ -1,38 +1,46 @@
 //! What the hosts of a range share, and how a name is taken apart.
-use std::borrow::Borrow;
-use std::collections::HashSet;
-use std::hash::{Hash, Hasher};
+use std::hash::Hasher;
 use std::sync::Arc;
+
+use crate::hash::{Mixer, Table};
 
 /// As many digits as always fit 64 bits.
 pub(crate) const DIGITS: u8 = 19;
 
 /// Stands for the number in a stem's text; no name holds it.
-const MARK: char = '[';
+pub(crate) const MARK: char = '[';
 
 /// A host name without its number: what stands before and after it, or a whole name that has none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stem {
     /// The prefix, and, where there is a number, a mark in its place and the suffix.
     text: Box<str>,
     prefix: usize,
+    hash: u64,
+    /// Whether the number is the last run of digits of its names, and the whole of it if it has up to 19 digits.
+    is_plain: bool,
 }
 
 impl Stem {
-    fn write(text: &mut String, parts: &Parts<'_>) {
+    pub(crate) fn new(parts: &Parts<'_>) -> Self {
+        Self::hashed(parts, parts.hash())
+    }
+
+    fn hashed(parts: &Parts<'_>, hash: u64) -> Self {
+        let mut text = String::with_capacity(parts.prefix.len() + parts.suffix.len() + 1);
         text.push_str(parts.prefix);
         if parts.number.is_some() {
             text.push(MARK);
             text.push_str(parts.suffix);
         }
-    }
-
-    pub(crate) fn new(parts: &Parts<'_>) -> Self {
-        let mut text = String::with_capacity(parts.prefix.len() + parts.suffix.len() + 1);
-        Self::write(&mut text, parts);
+        let before = parts.prefix.bytes().next_back();
         Self {
             text: text.into(),
             prefix: parts.prefix.len(),
+            hash,
+            is_plain: parts.number.is_some()
+                && !before.is_some_and(|byte| byte.is_ascii_digit())
+                && !has_digits(parts.suffix),
         }
     }
 
@@ -56,15 +64,61 @@ impl Stem {
         self.text.len() > self.prefix
     }
 
+    pub(crate) fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Whether there are digits behind the number.
+    pub(crate) fn has_digits_behind(&self) -> bool {
+        !self.is_plain && has_digits(self.suffix())
+    }
+
     pub(crate) fn has_digits(&self) -> bool {
-        self.text.bytes().any(|byte| byte.is_ascii_digit())
+        has_digits(&self.text)
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The number of the name at the start of a text, and how long that name is, if this is its plain stem.
+    ///
+    /// This is [`Parts::split`] for names that are like the one before, without looking at the stem twice.
+    pub(crate) fn match_plain(&self, text: &[u8]) -> Option<(Number, usize)> {
+        if !self.is_plain {
+            return None;
+        }
+        let rest = text.strip_prefix(self.prefix().as_bytes())?;
+        let (mut value, mut len) = (0, 0);
+        while let Some(digit) = rest
+            .get(usize::from(len))
+            .map(|byte| byte.wrapping_sub(b'0'))
+            && digit < 10
+        {
+            if len == DIGITS {
+                return None;
+            }
+            value = value * 10 + u64::from(digit);
+            len += 1;
+        }
+        let suffix = self.suffix().as_bytes();
+        let fits = len > 0 && rest[usize::from(len)..].starts_with(suffix);
+        let end = self.prefix + usize::from(len) + suffix.len();
+        fits.then_some((Number { value, len }, end))
     }
 }
 
-impl Hash for Stem {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+impl PartialEq for Stem {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || self.hash == other.hash && self.prefix == other.prefix && self.text == other.text
     }
+}
+
+impl Eq for Stem {}
+
+fn has_digits(text: &str) -> bool {
+    text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// A number as it is written: its value and how many digits.
@@ -105,7 +159,7 @@ pub(crate) fn digits(value: u64) -> u8 {
 
 /// Appends a number, with zeroes in front up to `width` digits.
 pub(crate) fn push_number(text: &mut String, value: u64, width: u8) {
-    let mut buffer = [b'0'; 256];
+    let mut buffer = [b'0'; 20];
     let mut start = buffer.len();
     let mut rest = value;
     while rest > 0 {
@@ -113,8 +167,11 @@ pub(crate) fn push_number(text: &mut String, value: u64, width: u8) {
         buffer[start] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    let start = start.min(buffer.len() - usize::from(width.max(1)));
-    text.extend(buffer[start..].iter().map(|&digit| char::from(digit)));
+    let digits = &buffer[start..];
+    for _ in digits.len()..usize::from(width.max(1)) {
+        text.push('0');
+    }
+    text.push_str(str::from_utf8(digits).unwrap_or_default());
 }
 
 /// A host name taken apart.
@@ -126,6 +183,16 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
+    /// The hash of the stem.
+    pub(crate) fn hash(&self) -> u64 {
+        let mut mixer = Mixer::default();
+        mixer.write(self.prefix.as_bytes());
+        if self.number.is_some() {
+            mixer.write(self.suffix.as_bytes());
+        }
+        mixer.finish()
+    }
+
     /// Takes the last run of digits as the number; of more than 19 digits the first ones count to the prefix.
     ///
     /// This is the one way that names are compared by: every name has exactly one such form.
@@ -152,47 +219,23 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// A stem that is looked up by its text.
-#[derive(Debug)]
-struct Shared(Arc<Stem>);
-
-impl Borrow<str> for Shared {
-    fn borrow(&self) -> &str {
-        &self.0.text
-    }
-}
-
-impl PartialEq for Shared {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.text == other.0.text
-    }
-}
-
-impl Eq for Shared {}
-
-impl Hash for Shared {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.text.hash(state);
-    }
-}
-
 /// The stems of a list that is being read: each is kept once.
 #[derive(Debug, Default)]
 pub(crate) struct Stems {
-    known: HashSet<Shared>,
-    text: String,
+    table: Table,
+    known: Vec<Arc<Stem>>,
 }
 
 impl Stems {
     pub(crate) fn intern(&mut self, parts: &Parts<'_>) -> Arc<Stem> {
-        self.text.clear();
-        Stem::write(&mut self.text, parts);
-        // A prefix may end where another's suffix begins only around the mark: the text tells stems apart.
-        if let Some(Shared(stem)) = self.known.get(self.text.as_str()) {
-            return Arc::clone(stem);
+        let hash = parts.hash();
+        let is = |number: usize| self.known[number].is_of(parts);
+        if let Some(number) = self.table.find(hash, is) {
+            return Arc::clone(&self.known[number as usize]);
         }
-        let stem = Arc::new(Stem::new(parts));
-        self.known.insert(Shared(Arc::clone(&stem)));
+        let stem = Arc::new(Stem::hashed(parts, hash));
+        self.table.push(hash);
+        self.known.push(Arc::clone(&stem));
         stem
     }
 }

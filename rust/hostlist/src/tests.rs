@@ -373,6 +373,18 @@ fn suffixes_with_digits_are_compared_one_by_one_and_thus_limited() {
 }
 
 #[test]
+fn no_list_grows_beyond_what_its_text_may_say() {
+    let mut list = parse("x[0-1048574]b0");
+    list.push("x1048575b0").unwrap();
+    list.push("x1048576b0").unwrap();
+    list.push("x1048577b0").unwrap();
+    check(&list);
+    let text = list.to_string();
+    assert!(text.starts_with("x[0-10485"), "{text}");
+    assert_eq!(parse(&text), list);
+}
+
+#[test]
 fn sorting_into_too_many_pieces_is_refused() {
     let mut list = parse("foo[0-4000000000],bar,foo[0-200000000]");
     let before = list.clone();

@@ -90,3 +90,33 @@ fn operations_have_these_results() -> Result<(), Error> {
     }
     Ok(())
 }
+
+#[test]
+fn texts_that_are_read_leniently_say_what_was_put_right() {
+    let vectors = vectors();
+    for row in rows(&vectors, "lenient") {
+        let read = Hostlist::parse_lenient(text(row, "text"));
+        if let Some(error) = row["error"].as_str() {
+            let read = read.expect_err("an error");
+            assert_eq!(read.to_string(), error);
+            assert_eq!(Some(read.offset() as u64), row["offset"].as_u64(), "{row}");
+            continue;
+        }
+        let (list, mended) = read.expect("a hostlist");
+        assert_eq!(list.to_string(), text(row, "canonical"), "{row}");
+        let mended: Value = mended.iter().map(ToString::to_string).collect();
+        assert_eq!(mended, row["mended"], "{row}");
+    }
+}
+
+#[test]
+fn lists_fold_in_n_dimensions() {
+    let vectors = vectors();
+    for row in rows(&vectors, "folded") {
+        let list = list(row, "text");
+        assert_eq!(list.fold_nd(), text(row, "nd"), "{row}");
+        let again: Hostlist = text(row, "nd").parse().expect("a hostlist");
+        assert_eq!(again.len(), list.len());
+        assert!(again.is_subset(&list), "{row}");
+    }
+}

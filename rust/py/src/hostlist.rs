@@ -4,19 +4,22 @@
 use std::sync::Arc;
 
 use penstock_hostlist as hostlist;
+use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{HostlistError, hostlist_error};
+use crate::idset::PyIdSet;
 use crate::shared::{Shared, Stride, detached, position};
 
 mod iterator;
+mod lenient;
 mod operand;
 mod operations;
 
-use iterator::HostlistIterator;
+use iterator::{HostlistIterator, strings};
 use operand::{name, operand, required};
 use operations::{CONCATENATION, DIFFERENCE, INTERSECTION, Operation, Parts, apply};
 
@@ -31,6 +34,7 @@ const MAX_UNFOLDED: usize = 1 << 24;
 ///
 /// Args:
 ///     hosts: The text of a list, an iterable of names or texts, or another Hostlist; nothing for the empty list.
+///     lenient: Put right what is not quite RFC 29, as `parse_lenient` does, and warn of it with a `MendedWarning`.
 ///
 /// Raises:
 ///     HostlistError: A text is no hostlist, or the list would be too long.
@@ -133,9 +137,10 @@ impl Hostlist {
 #[pymethods]
 impl Hostlist {
     #[new]
-    #[pyo3(signature = (hosts = None, /))]
-    fn py_new(hosts: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+    #[pyo3(signature = (hosts = None, /, *, lenient = false))]
+    fn py_new(hosts: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyResult<Self> {
         match hosts {
+            Some(hosts) if lenient => lenient::list(hosts).map(Self::new),
             Some(hosts) => required(hosts).map(Self::new),
             None => Ok(Self::new(hostlist::Hostlist::new())),
         }
@@ -340,6 +345,26 @@ impl Hostlist {
         (py.get_type::<Self>(), (self.text(py),))
     }
 
+    /// Read a text that other software, or a person, wrote without RFC 29 at hand.
+    ///
+    /// What is RFC 29 is read as ever. Besides, blanks around items and within brackets and empty items are left out
+    /// (`a, b,,c`), blanks between items are taken for commas (`a b`, a name a line), and a range whose end shows more
+    /// zeroes than its start has them in both (`[1-003]`). A range that counts down is refused.
+    ///
+    /// Args:
+    ///     text: The text of a list.
+    ///
+    /// Returns:
+    ///     The list, and what was put right, each with the byte: `left out blanks at byte 2`.
+    ///
+    /// Raises:
+    ///     HostlistError: It is no hostlist even so.
+    #[staticmethod]
+    #[pyo3(signature = (text, /))]
+    fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(Self, Vec<String>)> {
+        lenient::read(text).map(|(list, mended)| (Self::new(list), mended))
+    }
+
     /// Append one host.
     ///
     /// Args:
@@ -467,6 +492,73 @@ impl Hostlist {
         found.ok_or_else(|| absent(host))
     }
 
+    /// Return the host at a position, as `hosts[index]` does.
+    ///
+    /// Args:
+    ///     index: Position, from 0; negative ones count from the end.
+    ///
+    /// Raises:
+    ///     IndexError: There is no such position.
+    #[pyo3(signature = (index, /))]
+    fn nth(&self, index: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+        let list = self.snapshot();
+        Ok(list.get(position(index, list.len(), "Hostlist")?))
+    }
+
+    /// Return the positions of some hosts: their ranks, in a list of hosts by rank such as R's nodelist.
+    ///
+    /// Args:
+    ///     hosts: A Hostlist, the text of one, or an iterable of names or texts. Of a host that is here several times
+    ///         all positions count.
+    ///
+    /// Raises:
+    ///     HostlistError: One of them is not in the list.
+    #[pyo3(signature = (hosts, /))]
+    fn ranks(&self, hosts: &Bound<'_, PyAny>) -> PyResult<PyIdSet> {
+        let (list, hosts) = (self.snapshot(), required(hosts)?);
+        if let Some(missing) = hosts.difference(&list).first() {
+            return Err(absent(&missing));
+        }
+        let mut ranks = IdSet::new();
+        for range in list.ranks(&hosts) {
+            // No list is longer than the greatest id.
+            if let (Ok(first), Ok(last)) = (range.start.try_into(), (range.end - 1).try_into()) {
+                ranks.insert_range(first..=last);
+            }
+        }
+        Ok(PyIdSet::new(ranks))
+    }
+
+    /// Return the hosts at some positions, in ascending order of these: the hosts of some ranks.
+    ///
+    /// Args:
+    ///     ranks: An IDset, the text of one, or an iterable of positions from 0.
+    ///
+    /// Raises:
+    ///     IdsetError: It is no set of positions.
+    ///     IndexError: There is no such position.
+    #[pyo3(signature = (ranks, /))]
+    fn at(&self, ranks: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (py, list) = (ranks.py(), self.snapshot());
+        let ranks = py.get_type::<PyIdSet>().call1((ranks,))?;
+        let ranks = ranks.cast::<PyIdSet>()?.get().snapshot();
+        let mut hosts = hostlist::Hostlist::new();
+        for range in ranks.ranges() {
+            let (start, end) = (*range.start() as usize, *range.end() as usize + 1);
+            if end > list.len() {
+                let absent = start.max(list.len());
+                return Err(PyIndexError::new_err(format!(
+                    "no position {absent} among {} hosts",
+                    list.len()
+                )));
+            }
+            // Part of a list, in its order: it is no longer than that.
+            let appended = hosts.append(&list.slice(start..end));
+            appended.map_err(|error| hostlist_error(py, &error))?;
+        }
+        Ok(Self::new(hosts))
+    }
+
     /// Return how often a host is in the list.
     ///
     /// Args:
@@ -549,16 +641,52 @@ impl Hostlist {
         apply(other.py(), operation, &left, &right).map(Self::new)
     }
 
+    /// Return whether some host is in both lists.
+    ///
+    /// Args:
+    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (other, /))]
+    fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (left, right) = (self.snapshot(), required(other)?);
+        let long = left.len().max(right.len()) > LONG;
+        Ok(detached(other.py(), long, || left.has_intersection(&right)))
+    }
+
+    /// Return whether no host is in both lists.
+    ///
+    /// Args:
+    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (other, /))]
+    fn isdisjoint(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.has_intersection(other).map(|meets| !meets)
+    }
+
+    /// Return whether every host of this list is in the other, however often in either.
+    ///
+    /// Args:
+    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (other, /))]
+    fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (left, right) = (self.snapshot(), required(other)?);
+        let long = left.len().max(right.len()) > LONG;
+        Ok(detached(other.py(), long, || left.is_subset(&right)))
+    }
+
+    /// Return whether every host of the other list is in this one, however often in either.
+    ///
+    /// Args:
+    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
+    #[pyo3(signature = (other, /))]
+    fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let (left, right) = (self.snapshot(), required(other)?);
+        let long = left.len().max(right.len()) > LONG;
+        Ok(detached(other.py(), long, || right.is_subset(&left)))
+    }
+
     /// Return the hosts as a list of str.
     fn expand<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = self.snapshot();
-        let hosts = PyList::empty(py);
-        let (mut left, mut host) = (list.iter(), String::new());
-        while left.write_next(&mut host) {
-            hosts.append(&host)?;
-            host.clear();
-        }
-        Ok(hosts)
+        strings(py, &mut list.iter())
     }
 
     /// Split into parts in the list's order, whose lengths differ by one at most, the greater ones first.
@@ -577,6 +705,21 @@ impl Hostlist {
     /// Return the text (RFC 29): order and repeats kept, neighbours folded where it reads back the same.
     fn encode(&self, py: Python<'_>) -> String {
         self.text(py)
+    }
+
+    /// Return the text, as `encode` does, or one that folds every number that varies: `x[1000-1010]c[0-7]s[0-7]b0`.
+    ///
+    /// Args:
+    ///     nd: Fold in as many dimensions as the names have numbers. Read again, the text gives the same hosts, each
+    ///         as often, but not in the list's order: names of one form stand together, in natural order. RFC 29
+    ///         knows one pair of brackets in a name; not every other reader knows more.
+    #[pyo3(signature = (*, nd = false))]
+    fn fold(&self, py: Python<'_>, nd: bool) -> String {
+        if !nd {
+            return self.text(py);
+        }
+        let list = self.snapshot();
+        detached(py, list.len() > LONG, || list.fold_nd())
     }
 }
 

@@ -1,10 +1,47 @@
-//! Iterators over a `Hostlist`.
+//! Hosts of a `Hostlist` as Python's strings: all of them, and one after the other.
+use penstock_hostlist::Iter;
 use pyo3::prelude::*;
+use pyo3::types::{PyList, PyString};
 
 use super::Hostlist;
 
 /// Hosts read ahead at first, and at most.
 const AHEAD: (usize, usize) = (8, 1024);
+
+/// The hosts that an iterator has left, as a list.
+pub(super) fn strings<'py>(py: Python<'py>, left: &mut Iter<'_>) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(
+        py,
+        Strings {
+            py,
+            left,
+            text: String::new(),
+        },
+    )
+}
+
+/// Makes Python's strings of hosts, each from the same memory.
+struct Strings<'py, 'a, 'l> {
+    py: Python<'py>,
+    left: &'a mut Iter<'l>,
+    text: String,
+}
+
+impl<'py> Iterator for Strings<'py, '_, '_> {
+    type Item = Bound<'py, PyString>;
+
+    fn next(&mut self) -> Option<Bound<'py, PyString>> {
+        self.left
+            .read_next(&mut self.text)
+            .then(|| PyString::new(self.py, &self.text))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Strings<'_, '_, '_> {}
 
 /// Iterator over a list, one way or the other.
 ///
@@ -17,7 +54,7 @@ pub(super) struct HostlistIterator {
     reverse: bool,
     /// The next position; counting down, the one after it.
     next: usize,
-    ahead: std::vec::IntoIter<String>,
+    ahead: std::vec::IntoIter<Py<PyString>>,
     size: usize,
     generation: u64,
 }
@@ -35,16 +72,23 @@ impl HostlistIterator {
         }
     }
 
-    fn read_ahead(&mut self, list: &penstock_hostlist::Hostlist) {
-        let hosts: Vec<String> = if self.reverse {
-            let end = self.next.min(list.len());
-            let hosts = list.iter_range(end.saturating_sub(self.size)..end);
-            self.next = end;
-            hosts.rev().collect()
+    fn read_ahead(&mut self, py: Python<'_>, list: &penstock_hostlist::Hostlist) {
+        let range = if self.reverse {
+            self.next = self.next.min(list.len());
+            self.next.saturating_sub(self.size)..self.next
         } else {
-            let hosts = list.iter_range(self.next..self.next + self.size);
-            hosts.collect()
+            self.next..self.next + self.size
         };
+        let mut left = list.iter_range(range);
+        let hosts = Strings {
+            py,
+            left: &mut left,
+            text: String::new(),
+        };
+        let mut hosts: Vec<_> = hosts.map(Bound::unbind).collect();
+        if self.reverse {
+            hosts.reverse();
+        }
         self.ahead = hosts.into_iter();
         self.size = (self.size * 2).min(AHEAD.1);
     }
@@ -56,13 +100,13 @@ impl HostlistIterator {
         slf
     }
 
-    fn __next__(&mut self) -> Option<String> {
+    fn __next__(&mut self, py: Python<'_>) -> Option<Py<PyString>> {
         let state = &self.owner.as_ref()?.get().0;
         // What was read ahead counts only as long as the list stays as it was.
         let current = (self.ahead.len() > 0).then_some(self.generation);
         if let Some((list, generation)) = state.newer(current) {
             self.generation = generation;
-            self.read_ahead(&list);
+            self.read_ahead(py, &list);
         }
         let host = self.ahead.next();
         match (&host, self.reverse) {

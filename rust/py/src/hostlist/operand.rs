@@ -1,29 +1,111 @@
 //! What Python hands to a `Hostlist`: names, texts, iterables.
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_hostlist as hostlist;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyList, PyString};
 
 use super::{Hostlist, LONG};
 use crate::errors::hostlist_error;
 use crate::shared::{detached, type_name};
 
-fn host<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
-    let text = object.cast::<PyString>().map_err(|_| {
+/// The object as a string, which is what names and texts are.
+pub(super) fn text<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyString>> {
+    object.cast::<PyString>().map_err(|_| {
         let kind = type_name(object);
         PyTypeError::new_err(format!("expected a host name (str), not {kind}"))
-    })?;
-    Ok(text.clone())
+    })
+}
+
+/// A host name or text of Python's, read where it lies.
+enum Host<'py> {
+    Text(Bound<'py, PyString>),
+    /// What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
+    Lossy(String),
+}
+
+impl<'py> Host<'py> {
+    fn new(object: Bound<'py, PyAny>) -> PyResult<Self> {
+        text(&object)?;
+        let text = object.cast_into::<PyString>()?;
+        Ok(if text.to_str().is_ok() {
+            Self::Text(text)
+        } else {
+            Self::Lossy(text.to_string_lossy().into_owned())
+        })
+    }
+}
+
+/// The hosts of an iterable, up to the first error.
+///
+/// Some are looked at before the first of them is read: the processor then fetches their strings side by side.
+struct Hosts<'py, I> {
+    items: I,
+    ahead: std::vec::IntoIter<Host<'py>>,
+    failed: Option<PyErr>,
+}
+
+/// As many as stay in the processor's nearest memory.
+const AHEAD: usize = 128;
+
+impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Hosts<'py, I> {
+    fn read(items: I, py: Python<'py>) -> PyResult<hostlist::Hostlist> {
+        let mut hosts = Self {
+            items,
+            ahead: Vec::new().into_iter(),
+            failed: None,
+        };
+        let read = hostlist::Hostlist::try_from_hosts(&mut hosts);
+        // Of two errors that which comes first: what was looked at ahead of a bad name has not been reached.
+        let list = read.map_err(|error| hostlist_error(py, &error))?;
+        hosts.failed.map_or(Ok(list), Err)
+    }
+}
+
+impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Iterator for Hosts<'py, I> {
+    type Item = Host<'py>;
+
+    fn next(&mut self) -> Option<Host<'py>> {
+        if let Some(host) = self.ahead.next() {
+            return Some(host);
+        }
+        if self.failed.is_some() {
+            return None;
+        }
+        let mut ahead = Vec::with_capacity(AHEAD);
+        for item in self.items.by_ref().take(AHEAD) {
+            match item.and_then(Host::new) {
+                Ok(host) => ahead.push(host),
+                Err(error) => {
+                    self.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        self.ahead = ahead.into_iter();
+        self.ahead.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.items.size_hint()
+    }
+}
+
+impl AsRef<str> for Host<'_> {
+    fn as_ref(&self) -> &str {
+        match self {
+            // It has been seen to be UTF-8, which Python keeps.
+            Self::Text(text) => text.to_str().unwrap_or("\u{fffd}"),
+            Self::Lossy(text) => text,
+        }
+    }
 }
 
 /// The list of one host, which is what the object names.
 pub(super) fn name(object: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
     let mut list = hostlist::Hostlist::new();
-    // What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
-    let pushed = list.push(&host(object)?.to_string_lossy());
+    let pushed = list.push(Host::new(object.clone())?.as_ref());
     pushed.map_err(|error| hostlist_error(object.py(), &error))?;
     Ok(list)
 }
@@ -34,20 +116,17 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<hostlist:
     if let Ok(list) = other.cast::<Hostlist>() {
         return Ok(Some(list.get().snapshot()));
     }
-    let read = if let Ok(text) = other.cast::<PyString>() {
+    let list = if let Ok(text) = other.cast::<PyString>() {
         let text = text.to_string_lossy();
-        detached(py, text.len() > LONG, || text.parse())
+        let read = detached(py, text.len() > LONG, || text.parse());
+        read.map_err(|error: hostlist::Error| hostlist_error(py, &error))?
+    } else if let Ok(list) = other.cast_exact::<PyList>() {
+        Hosts::read(list.iter().map(Ok), py)?
+    } else if let Ok(items) = other.try_iter() {
+        Hosts::read(items, py)?
     } else {
-        let Ok(items) = other.try_iter() else {
-            return Ok(None);
-        };
-        let hosts: Vec<_> = items.map(|item| host(&item?)).collect::<PyResult<_>>()?;
-        let texts: Vec<Cow<'_, str>> = hosts.iter().map(|host| host.to_string_lossy()).collect();
-        detached(py, texts.len() > LONG, || {
-            hostlist::Hostlist::try_from_hosts(&texts)
-        })
+        return Ok(None);
     };
-    let list = read.map_err(|error: hostlist::Error| hostlist_error(py, &error))?;
     Ok(Some(Arc::new(list)))
 }
 

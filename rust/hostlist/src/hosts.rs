@@ -1,0 +1,184 @@
+//! Sets of hosts.
+use std::hash::{Hash, Hasher};
+
+use crate::Hostlist;
+use crate::hash::Map;
+use crate::intervals::Intervals;
+use crate::piece::Key;
+
+/// A set of hosts.
+///
+/// As long as that costs no more than its ranges do, it is kept as bits, 64 neighbours at a time; else as intervals.
+#[derive(Debug)]
+pub(crate) enum Hosts {
+    Bits(Bits),
+    Intervals(Map<Key, Intervals>),
+}
+
+/// Numbers by key, as bits.
+#[derive(Debug)]
+pub(crate) struct Bits {
+    /// For each key the place of its low numbers.
+    places: Map<Key, usize>,
+    last: Option<(Key, usize)>,
+    /// The low numbers of each key: 64 in a word.
+    low: Vec<Vec<u64>>,
+    /// How many more words `low` may hold.
+    left: usize,
+    /// The other words.
+    high: Map<Word, u64>,
+}
+
+/// Where the bits of 64 numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    key: Key,
+    word: u64,
+}
+
+impl Hash for Word {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.key.stem) << 8 | u64::from(self.key.len));
+        state.write_u64(self.word);
+    }
+}
+
+impl Bits {
+    fn new(words: usize) -> Self {
+        Self {
+            places: Map::default(),
+            last: None,
+            low: Vec::new(),
+            left: words,
+            high: Map::default(),
+        }
+    }
+
+    #[inline]
+    fn place(&mut self, key: Key) -> usize {
+        match self.last {
+            Some((last, place)) if last == key => place,
+            _ => self.other_place(key),
+        }
+    }
+
+    fn other_place(&mut self, key: Key) -> usize {
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.low.push(Vec::new());
+            self.low.len() - 1
+        });
+        self.last = Some((key, place));
+        place
+    }
+
+    /// The bits of 64 numbers.
+    #[inline]
+    fn word(&mut self, key: Key, word: u64) -> &mut u64 {
+        let place = self.place(key);
+        match usize::try_from(word) {
+            Ok(index) if index < self.low[place].len() => &mut self.low[place][index],
+            _ => self.new_word(place, key, word),
+        }
+    }
+
+    fn new_word(&mut self, place: usize, key: Key, word: u64) -> &mut u64 {
+        let low = &mut self.low[place];
+        match usize::try_from(word) {
+            // A word that does not fit never will: the words of a key and those left do not become more.
+            Ok(index) if index - low.len() < self.left => {
+                self.left -= index + 1 - low.len();
+                low.resize(index + 1, 0);
+                &mut low[index]
+            }
+            _ => self.high.entry(Word { key, word }).or_default(),
+        }
+    }
+}
+
+impl Hosts {
+    /// An empty set that is fit for the hosts of these lists.
+    pub(crate) fn sized_for(lists: &[&Hostlist]) -> Self {
+        let words = |list: &&Hostlist| {
+            let entries = list.entries.iter();
+            entries.map(|entry| (entry.hi - entry.lo) / 64).sum::<u64>()
+        };
+        let words: u64 = lists.iter().map(words).sum();
+        let ranges: usize = lists.iter().map(|list| list.entries.len()).sum();
+        if words <= 2 * ranges as u64 + 1024 {
+            Self::Bits(Bits::new(2 * ranges + 64))
+        } else {
+            Self::Intervals(Map::default())
+        }
+    }
+
+    /// Adds the numbers `lo..=hi` and hands those of them that are new to `new`, ascending.
+    #[inline]
+    pub(crate) fn insert(&mut self, key: Key, lo: u64, hi: u64, mut new: impl FnMut(u64, u64)) {
+        match self {
+            Self::Bits(bits) if lo == hi => {
+                let (bits, bit) = (bits.word(key, lo / 64), 1 << (lo % 64));
+                if *bits & bit == 0 {
+                    *bits |= bit;
+                    new(lo, hi);
+                }
+            }
+            Self::Bits(bits) => {
+                for word in lo / 64..=hi / 64 {
+                    let mask = mask(word, lo, hi);
+                    let bits = bits.word(key, word);
+                    let added = mask & !*bits;
+                    *bits |= mask;
+                    runs(word, added, &mut new);
+                }
+            }
+            Self::Intervals(sets) => sets.entry(key).or_default().insert(lo, hi, new),
+        }
+    }
+
+    /// Hands the numbers of `lo..=hi` that are in the set to `found`, ascending.
+    #[inline]
+    pub(crate) fn parts(&mut self, key: Key, lo: u64, hi: u64, mut found: impl FnMut(u64, u64)) {
+        match self {
+            Self::Bits(bits) if lo == hi => {
+                if *bits.word(key, lo / 64) & (1 << (lo % 64)) != 0 {
+                    found(lo, hi);
+                }
+            }
+            Self::Bits(bits) => {
+                for word in lo / 64..=hi / 64 {
+                    runs(word, *bits.word(key, word) & mask(word, lo, hi), &mut found);
+                }
+            }
+            Self::Intervals(sets) => {
+                let parts = sets.get(&key).into_iter().flat_map(|set| set.parts(lo, hi));
+                parts.for_each(|(lo, hi)| found(lo, hi));
+            }
+        }
+    }
+}
+
+/// The bits of the numbers `lo..=hi` in a word.
+fn mask(word: u64, lo: u64, hi: u64) -> u64 {
+    let mut mask = u64::MAX;
+    if word == lo / 64 {
+        mask &= u64::MAX << (lo % 64);
+    }
+    if word == hi / 64 {
+        mask &= u64::MAX >> (63 - hi % 64);
+    }
+    mask
+}
+
+/// The numbers of the bits of a word.
+fn runs(word: u64, mut bits: u64, found: &mut impl FnMut(u64, u64)) {
+    while bits > 0 {
+        let first = bits.trailing_zeros();
+        let count = (!(bits >> first)).trailing_zeros();
+        let lo = word * 64 + u64::from(first);
+        found(lo, lo + u64::from(count) - 1);
+        if first + count == 64 {
+            break;
+        }
+        bits &= u64::MAX << (first + count);
+    }
+}

@@ -1,0 +1,115 @@
+//! Where each host is: what a list of many ranges looks up names in.
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::Hostlist;
+use crate::hash::Map;
+use crate::ops::first_parts;
+use crate::piece::{Key, Keys};
+use crate::stem::Parts;
+
+/// Lists of no more ranges are searched from the start.
+const FEW: usize = 24;
+/// Most searches from the start before an index is built, however often the last ones were built in vain.
+const PATIENCE: u32 = 1 << 12;
+
+/// Hosts that count up, at their first occurrence.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    lo: u64,
+    hi: u64,
+    at: usize,
+}
+
+/// The position of each host's first occurrence.
+#[derive(Debug)]
+pub(crate) struct Index {
+    keys: Keys<'static>,
+    /// For each key where its runs begin, which are disjoint and ascending, and where they end.
+    parts: Map<Key, (usize, usize)>,
+    runs: Vec<Run>,
+}
+
+impl Index {
+    fn new(list: &Hostlist) -> Self {
+        let mut keys = Keys::default();
+        let mut found = Vec::new();
+        first_parts(list, &mut keys, |key, lo, hi, at| {
+            found.push((key, Run { lo, hi, at }));
+        });
+        found.sort_unstable_by_key(|&(key, run)| (key, run.lo));
+        let mut parts = Map::default();
+        for (place, &(key, _)) in found.iter().enumerate() {
+            parts.entry(key).or_insert((place, place)).1 = place + 1;
+        }
+        Self {
+            keys: keys.into_owned(),
+            parts,
+            runs: found.into_iter().map(|(_, run)| run).collect(),
+        }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        let parts = Parts::split(name);
+        let number = parts.number;
+        let key = Key {
+            stem: self.keys.find(&parts)?,
+            len: number.map_or(0, |number| number.len),
+        };
+        let value = number.map_or(0, |number| number.value);
+        let &(from, to) = self.parts.get(&key)?;
+        let runs = &self.runs[from..to];
+        let run = runs.get(runs.partition_point(|run| run.hi < value))?;
+        let offset = usize::try_from(value.checked_sub(run.lo)?).ok()?;
+        Some(run.at + offset)
+    }
+}
+
+/// Keeps the index of a list, once there is a use for it.
+#[derive(Debug, Default)]
+pub(crate) struct Finder {
+    index: OnceLock<Index>,
+    /// Searches since the last change.
+    searches: AtomicU32,
+    /// Searches before an index is built, less one; grows with each one that a change made void.
+    patience: u32,
+}
+
+impl Finder {
+    pub(crate) const fn new() -> Self {
+        Self {
+            index: OnceLock::new(),
+            searches: AtomicU32::new(0),
+            patience: 0,
+        }
+    }
+
+    /// The index, if it is worth its while.
+    pub(crate) fn index(&self, list: &Hostlist) -> Option<&Index> {
+        if list.entries.len() <= FEW {
+            return None;
+        }
+        if let Some(index) = self.index.get() {
+            return Some(index);
+        }
+        let searches = self.searches.fetch_add(1, Ordering::Relaxed);
+        (searches > self.patience).then(|| self.index.get_or_init(|| Index::new(list)))
+    }
+
+    /// To be called at any change of the list.
+    pub(crate) fn forget(&mut self) {
+        if std::mem::take(self.searches.get_mut()) > 0 && self.index.take().is_some() {
+            self.patience = (self.patience * 2 + 1).min(PATIENCE);
+        }
+    }
+}
+
+impl Clone for Finder {
+    /// A copy is made to be changed: it finds out for itself.
+    fn clone(&self) -> Self {
+        Self {
+            patience: self.patience,
+            ..Self::new()
+        }
+    }
+}

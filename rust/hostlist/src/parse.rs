@@ -1,0 +1,378 @@
+//! Reading the text form of RFC 29.
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::entry::Entry;
+use crate::product::{Budget, Item, Product};
+use crate::stem::{Number, Parts, Stems, digits};
+use crate::{Error, Hostlist, Mended};
+
+/// A character of a name: printable ASCII but blanks, commas and brackets.
+fn in_name(byte: u8) -> bool {
+    byte.is_ascii_graphic() && !matches!(byte, b',' | b'[' | b']')
+}
+
+/// Where a name ends that starts at `start`.
+fn name_end(text: &str, start: usize) -> usize {
+    let rest = &text.as_bytes()[start..];
+    start + rest.iter().take_while(|&&byte| in_name(byte)).count()
+}
+
+/// Refuses what is not the name of one host.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    let end = name_end(name, 0);
+    match name.as_bytes().get(end) {
+        None if name.is_empty() => Err(Error::name(name, 0, "expected a name")),
+        None => Ok(()),
+        Some(b'[' | b']' | b',') => Err(Error::name(
+            name,
+            end,
+            "expected the name of one host, without brackets and commas,",
+        )),
+        Some(_) => Err(Error::name(name, end, NOT_PRINTABLE)),
+    }
+}
+
+const NOT_PRINTABLE: &str = "expected printable ASCII without blanks";
+
+const BLANKS: &str = "left out blanks";
+const EMPTY: &str = "left out an empty item";
+const NO_COMMA: &str = "took blanks for a comma";
+const ZEROES: &str = "took the zeroes of a range's end for its start too";
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    list: Hostlist,
+    stems: Stems,
+    items: Vec<Item>,
+    budget: Budget,
+    /// What was put right, where that is allowed.
+    mended: Option<Vec<Mended>>,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str, mended: Option<Vec<Mended>>) -> Self {
+        Self {
+            text,
+            at: 0,
+            list: Hostlist::new(),
+            stems: Stems::default(),
+            items: Vec::new(),
+            budget: Budget::default(),
+            mended,
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        if found {
+            self.at += 1;
+        }
+        found
+    }
+
+    fn fail(&self, at: usize, reason: impl fmt::Display) -> Error {
+        Error::list(self.text, at, reason)
+    }
+
+    fn mend(&mut self, offset: usize, what: &'static str) {
+        if let Some(mended) = &mut self.mended {
+            mended.push(Mended { offset, what });
+        }
+    }
+
+    /// How many of some bytes there are from here on, where they may be put right.
+    fn count(&self, of: impl Fn(u8) -> bool) -> usize {
+        if self.mended.is_none() {
+            return 0;
+        }
+        let rest = &self.text.as_bytes()[self.at..];
+        rest.iter().take_while(|&&byte| of(byte)).count()
+    }
+
+    /// Leaves out blanks.
+    fn blanks(&mut self) {
+        let blanks = self.count(is_blank);
+        if blanks > 0 {
+            self.mend(self.at, BLANKS);
+            self.at += blanks;
+        }
+    }
+
+    /// Leaves out blanks, and commas with nothing between them.
+    fn nothing(&mut self) {
+        let (start, len) = (self.at, self.count(|byte| is_blank(byte) || byte == b','));
+        let left_out = &self.text.as_bytes()[start..start + len];
+        if let Some(comma) = left_out.iter().position(|&byte| byte == b',') {
+            self.mend(start + comma, EMPTY);
+        } else if len > 0 {
+            self.mend(start, BLANKS);
+        }
+        self.at += len;
+    }
+
+    /// The characters of a name from here on, maybe none; without blanks that stand in front of a bracket.
+    fn name(&mut self) -> &'a str {
+        let start = self.at;
+        self.at = name_end(self.text, start);
+        let name = &self.text[start..self.at];
+        let blanks = self.count(|byte| matches!(byte, b' ' | b'\t'));
+        let bracket = self.text.as_bytes().get(self.at + blanks) == Some(&b'[');
+        if blanks > 0 && bracket && !name.is_empty() {
+            self.mend(self.at, BLANKS);
+            self.at += blanks;
+        }
+        name
+    }
+
+    fn list(&mut self) -> Result<(), Error> {
+        self.nothing();
+        if self.text.is_empty() || self.mended.is_some() && self.peek().is_none() {
+            return Ok(());
+        }
+        loop {
+            if !self.name_alike()? {
+                self.expression()?;
+            }
+            if !self.separator() {
+                break;
+            }
+        }
+        match self.peek() {
+            None => Ok(()),
+            Some(b']') => Err(self.fail(self.at, "expected no `]` without `[`")),
+            Some(_) => Err(self.fail(self.at, NOT_PRINTABLE)),
+        }
+    }
+
+    /// What stands between two items. Returns false where there is no other one.
+    fn separator(&mut self) -> bool {
+        if self.mended.is_none() {
+            return self.take(b',');
+        }
+        let (start, blanks) = (self.at, self.count(is_blank));
+        self.at += blanks;
+        let end = self.at + self.count(|byte| is_blank(byte) || byte == b',') == self.text.len();
+        let comma = self.peek() == Some(b',');
+        if blanks > 0 {
+            self.mend(start, if comma || end { BLANKS } else { NO_COMMA });
+        }
+        if end && comma {
+            self.mend(self.at, EMPTY);
+        }
+        if end {
+            self.at = self.text.len();
+            return false;
+        }
+        if self.take(b',') {
+            self.nothing();
+        }
+        comma || blanks > 0
+    }
+
+    /// One name that is like the last one. Returns false, and reads nothing, where there is another thing.
+    fn name_alike(&mut self) -> Result<bool, Error> {
+        let start = self.at;
+        let rest = &self.text.as_bytes()[start..];
+        let Some((entry, len)) = self.list.entry_alike(rest) else {
+            return Ok(false);
+        };
+        let alone = matches!(rest.get(len), None | Some(b','));
+        if alone {
+            self.at += len;
+            self.append(entry, start)?;
+        }
+        Ok(alone)
+    }
+
+    /// A name, in which brackets stand for numbers.
+    fn expression(&mut self) -> Result<(), Error> {
+        let start = self.at;
+        let prefix = self.name();
+        if !self.take(b'[') {
+            if prefix.is_empty() && matches!(self.peek(), None | Some(b',')) {
+                return Err(self.fail(start, "expected a host name"));
+            }
+            if !prefix.is_empty() {
+                let entry = self.list.entry_for(prefix, Some(&mut self.stems));
+                self.append(entry, start)?;
+            }
+            return Ok(());
+        }
+        self.idlist()?;
+        let suffix = self.name();
+        if self.peek() == Some(b'[') {
+            return self.product(start, prefix, suffix);
+        }
+        let parts = Parts {
+            prefix,
+            number: self.items.first().map(|item| item.lo),
+            suffix,
+        };
+        let stem = self.stems.intern(&parts);
+        let mut items = std::mem::take(&mut self.items);
+        for item in items.drain(..) {
+            let mut entry = Entry::new(Arc::clone(&stem), Some(item.lo));
+            entry.hi = item.hi;
+            self.append(entry, item.at)?;
+        }
+        self.items = items;
+        Ok(())
+    }
+
+    /// The rest of a name with several pairs of brackets, of which the first has been read, and all its hosts.
+    fn product(&mut self, start: usize, prefix: &str, suffix: &str) -> Result<(), Error> {
+        let mut product = Product::new(prefix);
+        product.push(std::mem::take(&mut self.items), suffix);
+        while self.take(b'[') {
+            self.idlist()?;
+            let behind = self.name();
+            product.push(std::mem::take(&mut self.items), behind);
+        }
+        let appended = product.append_to(&mut self.list, &mut self.stems, &mut self.budget);
+        appended.map_err(|limit| self.fail(start, limit))
+    }
+
+    fn append(&mut self, entry: Entry, at: usize) -> Result<(), Error> {
+        self.list
+            .append_entry(entry)
+            .map_err(|limit| self.fail(at, limit))
+    }
+
+    /// What stands in brackets, and the closing one.
+    fn idlist(&mut self) -> Result<(), Error> {
+        // The zeroes in front of the first number hold for all.
+        let mut width = 1;
+        self.nothing();
+        loop {
+            let at = self.at;
+            let mut lo = self.number()?;
+            if self.items.is_empty() {
+                width = lo.width();
+            }
+            lo.len = lo.width().max(width).max(digits(lo.value));
+            self.blanks();
+            let range = self.take(b'-');
+            let mut hi = lo.value;
+            if range {
+                self.blanks();
+                hi = self.range_end(&mut lo)?;
+                self.blanks();
+                if self.items.is_empty() {
+                    width = lo.width();
+                }
+            }
+            self.items.push(Item { at, lo, hi });
+            if self.take(b',') {
+                self.nothing();
+                // Behind a comma that is left out the brackets may end; without, a number is missing.
+                if self.mended.is_none() || self.peek() != Some(b']') {
+                    continue;
+                }
+                self.mend(self.at, EMPTY);
+            }
+            if self.take(b']') {
+                return Ok(());
+            }
+            let reason = if range {
+                "expected `,` or `]`"
+            } else {
+                "expected `,`, `-` or `]`"
+            };
+            return Err(self.fail(self.at, reason));
+        }
+    }
+
+    fn range_end(&mut self, lo: &mut Number) -> Result<u64, Error> {
+        let at = self.at;
+        let hi = self.number()?;
+        if hi.width() > lo.len {
+            if self.mended.is_none() {
+                return Err(self.fail(at, "expected no more zeroes than the range starts with"));
+            }
+            self.mend(at, ZEROES);
+            lo.len = hi.len;
+        }
+        if hi.value < lo.value {
+            let reason = format_args!("expected the range to end at {} or above", lo.value);
+            return Err(self.fail(at, reason));
+        }
+        Ok(hi.value)
+    }
+
+    fn number(&mut self) -> Result<Number, Error> {
+        let start = self.at;
+        let rest = &self.text.as_bytes()[start..];
+        let len = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += len;
+        if len == 0 {
+            return Err(self.fail(start, "expected a number"));
+        }
+        if len > usize::from(u8::MAX) {
+            let reason = format_args!("expected a number of at most {} digits", u8::MAX);
+            return Err(self.fail(start, reason));
+        }
+        Number::read(&self.text[start..self.at]).ok_or_else(|| {
+            let reason = format_args!("expected a number up to {}", u64::MAX);
+            self.fail(start, reason)
+        })
+    }
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || byte == 0x0b
+}
+
+impl FromStr for Hostlist {
+    type Err = Error;
+
+    /// Reads RFC 29 text: names and `prefix[idlist]suffix`, separated by commas; the empty text is the empty list.
+    ///
+    /// - The zeroes in front of the first number of an idlist hold for all of it: `[005,4,11-13]` is
+    ///   `005,004,011,012,013`. A later number that is written with more of them keeps them.
+    /// - Numbers in brackets have at most 255 digits and go up to 18446744073709551615. Outside of brackets digits are
+    ///   a part of the name, as many as there are.
+    /// - A name with several pairs of brackets, which RFC 29 leaves open, stands for every number of the first with
+    ///   every one of the others, the rightmost counting up first: `x[0-1]c[0-1]` is `x0c0,x0c1,x1c0,x1c1`. Such names
+    ///   may stand for 1,048,576 ranges in a text.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut parser = Parser::new(text, None);
+        parser.list()?;
+        Ok(parser.list)
+    }
+}
+
+impl Hostlist {
+    /// Reads a text that other software, or a person, wrote without RFC 29 at hand; says what was put right.
+    ///
+    /// What is RFC 29 is read as [`str::parse`] reads it. Besides, these are put right:
+    ///
+    /// - blanks (new lines are such) around items, commas, dashes and within brackets are left out; in front of a
+    ///   bracket only spaces and tabs: `foo [1-3]` is `foo[1-3]`;
+    /// - blanks between items without a comma are taken for one, `a b` is `a,b`; `foo[1-3] b` has two items;
+    /// - empty items are left out: `a,,b`, `a,`, `foo[1,,2]`; there is still no `foo[]`;
+    /// - a range whose end shows more zeroes than its start has them in both: `[1-003]` is `[001-003]`.
+    ///
+    /// Everything else is refused as ever: a range that counts down is a mistake that has more than one cure.
+    ///
+    /// ```
+    /// use penstock_hostlist::Hostlist;
+    ///
+    /// let (list, mended) = Hostlist::parse_lenient("foo[1, 3],,bar")?;
+    /// assert_eq!(list.to_string(), "foo[1,3],bar");
+    /// let mended: Vec<String> = mended.iter().map(ToString::to_string).collect();
+    /// assert_eq!(mended, ["left out blanks at byte 6", "left out an empty item at byte 10"]);
+    /// # Ok::<(), penstock_hostlist::Error>(())
+    /// ```
+    pub fn parse_lenient(text: &str) -> Result<(Self, Vec<Mended>), Error> {
+        let mut parser = Parser::new(text, Some(Vec::new()));
+        parser.list()?;
+        Ok((parser.list, parser.mended.unwrap_or_default()))
+    }
+}

@@ -1,0 +1,179 @@
+//! Names with several pairs of brackets: every number of one with every number of the others.
+use std::sync::Arc;
+
+use crate::Hostlist;
+use crate::entry::Entry;
+use crate::error::Limit;
+use crate::list::MAX_SUFFIXED;
+use crate::stem::{Number, Parts, Stems, push_number};
+
+/// Most ranges that the names with several brackets in one text may stand for.
+pub(crate) const MAX_PRODUCT: u64 = 1 << 20;
+
+/// Bytes of a name that count as one range.
+const NAME: u64 = 128;
+
+/// What names with several brackets may still take, so that no short text takes much memory.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    ranges: u64,
+    suffixed: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            ranges: MAX_PRODUCT,
+            suffixed: MAX_SUFFIXED as u64,
+        }
+    }
+}
+
+impl Budget {
+    /// Takes what `count` times as many ranges of long names need. Returns false, and takes nothing, if that is too much.
+    pub(crate) fn take(&mut self, count: u64, ranges: u64, name_len: u64) -> bool {
+        let taken = count
+            .checked_mul(ranges)
+            .and_then(|ranges| ranges.checked_mul(name_len.div_ceil(NAME).max(1)));
+        let left = taken.and_then(|taken| self.ranges.checked_sub(taken));
+        self.ranges = left.unwrap_or(self.ranges);
+        left.is_some()
+    }
+
+    /// Takes hosts in brackets before a suffix with digits, in the same way.
+    pub(crate) fn take_suffixed(&mut self, hosts: u64) -> bool {
+        let left = self.suffixed.checked_sub(hosts);
+        self.suffixed = left.unwrap_or(self.suffixed);
+        left.is_some()
+    }
+}
+
+/// Numbers in brackets: a single one, or a range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item {
+    /// Where it is in the text.
+    pub(crate) at: usize,
+    pub(crate) lo: Number,
+    pub(crate) hi: u64,
+}
+
+impl Item {
+    fn count(&self) -> u64 {
+        (self.hi - self.lo.value).saturating_add(1)
+    }
+}
+
+/// A pair of brackets and what stands behind it.
+#[derive(Debug)]
+struct Dimension {
+    items: Vec<Item>,
+    behind: String,
+}
+
+/// A name that is being read bracket by bracket.
+#[derive(Debug)]
+pub(crate) struct Product {
+    prefix: String,
+    dimensions: Vec<Dimension>,
+}
+
+impl Product {
+    pub(crate) fn new(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            dimensions: Vec::new(),
+        }
+    }
+
+    /// Adds a pair of brackets and what follows it; one number alone is as good as written without brackets.
+    pub(crate) fn push(&mut self, items: Vec<Item>, behind: &str) {
+        if let [Item { lo, hi, .. }] = items[..]
+            && lo.value == hi
+        {
+            let text = self.end();
+            push_number(text, hi, lo.len);
+            text.push_str(behind);
+            return;
+        }
+        let behind = behind.to_owned();
+        self.dimensions.push(Dimension { items, behind });
+    }
+
+    fn end(&mut self) -> &mut String {
+        match self.dimensions.last_mut() {
+            Some(last) => &mut last.behind,
+            None => &mut self.prefix,
+        }
+    }
+
+    /// Appends the hosts, the rightmost number counting up first.
+    pub(crate) fn append_to(
+        &self,
+        list: &mut Hostlist,
+        stems: &mut Stems,
+        budget: &mut Budget,
+    ) -> Result<(), Limit> {
+        let Some((inner, outer)) = self.dimensions.split_last() else {
+            let entry = list.entry_for(&self.prefix, Some(stems));
+            return list.append_entry(entry);
+        };
+        let counts = || {
+            outer.iter().map(|dimension| {
+                let counts = dimension.items.iter().map(Item::count);
+                counts.fold(0, u64::saturating_add)
+            })
+        };
+        let parts = counts().fold(1, u64::saturating_mul);
+        if !budget.take(parts, inner.items.len() as u64, self.name_len()) {
+            return Err(Limit::Product);
+        }
+        let mut name = self.prefix.clone();
+        self.append_part(0, &mut name, &mut |name| {
+            let parts = Parts {
+                prefix: name,
+                number: inner.items.first().map(|item| item.lo),
+                suffix: &inner.behind,
+            };
+            let stem = stems.intern(&parts);
+            for item in &inner.items {
+                let mut entry = Entry::new(Arc::clone(&stem), Some(item.lo));
+                entry.hi = item.hi;
+                list.append_entry(entry)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls a function with what stands in front of the last number, for each of the numbers there.
+    fn append_part(
+        &self,
+        dimension: usize,
+        name: &mut String,
+        append: &mut impl FnMut(&str) -> Result<(), Limit>,
+    ) -> Result<(), Limit> {
+        if dimension + 1 == self.dimensions.len() {
+            return append(name);
+        }
+        let Dimension { items, behind } = &self.dimensions[dimension];
+        let start = name.len();
+        for item in items {
+            let width = item.lo.width();
+            for value in item.lo.value..=item.hi {
+                push_number(name, value, width);
+                name.push_str(behind);
+                self.append_part(dimension + 1, name, append)?;
+                name.truncate(start);
+            }
+        }
+        Ok(())
+    }
+
+    /// No name is longer than this.
+    fn name_len(&self) -> u64 {
+        let dimensions = self.dimensions.iter().map(|dimension| {
+            let lens = dimension.items.iter().map(|item| item.lo.len.max(20));
+            usize::from(lens.max().unwrap_or(0)) + dimension.behind.len()
+        });
+        (self.prefix.len() + dimensions.sum::<usize>()) as u64
+    }
+}

@@ -1,0 +1,44 @@
+//! Reading what is not quite RFC 29.
+use penstock_hostlist as hostlist;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::operand::{required, text};
+use super::{Hostlist, LONG};
+use crate::errors::{hostlist_error, warn_mended};
+use crate::shared::detached;
+
+/// The list of a text, and what was put right in it.
+pub(super) fn read(text: &Bound<'_, PyString>) -> PyResult<(hostlist::Hostlist, Vec<String>)> {
+    let py = text.py();
+    let text = text.to_string_lossy();
+    let long = text.len() > LONG;
+    let read = detached(py, long, || hostlist::Hostlist::parse_lenient(&text));
+    let (list, mended) = read.map_err(|error| hostlist_error(py, &error))?;
+    Ok((list, mended.iter().map(ToString::to_string).collect()))
+}
+
+/// Reads a text; warns of what was put right.
+fn read_aloud(text: &Bound<'_, PyString>) -> PyResult<hostlist::Hostlist> {
+    let (list, mended) = read(text)?;
+    warn_mended(text, &mended)?;
+    Ok(list)
+}
+
+/// What can be made a list of, its texts read leniently.
+pub(super) fn list(hosts: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
+    if let Ok(text) = hosts.cast::<PyString>() {
+        return read_aloud(text);
+    }
+    if hosts.cast::<Hostlist>().is_err()
+        && let Ok(items) = hosts.try_iter()
+    {
+        let mut list = hostlist::Hostlist::new();
+        for item in items {
+            let appended = list.append(&read_aloud(text(&item?)?)?);
+            appended.map_err(|error| hostlist_error(hosts.py(), &error))?;
+        }
+        return Ok(list);
+    }
+    required(hosts).map(|list| list.as_ref().clone())
+}
