@@ -185,6 +185,7 @@ impl DoubleEndedIterator for Ranges<'_> {
         let mut range = self.set.span_back(self.hi).and_then(|span| self.cut(span));
         // What touches it in the chunk before belongs to it.
         while let Some(found) = &mut range
+            && *found.start() > self.lo
             && let Some(before) = found.start().checked_sub(1)
             && let Some(more) = self.set.span_back(before).and_then(|span| self.cut(span))
             && *more.end() >= before

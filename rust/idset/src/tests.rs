@@ -396,3 +396,19 @@ proptest! {
         prop_assert_eq!(set, ids.into_iter().collect::<IdSet>());
     }
 }
+
+#[test]
+fn a_part_of_a_range_is_walked_backwards() {
+    let set: IdSet = "65411-99078".parse().unwrap();
+    for (lo, hi) in [
+        (65_501, 65_501),
+        (65_536, 65_536),
+        (65_530, 65_540),
+        (0, 70_000),
+    ] {
+        let ids: Vec<u32> = (lo.max(65_411)..=hi).rev().collect();
+        assert!(set.iter_range(lo..=hi).rev().eq(ids));
+        let range = set.ranges_within(lo..=hi).next_back();
+        assert_eq!(range, Some(lo.max(65_411)..=hi));
+    }
+}
