@@ -200,6 +200,7 @@ def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeyp
     monkeypatch.setattr(os, "killpg", refused)
     kill = os.kill
     monkeypatch.setattr(os, "kill", refused)
+    monkeypatch.setattr(runner_module, "DEATH_TIMEOUT", 0.01)
     tasks = []
 
     async def scenario(service):
@@ -208,7 +209,7 @@ def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeyp
             await trio.lowlevel.checkpoint()
         tasks.extend(service.runner._jobs[1].tasks)
 
-    run(tmp_path, scenario, kill_timeout=0.01)
+    run(tmp_path, scenario)
     (task,) = tasks
     assert f"process {task.pid} outlives it" in caplog.text
     kill(task.pid, 9)

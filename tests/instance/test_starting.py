@@ -49,6 +49,14 @@ def test_a_file_in_the_socket_s_place_stays(tmp_path, how):
     assert victim.read_text() == "precious\n"
 
 
+def test_a_file_in_the_lock_s_place_keeps_what_is_in_it(tmp_path):
+    lock = tmp_path / "state" / "lock"
+    lock.parent.mkdir()
+    lock.write_text("precious\n")
+    assert start_here(tmp_path, "--nodes=1", "--socket=sock", "--", "true").returncode == 0
+    assert lock.read_text() == "precious\n"
+
+
 def test_a_socket_that_was_left_behind_is_replaced(tmp_path):
     path = tmp_path / "sock"
     with socket.socket(socket.AF_UNIX) as dead:

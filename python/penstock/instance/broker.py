@@ -291,13 +291,15 @@ class _SocketPeer:
         """Queues messages, or ends the conversation with a client that lets too many wait."""
         if self.scope.cancel_called:
             return
-        self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
+        # Looked at before: one answer may be as long as it likes, for a client that reads.
         if self.unsent > MAX_UNSENT:
             log.warning(
                 "closing the connection of pid %d: it leaves %d bytes unread", self.pid, self.unsent
             )
             self._unsent.clear()
             self.scope.cancel()
+            return
+        self._unsent += batch.encode_cbor() if self.cbor else batch.encode()
         self._wake.set()
 
     async def write(self) -> None:

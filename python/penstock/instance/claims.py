@@ -30,7 +30,7 @@ def claim_state(state: Path) -> Iterator[None]:
     Raises:
         StartError: another instance has it.
     """
-    with (state / "lock").open("w") as file:
+    with (state / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -35,6 +35,8 @@ log = logging.getLogger("penstock.exec")
 CHUNK = 64 * 1024
 # Seconds between two looks at how much output is kept.
 OUTPUT_CHECK = 1.0
+# Seconds until a killed process counts as one that cannot be killed.
+DEATH_TIMEOUT = 5.0
 
 
 class Job:
@@ -256,7 +258,7 @@ class LocalRunner:
             nursery.start_soon(self._watch_ending, job)
             async with trio.open_nursery() as waiting:
                 for task in job.tasks:
-                    waiting.start_soon(task.wait)
+                    waiting.start_soon(task.ended.wait)
             nursery.cancel_scope.cancel()
         return max([status, *(task.status or 0 for task in job.tasks)])
 
@@ -342,7 +344,7 @@ class LocalRunner:
         """Nothing of the job outlives it, as far as that is in our power."""
         name = fluid_f58(job.stream.job)
         job.signal(signal.SIGKILL)
-        with trio.move_on_after(self._settings.kill_timeout):
+        with trio.move_on_after(DEATH_TIMEOUT):
             for task in job.tasks:
                 await task.ended.wait()
         for task in job.tasks:

@@ -33,7 +33,13 @@ class SpawnError(Exception):
 
 
 class Task:
-    """A running task: the process that was started, and the group it leads."""
+    """A running task: the process that was started, and the group it leads.
+
+    Attributes:
+        pid: the process.
+        status: its wait status, None until it is reaped.
+        ended: set when it is reaped.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -52,16 +58,6 @@ class Task:
             except PermissionError:
                 # Such as `sudo`, which belongs to root.
                 log.warning("process %d must not be sent signal %d", self.pid, signum)
-
-    async def wait(self) -> int:
-        """Waits for the task's process to end.
-
-        Returns:
-            The wait status.
-        """
-        await self.ended.wait()
-        assert self.status is not None
-        return self.status
 
     def reap(self) -> None:
         """Kills what is left of the group of a process that has ended, and takes its status."""
