@@ -17,6 +17,7 @@ mod kvs;
 mod list;
 mod manager;
 mod policy;
+mod replay;
 mod rpc;
 mod settings;
 mod state;

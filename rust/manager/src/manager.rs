@@ -1,13 +1,11 @@
 //! The job manager: owns the jobs, logs their events, and moves each one on.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_jobspec::Jobspec;
-use penstock_jobspec::fluid::{Fluid, FluidGenerator};
+use penstock_jobspec::fluid::FluidGenerator;
 use penstock_rset::ResourceSet;
-use penstock_store::{JobRecord, Store};
+use penstock_store::Store;
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
@@ -15,8 +13,7 @@ use crate::alloc::Allocator;
 use crate::depend::Dependencies;
 use crate::event::Event;
 use crate::exec::Executor;
-use crate::job::{Alloc, Exec, Job, Spec};
-use crate::policy;
+use crate::job::{Alloc, Exec, Job};
 use crate::rpc::{self, ENOSYS, Refusal};
 use crate::settings::Settings;
 use crate::state::State;
@@ -83,97 +80,6 @@ impl Manager {
         };
         manager.replay(now)?;
         Ok(manager)
-    }
-
-    /// Rebuilds every job from its eventlog, then lets the active ones move on. What cannot be
-    /// read costs its own job: that is told in the log, and the others go on.
-    fn replay(&mut self, now: f64) -> Result<(), String> {
-        let records = self.store.jobs().map_err(|error| error.to_string())?;
-        let mut specs: BTreeMap<i64, Arc<Spec>> = BTreeMap::new();
-        let mut active = Vec::new();
-        for record in records {
-            let name = Fluid(record.id);
-            self.ids.observe(record.id);
-            let r = record.r.as_deref().map(ResourceSet::from_json).transpose();
-            let r = r.unwrap_or_else(|error| {
-                self.note(format!(
-                    "store: the resources of job {name} are lost: {error}"
-                ));
-                None
-            });
-            let spec = match specs.get(&record.spec) {
-                Some(spec) => Ok(Arc::clone(spec)),
-                None => self.stored_spec(record.spec)?,
-            };
-            let job = spec.and_then(|spec| {
-                specs.insert(record.spec, Arc::clone(&spec));
-                rebuild(&record, spec, r)
-            });
-            let job = match job {
-                Ok(job) => job,
-                Err(error) => {
-                    self.note(format!("store: job {name} is left out: {error}"));
-                    continue;
-                }
-            };
-            if job.state != State::Inactive {
-                active.push(record.id);
-            }
-            self.jobs.insert(record.id, job);
-        }
-        for id in active {
-            self.resume(id, now);
-        }
-        self.settle(now);
-        Ok(())
-    }
-
-    /// A jobspec from the store; the outer error is the store's own.
-    fn stored_spec(&self, key: i64) -> Result<Result<Arc<Spec>, String>, String> {
-        let text = self.store.jobspec(key).map_err(|error| error.to_string())?;
-        Ok(text.ok_or("it has no jobspec".to_owned()).and_then(|text| {
-            let jobspec = Jobspec::from_json(&text).map_err(|error| error.to_string())?;
-            let redacted = policy::redact(&text, &self.settings, jobspec.queue());
-            let redacted = redacted.map_err(|error| error.to_string())?;
-            Ok(Arc::new(Spec::new(key, &jobspec, redacted)))
-        }))
-    }
-
-    /// Sets a job that was active before the restart on its way again.
-    fn resume(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        if job.alloc == Alloc::Idle {
-            // An R that was committed for a request which the restart cut off.
-            job.r = None;
-        } else if job.alloc == Alloc::Held && job.exec == Exec::Idle {
-            if job.state == State::Run || job.started {
-                job.exec = Exec::Waiting;
-                self.executor.waiting.insert(id);
-            } else {
-                job.exec = Exec::Released;
-            }
-        }
-        let lost = job.alloc == Alloc::Held && job.r.is_none();
-        if lost {
-            job.exec = Exec::Released;
-            self.executor.waiting.remove(&id);
-        }
-        let waits_for = job.waits_for.clone();
-        for description in waits_for {
-            self.watch_dependency(id, &description, now);
-        }
-        self.post(id, &Event::new(now, "flux-restart"));
-        if lost {
-            self.fail_job(
-                id,
-                now,
-                "alloc",
-                "its resources cannot be read from the store",
-            );
-        }
-        self.work.push_back(id);
     }
 
     /// Takes one message in. Answers and further requests come out of [`flush`](Self::flush).
@@ -474,17 +380,6 @@ impl Manager {
         }
         self.post(id, &Event::new(now, "clean"));
     }
-}
-
-/// A job as its eventlog tells it.
-fn rebuild(record: &JobRecord, spec: Arc<Spec>, r: Option<ResourceSet>) -> Result<Job, String> {
-    let mut job = Job::new(record.id, record.userid, spec);
-    job.r = r.map(Arc::new);
-    for line in record.eventlog.lines() {
-        let event = Event::parse(line).map_err(|error| format!("event `{line}`: {error}"))?;
-        job.apply(&event);
-    }
-    Ok(job)
 }
 
 /// The priority that an urgency stands for: held is 0, expedited the greatest (RFC 30).
