@@ -45,49 +45,77 @@ fn refused(text: &str, error: &penstock_hostlist::Error) {
     );
 }
 
-/// Hosts that count up.
-struct Run<'a> {
-    prefix: &'a str,
+/// Numbers that count up.
+struct Run {
     first: u64,
     last: u64,
-    /// The digits that numbers are filled up to with zeroes; 0 where there is no number.
+    /// The digits that numbers are filled up to with zeroes.
     width: usize,
-    suffix: &'a str,
 }
 
-/// What a second reader found, which keeps to the letter of the RFC and of the crate's documentation.
-pub(crate) struct Hosts<'a>(Vec<Run<'a>>);
+/// A part of an item: text, or what is in a pair of brackets.
+enum Part<'a> {
+    Text(&'a str),
+    Numbers(Vec<Run>),
+}
+
+impl Part<'_> {
+    fn count(&self) -> u64 {
+        match self {
+            Self::Text(_) => 1,
+            Self::Numbers(runs) => {
+                let counts = runs
+                    .iter()
+                    .map(|run| (run.last - run.first).saturating_add(1));
+                counts.fold(0, u64::saturating_add)
+            }
+        }
+    }
+
+    fn texts(&self) -> Vec<String> {
+        match self {
+            Self::Text(text) => vec![(*text).to_owned()],
+            Self::Numbers(runs) => runs
+                .iter()
+                .flat_map(|run| {
+                    let width = run.width;
+                    (run.first..=run.last).map(move |number| format!("{number:0width$}"))
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What a second reader found, which keeps to the letter of the RFC and of the crate's documentation: items, each the
+/// product of its parts.
+pub(crate) struct Hosts<'a>(Vec<Vec<Part<'a>>>);
 
 impl Hosts<'_> {
     fn count(&self) -> u64 {
         let counts = self
             .0
             .iter()
-            .map(|run| (run.last - run.first).saturating_add(1));
+            .map(|item| item.iter().map(Part::count).fold(1, u64::saturating_mul));
         counts.fold(0, u64::saturating_add)
     }
 
     /// The hosts' names, if there are few.
     pub(crate) fn names(&self) -> Option<Vec<String>> {
-        (self.count() <= FEW).then(|| self.0.iter().flat_map(Run::names).collect())
-    }
-}
-
-impl Run<'_> {
-    fn names(&self) -> impl Iterator<Item = String> {
-        let (prefix, width, suffix) = (self.prefix, self.width, self.suffix);
-        (self.first..=self.last).map(move |number| match width {
-            0 => prefix.to_owned(),
-            _ => format!("{prefix}{number:0width$}{suffix}"),
-        })
+        let product = |item: &Vec<Part<'_>>| {
+            item.iter().fold(vec![String::new()], |names, part| {
+                let texts = part.texts();
+                let longer = |name: String| texts.iter().map(move |text| format!("{name}{text}"));
+                names.into_iter().flat_map(longer).collect()
+            })
+        };
+        (self.count() <= FEW).then(|| self.0.iter().flat_map(product).collect())
     }
 }
 
 /// None if the text is no hostlist.
 pub(crate) fn read(text: &str) -> Option<Hosts<'_>> {
-    let mut runs = Vec::new();
     if text.is_empty() {
-        return Some(Hosts(runs));
+        return Some(Hosts(Vec::new()));
     }
     let mut depth = 0_i32;
     let items = text.split(|c: char| {
@@ -98,41 +126,33 @@ pub(crate) fn read(text: &str) -> Option<Hosts<'_>> {
         };
         c == ',' && depth == 0
     });
-    for item in items {
-        let Some((prefix, rest)) = item.split_once('[') else {
-            let one = Run {
-                prefix: item,
-                first: 0,
-                last: 0,
-                width: 0,
-                suffix: "",
-            };
-            runs.push((!item.is_empty() && name(item)).then_some(one)?);
-            continue;
-        };
-        let (ids, suffix) = rest.split_once(']')?;
-        if !name(prefix) || !name(suffix) {
-            return None;
-        }
-        let mut zeroes = None;
-        for id in ids.split(',') {
-            let (first, last) = id.split_once('-').unwrap_or((id, id));
-            let ((first, digits), (last, more)) = (number(first)?, number(last)?);
-            let width = digits.max(*zeroes.get_or_insert(digits));
-            let longest = width.max(first.to_string().len());
-            if last < first || more > longest {
-                return None;
-            }
-            runs.push(Run {
-                prefix,
-                first,
-                last,
-                width,
-                suffix,
-            });
-        }
+    let items = items.map(|item| (!item.is_empty()).then(|| parts(item))?);
+    Some(Hosts(items.collect::<Option<_>>()?))
+}
+
+fn parts(item: &str) -> Option<Vec<Part<'_>>> {
+    let mut parts = Vec::new();
+    let mut rest = item;
+    while let Some((text, behind)) = rest.split_once('[') {
+        let (ids, behind) = behind.split_once(']')?;
+        parts.push(Part::Text(name(text).then_some(text)?));
+        parts.push(Part::Numbers(numbers(ids)?));
+        rest = behind;
     }
-    Some(Hosts(runs))
+    parts.push(Part::Text(name(rest).then_some(rest)?));
+    Some(parts)
+}
+
+fn numbers(ids: &str) -> Option<Vec<Run>> {
+    let mut zeroes = None;
+    let runs = ids.split(',').map(|id| {
+        let (first, last) = id.split_once('-').unwrap_or((id, id));
+        let ((first, digits), (last, more)) = (number(first)?, number(last)?);
+        let width = digits.max(*zeroes.get_or_insert(digits));
+        let longest = width.max(first.to_string().len());
+        (first <= last && more <= longest).then_some(Run { first, last, width })
+    });
+    runs.collect()
 }
 
 /// Whether the characters are those of a name.
