@@ -113,14 +113,14 @@ for _name, _parse, _format in [
     row(
         f"idset parse {_name}",
         _parse / 1e3,
-        penstock=lambda text=_text: (lambda t=text(): IDset(t)),
-        ClusterShell=peer(RangeSet, lambda text=_text: (lambda t=text(): RangeSet(t))),
+        penstock=lambda text=_text: lambda t=text(): IDset(t),
+        ClusterShell=peer(RangeSet, lambda text=_text: lambda t=text(): RangeSet(t)),
     )
     row(
         f"idset format {_name}",
         _format / 1e3,
-        penstock=lambda name=_name: (lambda s=ids(name): str(s)),
-        ClusterShell=peer(RangeSet, lambda name=_name: (lambda s=rangeset(name): str(s))),
+        penstock=lambda name=_name: lambda s=ids(name): str(s),
+        ClusterShell=peer(RangeSet, lambda name=_name: lambda s=rangeset(name): str(s)),
     )
 
 for _left, _right in [("d", "d2"), ("b", "d"), ("c", "c2"), ("b", "c")]:
@@ -234,9 +234,7 @@ row(
     "idset small: union",
     0.12e-6,
     penstock=lambda: lambda x=IDset(_SMALL), y=IDset(_OTHER): x | y,
-    pyroaring=peer(
-        BitMap, lambda: lambda x=BitMap(IDset(_SMALL)), y=BitMap(IDset(_OTHER)): x | y
-    ),
+    pyroaring=peer(BitMap, lambda: lambda x=BitMap(IDset(_SMALL)), y=BitMap(IDset(_OTHER)): x | y),
 )
 row("idset one id 2147483647: parse", 1e-6, penstock=lambda: lambda: IDset("2147483647"))
 
@@ -310,14 +308,18 @@ row(
     0.002e-3,
     penstock=lambda: lambda: Hostlist(_COMPACT),
     ClusterShell=peer(NodeSet, lambda: lambda: NodeSet(_COMPACT)),
-    python_hostlist=peer(python_hostlist, lambda: lambda: python_hostlist.expand_hostlist(_COMPACT)),
+    python_hostlist=peer(
+        python_hostlist, lambda: lambda: python_hostlist.expand_hostlist(_COMPACT)
+    ),
 )
 row(
     "hostlist expand node[0-99999]",
     8e-3,
     penstock=lambda: lambda: Hostlist(_COMPACT).expand(),
     ClusterShell=peer(NodeSet, lambda: lambda: list(NodeSet(_COMPACT))),
-    python_hostlist=peer(python_hostlist, lambda: lambda: python_hostlist.expand_hostlist(_COMPACT)),
+    python_hostlist=peer(
+        python_hostlist, lambda: lambda: python_hostlist.expand_hostlist(_COMPACT)
+    ),
 )
 row(
     "hostlist parse 100,000 shuffled names",

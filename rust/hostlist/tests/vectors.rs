@@ -120,3 +120,17 @@ fn lists_fold_in_n_dimensions() {
         assert!(again.is_subset(&list), "{row}");
     }
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn lists_are_serialized_as_their_text() {
+    let list: Hostlist = "foo[1-3],bar".parse().expect("a hostlist");
+    let json = serde_json::to_string(&list).expect("a text");
+    assert_eq!(json, "\"foo[1-3],bar\"");
+    assert_eq!(
+        serde_json::from_str::<Hostlist>(&json).expect("a list"),
+        list
+    );
+    let error = serde_json::from_str::<Hostlist>("\"foo[1-\"").expect_err("an error");
+    assert!(error.to_string().contains("expected a number at byte 6"));
+}
