@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 MEASURED: dict[str, dict[str, float]] = {}
@@ -28,11 +30,15 @@ def shown(seconds: float | None) -> str:
 
 def pytest_terminal_summary(terminalreporter):
     """The table: a row a measurement, with its target, figure, peers and verdict."""
-    from rows import MEMORY, ROWS
+    from rows import MEMORY, ROWS, THEN
 
     if not MEASURED:
         return
     write = terminalreporter.write_line
+    times = [MEASURED.get(row, {}).get(who, 0) / then for (row, who), then in THEN.items()]
+    drift = statistics.median(sorted(filter(None, times)) or [1.0])
+    write("")
+    write(f"The peers take {drift:.2f} times as long here as where the targets were measured.")
     write("")
     write("| row | target | penstock | peers (times as long) | verdict |")
     write("|---|---|---|---|---|")
@@ -42,7 +48,7 @@ def pytest_terminal_summary(terminalreporter):
         if times is None or "penstock" not in times:
             continue
         own = times.pop("penstock")
-        target, verdict = row.verdict(own, times)
+        target, verdict = row.verdict(own, times, drift)
         missed += verdict == "missed"
         peers = ", ".join(
             f"{who} {shown(seconds)} ({seconds / own:.3g})" for who, seconds in times.items()

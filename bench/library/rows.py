@@ -19,6 +19,24 @@ ROWS: list[Row] = []
 #: Name: bytes here, bytes in pyroaring's containers or None, the target.
 MEMORY: dict[str, tuple[int, int | None, int]] = {}
 
+#: What peers took on the machine of the targets, seconds by row and peer.
+THEN = {
+    ("idset parse a", "ClusterShell"): 0.350,
+    ("idset parse b", "ClusterShell"): 0.564,
+    ("idset parse c", "ClusterShell"): 0.084,
+    ("idset format b", "ClusterShell"): 0.850,
+    ("idset format d", "ClusterShell"): 0.866,
+    ("idset union d d2", "ClusterShell"): 0.065,
+    ("idset intersection d d2", "ClusterShell"): 0.048,
+    ("hostlist expand node[0-99999]", "ClusterShell"): 0.097,
+    ("hostlist expand node[0-99999]", "python_hostlist"): 0.028,
+    ("hostlist parse 100,000 shuffled names", "ClusterShell"): 1.560,
+    ("hostlist parse 100,000 shuffled names", "python_hostlist"): 0.150,
+    ("hostlist fold 100,000 shuffled names", "ClusterShell"): 0.580,
+    ("hostlist fold 100,000 shuffled names", "python_hostlist"): 0.352,
+    ("hostlist fold 51,200 five-part names, n-dimensional", "python_hostlist"): 0.274,
+}
+
 try:
     from pyroaring import BitMap
 except ImportError:
@@ -48,14 +66,20 @@ class Row:
     target: float | str
     makers: dict[str, Callable[[], Callable[[], object]]] = field(repr=False)
 
-    def verdict(self, own: float, peers: dict[str, float]) -> tuple[str, str]:
-        """The target as text, and whether it is met."""
+    def verdict(self, own: float, peers: dict[str, float], drift: float) -> tuple[str, str]:
+        """The target as text, and whether it is met.
+
+        A time is of the machine that the targets were measured on; `drift` says how much longer
+        the peers take here.
+        """
         if isinstance(self.target, str):
             if self.target not in peers:
                 return f"<= {self.target}", "peer absent"
             return f"<= {self.target}", "met" if own <= 1.05 * peers[self.target] else "missed"
         text = f"{self.target * 1e3:g} ms" if self.target >= 1e-5 else f"{self.target * 1e6:g} us"
-        return text, "met" if own <= self.target else "missed"
+        if own <= self.target:
+            return text, "met"
+        return text, "met at the peers' pace" if own <= self.target * drift else "missed"
 
 
 def row(name: str, target: float | str, **makers: Any) -> None:

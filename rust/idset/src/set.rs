@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::body::Body;
+use crate::builder::Builder;
 use crate::chunks::{Chunk, Chunks};
 use crate::iter::{Iter, Ranges};
 use crate::span::Span;
@@ -51,9 +52,16 @@ impl IdSet {
 
     /// The ids of a range; what lies above [`Self::MAX_ID`] is left out.
     pub fn with_range(range: RangeInclusive<u32>) -> Self {
-        let mut set = Self::new();
-        set.insert_range(range);
-        set
+        Builder::build(span(&range).into_iter())
+    }
+
+    /// Whether the two are copies of each other that have not changed since: without looking at their ids.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.form, &other.form) {
+            (Form::Small(a), Form::Small(b)) => a == b,
+            (Form::Large(a), Form::Large(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
     }
 
     pub(crate) fn from_form(form: Form) -> Self {

@@ -541,7 +541,7 @@ impl Hostlist {
     fn at(&self, ranks: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (py, list) = (ranks.py(), self.snapshot());
         let ranks = py.get_type::<PyIdSet>().call1((ranks,))?;
-        let ranks = ranks.cast::<PyIdSet>()?.get().snapshot();
+        let ranks = ranks.cast::<PyIdSet>()?.get().snapshot(py);
         let mut hosts = hostlist::Hostlist::new();
         for range in ranks.ranges() {
             let (start, end) = (*range.start() as usize, *range.end() as usize + 1);

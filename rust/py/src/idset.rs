@@ -1,8 +1,6 @@
 //! `IDset`: a Python set of ids.
 #![expect(clippy::doc_markdown, reason = "docstrings are Python's")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError};
@@ -10,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
+use crate::guarded::Guarded;
 use crate::shared::{Stride, detached, position};
 
 mod buffer;
@@ -24,17 +23,17 @@ use reading::reading_methods;
 
 /// Texts of more bytes, and sets of more bytes, are worked on without the GIL.
 const LONG_TEXT: usize = 4096;
-const LONG_SET: usize = 16 * 1024;
+const LONG_SET: usize = 512 * 1024;
 
 /// What both classes of sets are made of.
 pub(crate) trait Ids: Sized {
     fn of(set: IdSet) -> Self;
 
     /// The ids as they are now, at no cost.
-    fn snapshot(&self) -> IdSet;
+    fn snapshot(&self, py: Python<'_>) -> IdSet;
 
     /// Asks a short question.
-    fn with<R>(&self, question: impl FnOnce(&IdSet) -> R) -> R;
+    fn with<R>(&self, py: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R;
 }
 
 /// An ordered set of ids (RFC 22): a `collections.abc.MutableSet` of int. See `penstock.idset`.
@@ -48,23 +47,15 @@ pub(crate) trait Ids: Sized {
 ///     TypeError: It is something else.
 #[pyclass(module = "penstock.idset", name = "IDset", frozen)]
 #[derive(Debug)]
-pub(crate) struct PyIdSet(
-    /// Held only while Rust works on the set, never while Python runs.
-    Mutex<IdSet>,
-);
+pub(crate) struct PyIdSet(Guarded<IdSet>);
 
 impl PyIdSet {
     pub(crate) fn new(set: IdSet) -> Self {
-        Self(Mutex::new(set))
+        Self(Guarded::new(set))
     }
 
-    pub(crate) fn snapshot(&self) -> IdSet {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IdSet> {
-        // The set is changed in one step as a whole: another thread's panic leaves it sound.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn snapshot(&self, py: Python<'_>) -> IdSet {
+        self.0.with(py, |set| set.clone())
     }
 }
 
@@ -73,12 +64,12 @@ impl Ids for PyIdSet {
         Self::new(set)
     }
 
-    fn snapshot(&self) -> IdSet {
-        Self::snapshot(self)
+    fn snapshot(&self, py: Python<'_>) -> IdSet {
+        Self::snapshot(self, py)
     }
 
-    fn with<R>(&self, question: impl FnOnce(&IdSet) -> R) -> R {
-        question(&self.lock())
+    fn with<R>(&self, py: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R {
+        self.0.with(py, |set| question(set))
     }
 }
 
@@ -102,7 +93,7 @@ where
     let py = other.py();
     match operand(other)? {
         Some(right) => {
-            let result = apply(py, operation, &left.snapshot(), &right);
+            let result = apply(py, operation, &left.snapshot(py), &right);
             Ok(Py::new(py, C::of(result))?.into_any())
         }
         None => Ok(py.NotImplemented()),
@@ -110,7 +101,7 @@ where
 }
 
 fn operate_all<C: Ids>(left: &C, others: &Bound<'_, PyTuple>, operation: Operation) -> PyResult<C> {
-    let mut result = left.snapshot();
+    let mut result = left.snapshot(others.py());
     for other in others {
         result = apply(others.py(), operation, &result, &required(&other)?);
     }
@@ -166,8 +157,29 @@ reading_methods!(PyIdSet);
 
 impl PyIdSet {
     fn change(&self, py: Python<'_>, change: Change, right: &IdSet) {
-        let long = is_long(&self.lock(), right);
-        detached(py, long, || change(&mut self.lock(), right));
+        if right.heap_bytes() <= LONG_SET {
+            self.0.with(py, |set| change(set, right));
+            return;
+        }
+        // Other threads run meanwhile; where one of them has changed the set, it is done again.
+        loop {
+            let left = self.snapshot(py);
+            let changed = py.detach(|| {
+                let mut changed = left.clone();
+                change(&mut changed, right);
+                changed
+            });
+            let done = self.0.with(py, |set| {
+                let same = set.is_same(&left);
+                if same {
+                    *set = changed;
+                }
+                same
+            });
+            if done {
+                return;
+            }
+        }
     }
 
     fn change_all(&self, others: &Bound<'_, PyTuple>, change: Change) -> PyResult<()> {
@@ -208,15 +220,15 @@ impl PyIdSet {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        format!("IDset('{}')", text(py, &self.snapshot(), false))
+        format!("IDset('{}')", text(py, &self.snapshot(py), false))
     }
 
-    fn __copy__(&self) -> Self {
-        self.copy()
+    fn __copy__(&self, py: Python<'_>) -> Self {
+        self.copy(py)
     }
 
-    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> Self {
-        self.copy()
+    fn __deepcopy__(&self, memo: &Bound<'_, PyAny>) -> Self {
+        self.copy(memo.py())
     }
 
     /// Add an id, or a `range` of ids.
@@ -234,7 +246,7 @@ impl PyIdSet {
             return Ok(());
         }
         let id = valid_id(member)?;
-        self.lock().insert(id);
+        self.0.with(member.py(), |set| set.insert(id));
         Ok(())
     }
 
@@ -248,7 +260,7 @@ impl PyIdSet {
             let ids = valid_ids(member)?;
             self.change(member.py(), IdSet::subtract, &ids);
         } else if let Some(id) = operand::id(member)? {
-            self.lock().remove(id);
+            self.0.with(member.py(), |set| set.remove(id));
         }
         Ok(())
     }
@@ -264,14 +276,15 @@ impl PyIdSet {
     fn remove(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
         let there = if member.is_instance_of::<PyRange>() {
             let ids = valid_ids(member)?;
-            let mut set = self.lock();
-            let there = ids.is_subset(&set);
-            if there {
-                set.subtract(&ids);
-            }
-            there
+            self.0.with(member.py(), |set| {
+                let there = ids.is_subset(set);
+                if there {
+                    set.subtract(&ids);
+                }
+                there
+            })
         } else {
-            operand::id(member)?.is_some_and(|id| self.lock().remove(id))
+            operand::id(member)?.is_some_and(|id| self.0.with(member.py(), |set| set.remove(id)))
         };
         if there {
             Ok(())
@@ -284,8 +297,8 @@ impl PyIdSet {
     ///
     /// Raises:
     ///     KeyError: The set is empty.
-    fn pop(&self) -> PyResult<u32> {
-        let first = self.lock().pop_first();
+    fn pop(&self, py: Python<'_>) -> PyResult<u32> {
+        let first = self.0.with(py, IdSet::pop_first);
         first.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
@@ -293,16 +306,16 @@ impl PyIdSet {
     ///
     /// Raises:
     ///     KeyError: The set is empty.
-    fn pop_first(&self) -> PyResult<u32> {
-        self.pop()
+    fn pop_first(&self, py: Python<'_>) -> PyResult<u32> {
+        self.pop(py)
     }
 
     /// Take out the greatest id and return it.
     ///
     /// Raises:
     ///     KeyError: The set is empty.
-    fn pop_last(&self) -> PyResult<u32> {
-        let last = self.lock().pop_last();
+    fn pop_last(&self, py: Python<'_>) -> PyResult<u32> {
+        let last = self.0.with(py, IdSet::pop_last);
         last.ok_or_else(|| PyKeyError::new_err("pop from an empty IDset"))
     }
 
@@ -318,11 +331,9 @@ impl PyIdSet {
     ///     IdsetError: There are fewer; none is taken out.
     ///     OverflowError: The number is negative.
     #[pyo3(signature = (count = 1, /))]
-    fn allocate(&self, count: u64) -> PyResult<Self> {
-        let mut set = self.lock();
-        let taken = set.take_first(count);
+    fn allocate(&self, py: Python<'_>, count: u64) -> PyResult<Self> {
+        let (taken, left) = self.0.with(py, |set| (set.take_first(count), set.len()));
         taken.map(Self::new).ok_or_else(|| {
-            let left = set.len();
             IdsetError::new_err(format!("cannot allocate {count} ids: there are {left}"))
         })
     }
@@ -337,10 +348,14 @@ impl PyIdSet {
     #[pyo3(signature = (ids, /))]
     fn release(&self, ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = constructed(Some(ids), false)?;
-        let mut set = self.lock();
-        let twice = set.intersection(&given);
+        let twice = self.0.with(ids.py(), |set| {
+            let twice = set.intersection(&given);
+            if twice.is_empty() {
+                set.union_with(&given);
+            }
+            twice
+        });
         if twice.is_empty() {
-            set.union_with(&given);
             return Ok(());
         }
         Err(IdsetError::new_err(format!(
@@ -349,13 +364,13 @@ impl PyIdSet {
     }
 
     /// Take out all ids.
-    fn clear(&self) {
-        self.lock().clear();
+    fn clear(&self, py: Python<'_>) {
+        self.0.with(py, IdSet::clear);
     }
 
     /// Return an independent set of the same ids. Costs nothing until one of the two changes.
-    fn copy(&self) -> Self {
-        Self::new(self.snapshot())
+    fn copy(&self, py: Python<'_>) -> Self {
+        Self::new(self.snapshot(py))
     }
 
     /// Add the ids of all others.

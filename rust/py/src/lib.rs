@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod broker;
 mod engine;
 mod errors;
+mod guarded;
 mod hostlist;
 mod idset;
 mod json;

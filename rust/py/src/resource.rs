@@ -152,8 +152,7 @@ impl PyResourceSet {
         gpus: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let gpus = gpus.map(ids).transpose()?.unwrap_or_default();
-        let (cores, gpus) = (ids(cores)?.as_ref().clone(), gpus.as_ref().clone());
-        let set = ResourceSet::uniform(&*ids(ranks)?, &*hosts(nodelist)?, cores, gpus);
+        let set = ResourceSet::uniform(&ids(ranks)?, &*hosts(nodelist)?, ids(cores)?, gpus);
         set.map(Self::new)
             .map_err(|error| resource_error(ranks.py(), &error))
     }
@@ -361,7 +360,7 @@ impl PyResourceSet {
         gpus: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let gpus = gpus.map(ids).transpose()?.unwrap_or_default();
-        let (cores, gpus) = (ids(cores)?.as_ref().clone(), gpus.as_ref().clone());
+        let cores = ids(cores)?;
         let Ok(rank) = u32::try_from(rank) else {
             let most = IdSet::MAX_ID;
             return Err(ResourceSetError::new_err(format!(
@@ -399,7 +398,7 @@ impl PyResourceSet {
     fn remove_property(&self, name: &str, ranks: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let targets = ranks.map(ids).transpose()?;
         self.0.change(|set| {
-            let targets = targets.map_or_else(|| set.ranks(), |targets| targets.as_ref().clone());
+            let targets = targets.unwrap_or_else(|| set.ranks());
             set.remove_property(name, &targets);
         });
         Ok(())
@@ -514,7 +513,6 @@ impl PyResourceSet {
         let hosts = hosts.map(convert::hosts).transpose()?;
         let constraint = constraint.map(constraint::extract).transpose()?;
         let restrict = || {
-            let ranks = ranks.map(|ranks| ranks.as_ref().clone());
             let hosts = hosts.map(|hosts| set.ranks_on_all(&hosts)).transpose()?;
             let met = constraint.map(|constraint| constraint::matching(&set, &constraint));
             let wanted = [ranks, hosts, met].into_iter().flatten();

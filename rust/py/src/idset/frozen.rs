@@ -41,11 +41,11 @@ impl Ids for PyFrozenIdSet {
         }
     }
 
-    fn snapshot(&self) -> IdSet {
+    fn snapshot(&self, _: Python<'_>) -> IdSet {
         self.set.clone()
     }
 
-    fn with<R>(&self, question: impl FnOnce(&IdSet) -> R) -> R {
+    fn with<R>(&self, _: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R {
         question(&self.set)
     }
 }

@@ -90,10 +90,10 @@ pub(super) fn ascending(range: &Bound<'_, PyRange>) -> Option<IdSet> {
 /// What can stand beside an operator: an idset, its text, an iterable of ids. None for anything else.
 pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<IdSet>> {
     if let Ok(set) = other.cast::<PyIdSet>() {
-        return Ok(Some(set.get().snapshot()));
+        return Ok(Some(set.get().snapshot(other.py())));
     }
     if let Ok(set) = other.cast::<PyFrozenIdSet>() {
-        return Ok(Some(set.get().snapshot()));
+        return Ok(Some(set.get().snapshot(other.py())));
     }
     if let Ok(text) = other.cast::<PyString>() {
         return parse(text).map(Some);
@@ -132,10 +132,10 @@ pub(super) fn required(other: &Bound<'_, PyAny>) -> PyResult<IdSet> {
 pub(super) fn set_of_ids(other: &Bound<'_, PyAny>) -> PyResult<Option<(IdSet, bool)>> {
     static SET: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     if let Ok(set) = other.cast::<PyIdSet>() {
-        return Ok(Some((set.get().snapshot(), false)));
+        return Ok(Some((set.get().snapshot(other.py()), false)));
     }
     if let Ok(set) = other.cast::<PyFrozenIdSet>() {
-        return Ok(Some((set.get().snapshot(), false)));
+        return Ok(Some((set.get().snapshot(other.py()), false)));
     }
     let is_set = other.is_instance_of::<PySet>()
         || other.is_instance_of::<PyFrozenSet>()

@@ -5,28 +5,30 @@ macro_rules! reading_methods {
     ($class:ident) => {
         #[pymethods]
         impl $class {
-            fn __len__(&self) -> PyResult<usize> {
-                Ok(usize::try_from(self.with(IdSet::len))?)
+            fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+                Ok(usize::try_from(self.with(py, IdSet::len))?)
             }
 
-            fn __bool__(&self) -> bool {
-                !self.with(IdSet::is_empty)
+            fn __bool__(&self, py: Python<'_>) -> bool {
+                !self.with(py, IdSet::is_empty)
             }
 
             fn __contains__(&self, member: &Bound<'_, PyAny>) -> PyResult<bool> {
                 match operand::id(member) {
-                    Ok(id) => Ok(id.is_some_and(|id| self.with(|set| set.contains(id)))),
+                    Ok(id) => {
+                        Ok(id.is_some_and(|id| self.with(member.py(), |set| set.contains(id))))
+                    }
                     Err(error) if error.is_instance_of::<PyTypeError>(member.py()) => Ok(false),
                     Err(error) => Err(error),
                 }
             }
 
             fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-                iterator::forwards(py, self.snapshot())
+                iterator::forwards(py, self.snapshot(py))
             }
 
             fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-                iterator::backwards(py, self.snapshot())
+                iterator::backwards(py, self.snapshot(py))
             }
 
             /// The id at a position, or a set of those at the positions of a slice.
@@ -35,12 +37,12 @@ macro_rules! reading_methods {
                 let Ok(slice) = key.cast::<PySlice>() else {
                     return Ok(self.nth(key)?.into_pyobject(py)?.into_any().unbind());
                 };
-                let part = sliced(py, &self.snapshot(), slice)?;
+                let part = sliced(py, &self.snapshot(py), slice)?;
                 Ok(Py::new(py, Self::of(part))?.into_any())
             }
 
             fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
-                compared(&self.snapshot(), other, op)
+                compared(&self.snapshot(other.py()), other, op)
             }
 
             fn __or__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -76,20 +78,23 @@ macro_rules! reading_methods {
             }
 
             fn __str__(&self, py: Python<'_>) -> String {
-                text(py, &self.snapshot(), false)
+                text(py, &self.snapshot(py), false)
             }
 
             fn __format__<'py>(&self, py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny>> {
-                let text = text(py, &self.snapshot(), false);
+                let text = text(py, &self.snapshot(py), false);
                 PyString::new(py, &text).call_method1("__format__", (spec,))
             }
 
             fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (String,)) {
-                (py.get_type::<Self>(), (text(py, &self.snapshot(), false),))
+                (
+                    py.get_type::<Self>(),
+                    (text(py, &self.snapshot(py), false),),
+                )
             }
 
-            fn __sizeof__(&self) -> usize {
-                size_of::<Self>() + size_of::<IdSet>() + self.with(IdSet::heap_bytes)
+            fn __sizeof__(&self, py: Python<'_>) -> usize {
+                size_of::<Self>() + self.with(py, IdSet::heap_bytes)
             }
 
             #[expect(unsafe_code, reason = "the buffer protocol is made of raw pointers")]
@@ -98,7 +103,7 @@ macro_rules! reading_methods {
                 view: *mut pyo3::ffi::Py_buffer,
                 flags: std::ffi::c_int,
             ) -> PyResult<()> {
-                let set = slf.get().snapshot();
+                let set = slf.get().snapshot(slf.py());
                 // SAFETY: Python hands over a view to be filled in.
                 unsafe { buffer::fill(slf.into_any(), &set, view, flags) }
             }
@@ -142,7 +147,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn symmetric_difference(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
-                let (left, right) = (self.snapshot(), required(other)?);
+                let (left, right) = (self.snapshot(other.py()), required(other)?);
                 let operation = |a: &IdSet, b: &IdSet| a.symmetric_difference(b);
                 Ok(Self::of(apply(other.py(), operation, &left, &right)))
             }
@@ -153,7 +158,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn isdisjoint(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().is_disjoint(&required(other)?))
+                Ok(self.snapshot(other.py()).is_disjoint(&required(other)?))
             }
 
             /// Return whether the two have an id in common.
@@ -162,7 +167,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().intersects(&required(other)?))
+                Ok(self.snapshot(other.py()).intersects(&required(other)?))
             }
 
             /// Return whether all ids are in the other.
@@ -171,7 +176,7 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().is_subset(&required(other)?))
+                Ok(self.snapshot(other.py()).is_subset(&required(other)?))
             }
 
             /// Return whether all ids of the other are in this set.
@@ -180,17 +185,17 @@ macro_rules! reading_methods {
             ///     other: A set of ids, its text, or an iterable of ids.
             #[pyo3(signature = (other, /))]
             fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-                Ok(self.snapshot().is_superset(&required(other)?))
+                Ok(self.snapshot(other.py()).is_superset(&required(other)?))
             }
 
             /// Return the lowest id, None if the set is empty.
-            fn first(&self) -> Option<u32> {
-                self.with(IdSet::first)
+            fn first(&self, py: Python<'_>) -> Option<u32> {
+                self.with(py, IdSet::first)
             }
 
             /// Return the greatest id, None if the set is empty.
-            fn last(&self) -> Option<u32> {
-                self.with(IdSet::last)
+            fn last(&self, py: Python<'_>) -> Option<u32> {
+                self.with(py, IdSet::last)
             }
 
             /// Return the lowest id above another, None if there is none.
@@ -200,7 +205,7 @@ macro_rules! reading_methods {
             #[pyo3(signature = (member, /))]
             fn next(&self, member: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
                 let id = valid_id(member)?;
-                Ok(self.with(|set| set.next(id)))
+                Ok(self.with(member.py(), |set| set.next(id)))
             }
 
             /// Return the greatest id below another, None if there is none.
@@ -210,7 +215,7 @@ macro_rules! reading_methods {
             #[pyo3(signature = (member, /))]
             fn prev(&self, member: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
                 let id = valid_id(member)?;
-                Ok(self.with(|set| set.prev(id)))
+                Ok(self.with(member.py(), |set| set.prev(id)))
             }
 
             /// Return the id at a position; `ids.nth(n)` is `ids[n]`.
@@ -222,7 +227,7 @@ macro_rules! reading_methods {
             ///     IndexError: There are not so many ids.
             #[pyo3(signature = (n, /))]
             fn nth(&self, n: &Bound<'_, PyAny>) -> PyResult<u32> {
-                let set = self.snapshot();
+                let set = self.snapshot(n.py());
                 let n = position(n, usize::try_from(set.len())?, "IDset")?;
                 let id = set.nth(n as u64);
                 id.ok_or_else(|| PyIndexError::new_err("IDset index out of range"))
@@ -238,13 +243,13 @@ macro_rules! reading_methods {
             #[pyo3(signature = (member, /))]
             fn rank(&self, member: &Bound<'_, PyAny>) -> PyResult<u64> {
                 let id = valid_id(member)?;
-                let rank = self.with(|set| set.rank_of(id));
+                let rank = self.with(member.py(), |set| set.rank_of(id));
                 rank.ok_or_else(|| NotFoundError::new_err(format!("id {id} is not in the set")))
             }
 
             /// Return the ranges of the canonical text, ascending, as `range` objects: `1-3` is `range(1, 4)`.
             fn ranges<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-                let set = self.snapshot();
+                let set = self.snapshot(py);
                 let ranges = set.ranges().map(|range| {
                     let (start, stop) = (i64::from(*range.start()), i64::from(*range.end()) + 1);
                     PyRange::new(py, isize::try_from(start)?, isize::try_from(stop)?)
@@ -254,7 +259,7 @@ macro_rules! reading_methods {
 
             /// Return the ids as a list of int, ascending.
             fn expand<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-                PyList::new(py, self.snapshot().iter())
+                PyList::new(py, self.snapshot(py).iter())
             }
 
             /// Split into parts, lower ids first, whose sizes differ by one at most, the greater ones first.
@@ -265,8 +270,8 @@ macro_rules! reading_methods {
             /// Raises:
             ///     OverflowError: The number is negative.
             #[pyo3(signature = (parts, /))]
-            fn split(&self, parts: u64) -> Vec<Self> {
-                let parts = self.snapshot().split(parts);
+            fn split(&self, py: Python<'_>, parts: u64) -> Vec<Self> {
+                let parts = self.snapshot(py).split(parts);
                 parts.into_iter().map(Self::of).collect()
             }
 
@@ -276,7 +281,7 @@ macro_rules! reading_methods {
             ///     brackets: Whether to put it in brackets; the empty set is `[]` then.
             #[pyo3(signature = (*, brackets = false))]
             fn encode(&self, py: Python<'_>, brackets: bool) -> String {
-                text(py, &self.snapshot(), brackets)
+                text(py, &self.snapshot(py), brackets)
             }
 
             /// Return the ids as a numpy array of uint32, ascending; it is the caller's own.

@@ -157,12 +157,13 @@ pub(super) fn scheduling(argument: Option<&str>) -> PyResult<Scheduling> {
 }
 
 /// The ids of an `IDset`, or of what makes one.
-pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Arc<IdSet>> {
+pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<IdSet> {
+    let py = source.py();
     if let Ok(set) = source.cast::<PyIdSet>() {
-        return Ok(Arc::new(set.get().snapshot()));
+        return Ok(set.get().snapshot(py));
     }
-    let made = source.py().get_type::<PyIdSet>().call1((source,))?;
-    Ok(Arc::new(made.cast::<PyIdSet>()?.get().snapshot()))
+    let made = py.get_type::<PyIdSet>().call1((source,))?;
+    Ok(made.cast::<PyIdSet>()?.get().snapshot(py))
 }
 
 /// The hosts of a `Hostlist`, or of what makes one.
