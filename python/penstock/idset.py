@@ -35,7 +35,7 @@ systems write is read with `lenient=True`, which warns (`penstock.errors.MendedW
 `parse_lenient`, which returns what it mended:
 
     >>> IDset.parse_lenient("5, 1-3")
-    (IDset('1-3,5'), ['blank at byte 2', 'out of order at byte 3'])
+    (IDset('1-3,5'), ['left out blanks at byte 2', 'put in order at byte 3'])
 
 Ids go from 0 to 4294967294. Ids are kept in chunks of 65,536, each as a bitmap, a list of ids or a
 list of runs, whichever is small: memory and cost never go by the value of an id, and a set of any

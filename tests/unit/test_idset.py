@@ -517,15 +517,17 @@ def test_text_that_cannot_be_mended(row: dict[str, Any]) -> None:
 
 
 def test_what_others_write_is_mended_with_a_warning() -> None:
-    with pytest.warns(MendedWarning, match=r'mended "5, 1-3": blank at byte 2, out of order at'):
+    with pytest.warns(
+        MendedWarning, match=r'mended "5, 1-3": left out blanks at byte 2, put in order'
+    ):
         assert str(IDset("5, 1-3", lenient=True)) == "1-3,5"
     with pytest.warns(MendedWarning):
         assert repr(FrozenIDset("01", lenient=True)) == "FrozenIDset('1')"
     assert str(IDset("1-3", lenient=True)) == "1-3"
     assert IDset.parse_lenient("2-2,,1")[1] == [
-        "range of one id at byte 0",
-        "empty item at byte 4",
-        "out of order at byte 5",
+        "took a range of one id for that id at byte 0",
+        "left out an empty item at byte 4",
+        "put in order at byte 5",
     ]
     with pytest.raises(IdsetError, match="expected the range to end at 3 or above at byte 2"):
         IDset("3-1", lenient=True)

@@ -11,14 +11,14 @@ use crate::{Error, IdSet};
 /// let (ids, mended) = penstock_idset::IdSet::parse_lenient("3, 01")?;
 /// assert_eq!(ids.to_string(), "1,3");
 /// let notes: Vec<String> = mended.iter().map(ToString::to_string).collect();
-/// assert_eq!(notes, ["blank at byte 2", "leading zero at byte 3", "out of order at byte 3"]);
+/// assert_eq!(notes, ["left out blanks at byte 2", "left out zeroes at byte 3", "put in order at byte 3"]);
 /// # Ok::<(), penstock_idset::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mended {
     /// Byte of the text.
     pub offset: usize,
-    /// What is there and should not be.
+    /// What was done there.
     pub what: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Reader<'_> {
             self.at += 1;
         }
         if self.at > start {
-            self.note(start, "blank");
+            self.note(start, "left out blanks");
         }
         self.at > start
     }
@@ -75,7 +75,7 @@ impl Reader<'_> {
             return Err(self.fail(start, "expected a number"));
         }
         if digits.len() > 1 && digits.starts_with('0') {
-            self.note(start, "leading zero");
+            self.note(start, "left out zeroes");
         }
         let id = digits.parse().ok().filter(|&id| id <= IdSet::MAX_ID);
         id.ok_or_else(|| {
@@ -104,7 +104,7 @@ impl Reader<'_> {
                 ));
             }
             if hi == lo {
-                self.note(start, "range of one id");
+                self.note(start, "took a range of one id for that id");
             }
         } else if self.at > before {
             // The blank belongs to what comes next.
@@ -114,9 +114,9 @@ impl Reader<'_> {
         }
         if let Some(last) = self.spans.last() {
             if lo < last.lo {
-                self.note(start, "out of order");
+                self.note(start, "put in order");
             } else if lo <= last.hi {
-                self.note(start, "repeated id");
+                self.note(start, "left out a repeat");
             }
         }
         self.spans.push(Span { lo, hi });
@@ -134,7 +134,7 @@ impl Reader<'_> {
                 break;
             }
             if commas > 0 {
-                self.note(self.at, "empty item");
+                self.note(self.at, "left out an empty item");
             }
             commas += 1;
             self.at += 1;
@@ -144,10 +144,10 @@ impl Reader<'_> {
             if !blank {
                 return Err(self.fail(start, "expected `,`, `-` or the end"));
             }
-            self.note(start, "missing comma");
+            self.note(start, "took blanks for a comma");
         }
         if ends && commas > 0 && !first {
-            self.note(start, "empty item");
+            self.note(start, "left out an empty item");
         }
         Ok(())
     }
