@@ -34,7 +34,7 @@ pub(crate) enum Form {
 }
 
 /// The span of a range, cut off at the greatest id; none where it is empty.
-fn span(range: &RangeInclusive<u32>) -> Option<Span> {
+pub(crate) fn span(range: &RangeInclusive<u32>) -> Option<Span> {
     let (lo, hi) = (*range.start(), (*range.end()).min(IdSet::MAX_ID));
     (lo <= hi && !range.is_empty()).then_some(Span { lo, hi })
 }

@@ -412,3 +412,21 @@ fn a_part_of_a_range_is_walked_backwards() {
         assert_eq!(range, Some(lo.max(65_411)..=hi));
     }
 }
+
+proptest! {
+    #[test]
+    fn operators_in_place_and_ranges_do_the_same(left in ids(), right in ids()) {
+        let (a, b): (IdSet, IdSet) = (left.into_iter().collect(), right.into_iter().collect());
+        for (changed, made) in [
+            ({ let mut c = a.clone(); c |= &b; c }, &a | &b),
+            ({ let mut c = a.clone(); c &= &b; c }, &a & &b),
+            ({ let mut c = a.clone(); c -= &b; c }, &a - &b),
+            ({ let mut c = a.clone(); c ^= &b; c }, &a ^ &b),
+            ({ let mut c = a.clone(); c.extend(b.ranges()); c }, &a | &b),
+        ] {
+            check(&changed);
+            prop_assert_eq!(changed, made);
+        }
+        prop_assert_eq!(a.ranges().rev().collect::<IdSet>(), a);
+    }
+}

@@ -1,7 +1,9 @@
 //! Equality, order and hash by content, collecting, and operators.
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
-use std::ops::{BitAnd, BitOr, BitXor, RangeInclusive, Sub};
+use std::ops::{
+    BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, RangeInclusive, Sub, SubAssign,
+};
 
 use crate::builder::Builder;
 use crate::span::Span;
@@ -141,5 +143,49 @@ impl BitXor for &IdSet {
 
     fn bitxor(self, other: Self) -> IdSet {
         self.symmetric_difference(other)
+    }
+}
+
+impl BitOrAssign<&Self> for IdSet {
+    fn bitor_assign(&mut self, other: &Self) {
+        self.union_with(other);
+    }
+}
+
+impl BitAndAssign<&Self> for IdSet {
+    fn bitand_assign(&mut self, other: &Self) {
+        self.intersect_with(other);
+    }
+}
+
+impl SubAssign<&Self> for IdSet {
+    fn sub_assign(&mut self, other: &Self) {
+        self.subtract(other);
+    }
+}
+
+impl BitXorAssign<&Self> for IdSet {
+    fn bitxor_assign(&mut self, other: &Self) {
+        *self = self.symmetric_difference(other);
+    }
+}
+
+impl Extend<RangeInclusive<u32>> for IdSet {
+    /// Adds ranges in any order; what lies above [`Self::MAX_ID`] is left out.
+    fn extend<T: IntoIterator<Item = RangeInclusive<u32>>>(&mut self, ranges: T) {
+        let ranges: Self = ranges.into_iter().collect();
+        self.union_with(&ranges);
+    }
+}
+
+impl FromIterator<RangeInclusive<u32>> for IdSet {
+    /// Collects ranges in any order; what lies above [`Self::MAX_ID`] is left out.
+    fn from_iter<T: IntoIterator<Item = RangeInclusive<u32>>>(ranges: T) -> Self {
+        let mut spans: Vec<Span> = ranges
+            .into_iter()
+            .filter_map(|range| crate::set::span(&range))
+            .collect();
+        spans.sort_unstable_by_key(|span| span.lo);
+        Builder::build(spans.into_iter())
     }
 }

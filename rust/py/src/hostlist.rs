@@ -18,10 +18,11 @@ mod iterator;
 mod lenient;
 mod operand;
 mod operations;
+mod sets;
 
 use iterator::{HostlistIterator, strings};
 use operand::{name, operand, required};
-use operations::{CONCATENATION, DIFFERENCE, INTERSECTION, Operation, Parts, apply};
+use operations::{CONCATENATION, Operation, Parts, apply};
 
 /// Texts of more bytes, and lists of more hosts, are worked on without the GIL.
 const LONG: usize = 4096;
@@ -270,54 +271,6 @@ impl Hostlist {
 
     fn __iadd__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
         self.extend(other)
-    }
-
-    fn __or__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::union, false)
-    }
-
-    fn __ror__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::union, true)
-    }
-
-    fn __ior__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.replace(other, hostlist::Hostlist::union)
-    }
-
-    fn __and__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, INTERSECTION, false)
-    }
-
-    fn __rand__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, INTERSECTION, true)
-    }
-
-    fn __iand__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.replace(other, INTERSECTION)
-    }
-
-    fn __sub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, DIFFERENCE, false)
-    }
-
-    fn __rsub__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, DIFFERENCE, true)
-    }
-
-    fn __isub__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.replace(other, DIFFERENCE)
-    }
-
-    fn __xor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::symmetric_difference, false)
-    }
-
-    fn __rxor__(&self, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.operate(other, hostlist::Hostlist::symmetric_difference, true)
-    }
-
-    fn __ixor__(&self, other: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.replace(other, hostlist::Hostlist::symmetric_difference)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -601,86 +554,6 @@ impl Hostlist {
             Ok(())
         })?;
         Ok(slf)
-    }
-
-    /// Return the hosts of this list and of all others, each once, in order of first occurrence.
-    ///
-    /// Args:
-    ///     *others: Each a Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (*others))]
-    fn union(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        self.operate_all(others, hostlist::Hostlist::union)
-    }
-
-    /// Return the hosts of this list that are in all others, each once, in this list's order.
-    ///
-    /// Args:
-    ///     *others: Each a Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (*others))]
-    fn intersection(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        self.operate_all(others, INTERSECTION)
-    }
-
-    /// Return the hosts of this list that are in none of the others, each once, in this list's order.
-    ///
-    /// Args:
-    ///     *others: Each a Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (*others))]
-    fn difference(&self, others: &Bound<'_, PyTuple>) -> PyResult<Self> {
-        self.operate_all(others, DIFFERENCE)
-    }
-
-    /// Return the hosts that are in exactly one of the two, each once: those of this list, then those of the other.
-    ///
-    /// Args:
-    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (other, /))]
-    fn symmetric_difference(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (left, right) = (self.snapshot(), required(other)?);
-        let operation = hostlist::Hostlist::symmetric_difference;
-        apply(other.py(), operation, &left, &right).map(Self::new)
-    }
-
-    /// Return whether some host is in both lists.
-    ///
-    /// Args:
-    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (other, /))]
-    fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let (left, right) = (self.snapshot(), required(other)?);
-        let long = left.len().max(right.len()) > LONG;
-        Ok(detached(other.py(), long, || left.has_intersection(&right)))
-    }
-
-    /// Return whether no host is in both lists.
-    ///
-    /// Args:
-    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (other, /))]
-    fn isdisjoint(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.has_intersection(other).map(|meets| !meets)
-    }
-
-    /// Return whether every host of this list is in the other, however often in either.
-    ///
-    /// Args:
-    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (other, /))]
-    fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let (left, right) = (self.snapshot(), required(other)?);
-        let long = left.len().max(right.len()) > LONG;
-        Ok(detached(other.py(), long, || left.is_subset(&right)))
-    }
-
-    /// Return whether every host of the other list is in this one, however often in either.
-    ///
-    /// Args:
-    ///     other: A Hostlist, the text of one, or an iterable of names or texts.
-    #[pyo3(signature = (other, /))]
-    fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let (left, right) = (self.snapshot(), required(other)?);
-        let long = left.len().max(right.len()) > LONG;
-        Ok(detached(other.py(), long, || right.is_subset(&left)))
     }
 
     /// Return the hosts as a list of str.

@@ -5,6 +5,7 @@
     reason = "what documents a class documents it to Python"
 )]
 
+mod algebra;
 mod constraint;
 mod convert;
 mod nodes;
@@ -12,15 +13,12 @@ mod nodes;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_rset::{Error, Operation, ResourceSet};
+use penstock_rset::{Error, ResourceSet};
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use self::convert::{
-    extract, hosts, ids, object, parsed, problems, raise_all, resource_error, scheduling,
-};
+use self::convert::{extract, hosts, ids, object, parsed, problems, raise_all, resource_error};
 use self::nodes::{NodeIterator, make_node};
 use crate::errors::{NotFoundError, ResourceSetError};
 use crate::hostlist::Hostlist as PyHostlist;
@@ -88,35 +86,6 @@ impl PyResourceSet {
         self.0
             .change(change)
             .map_err(|error| resource_error(py, &error))
-    }
-
-    fn combine(
-        &self,
-        other: &Bound<'_, Self>,
-        operation: Operation,
-        kept: Option<&str>,
-    ) -> PyResult<Self> {
-        let py = other.py();
-        let scheduling = scheduling(kept)?;
-        let (left, right) = (self.snapshot(), other.get().snapshot());
-        let long = left.nnodes() > LONG || right.nnodes() > LONG;
-        let result = detached(py, long, || left.combine(operation, &right, scheduling));
-        result
-            .map(Self::new)
-            .map_err(|error| resource_error(py, &error))
-    }
-
-    /// What an operator gives: `NotImplemented` unless beside another set.
-    fn operator<'py>(
-        &self,
-        other: &Bound<'py, PyAny>,
-        operation: Operation,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = other.py();
-        match other.cast::<Self>() {
-            Ok(other) => Ok(Bound::new(py, self.combine(other, operation, None)?)?.into_any()),
-            Err(_) => Ok(py.NotImplemented().into_bound(py)),
-        }
     }
 }
 
@@ -404,136 +373,6 @@ impl PyResourceSet {
         Ok(())
     }
 
-    /// Makes the set of what is in either set.
-    ///
-    /// Times are this set's. `nslots` is the sum if both have it and share nothing.
-    ///
-    /// Args:
-    ///     other: the other set.
-    ///     scheduling: what becomes of `scheduling` and `attributes`, which are not understood here. None: they are
-    ///         those of the set that has them, and it is an error if both have different ones. "left": they are this
-    ///         set's, or the other's if this one has none. "drop": the result has none.
-    ///
-    /// Raises:
-    ///     ResourceSetError: a rank has different hosts in the sets, a set has no ranks because it has `scheduling`
-    ///         alone, or both sets have a different `scheduling` or `attributes`.
-    ///     ValueError: `scheduling` is something else.
-    ///
-    /// >>> from penstock import ResourceSet
-    /// >>> r = ResourceSet.uniform("0-1", "n[0-1]", cores="0-3")
-    /// >>> str(r.union(ResourceSet.uniform("1-2", "n[1-2]", cores="2-5")))
-    /// 'rank0/core[0-3] rank1/core[0-5] rank2/core[2-5]'
-    #[pyo3(signature = (other, *, scheduling = None))]
-    fn union(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
-        self.combine(other, Operation::Union, scheduling)
-    }
-
-    /// Makes the set of the cores and gpus that are in both sets.
-    ///
-    /// A rank of which nothing is left is left out. The set starts with the later of both, and ends with the
-    /// earlier. Properties are this set's. The arguments are those of `union`.
-    ///
-    /// Raises:
-    ///     ResourceSetError: as for `union`; or the sets are not valid at the same time.
-    #[pyo3(signature = (other, *, scheduling = None))]
-    fn intersection(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
-        self.combine(other, Operation::Intersection, scheduling)
-    }
-
-    /// Makes the set of the cores and gpus that are in this set but not in the other.
-    ///
-    /// A rank of which nothing is left is left out. Times and properties are this set's. The arguments are those of
-    /// `union`.
-    ///
-    /// Raises:
-    ///     ResourceSetError: as for `union`.
-    #[pyo3(signature = (other, *, scheduling = None))]
-    fn difference(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
-        self.combine(other, Operation::Difference, scheduling)
-    }
-
-    /// Makes a set of this one's nodes and the other's, which get the ranks after this set's last.
-    ///
-    /// Times are this set's; `nslots` is the sum if both have it. The arguments are those of `union`.
-    ///
-    /// Raises:
-    ///     ResourceSetError: there are not enough ranks, or as for `union`.
-    #[pyo3(signature = (other, *, scheduling = None))]
-    fn append(&self, other: &Bound<'_, Self>, scheduling: Option<&str>) -> PyResult<Self> {
-        self.combine(other, Operation::Append, scheduling)
-    }
-
-    /// Says whether every rank, core and gpu of this set is in the other; hosts do not matter.
-    fn issubset(&self, other: &Bound<'_, Self>) -> bool {
-        self.snapshot().is_subset(&other.get().snapshot())
-    }
-
-    /// Says whether the sets share no core and no gpu; hosts do not matter.
-    fn isdisjoint(&self, other: &Bound<'_, Self>) -> bool {
-        self.snapshot().is_disjoint(&other.get().snapshot())
-    }
-
-    /// Makes the set of some of the nodes: those that meet all that is given.
-    ///
-    /// Args:
-    ///     ranks: their ranks; those that are not in the set do not matter.
-    ///     hosts: their hosts.
-    ///     constraint: a constraint (RFC 31) as a dict or as JSON text, or the short text of RFC 35: properties
-    ///         (with `^` in front, those that must be absent), host names, ranks, and, or, not. Hosts in it that are
-    ///         not in the set do not matter.
-    ///
-    /// Raises:
-    ///     NotFoundError: a host of `hosts` is not in the set; the text names all that are not.
-    ///     JobspecError: `constraint` is no constraint.
-    ///     ResourceSetError: the set has `scheduling` alone.
-    ///     TypeError: nothing is given.
-    ///
-    /// >>> from penstock import ResourceSet
-    /// >>> r = ResourceSet.uniform("0-9", "node[0-9]", cores="0-3")
-    /// >>> r.add_property("fast", "0-4")
-    /// >>> str(r.restrict(constraint={"and": [{"properties": ["fast"]}, {"ranks": ["3-9"]}]}))
-    /// 'rank[3-4]/core[0-3]'
-    /// >>> str(r.restrict(constraint="-fast host:node[0-6]").ranks)
-    /// '5-6'
-    #[pyo3(signature = (*, ranks = None, hosts = None, constraint = None))]
-    fn restrict(
-        &self,
-        py: Python<'_>,
-        ranks: Option<&Bound<'_, PyAny>>,
-        hosts: Option<&Bound<'_, PyAny>>,
-        constraint: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        if ranks.is_none() && hosts.is_none() && constraint.is_none() {
-            return Err(PyTypeError::new_err(
-                "expected ranks, hosts, a constraint or several of them",
-            ));
-        }
-        let set = self.ranked(py)?;
-        let ranks = ranks.map(ids).transpose()?;
-        let hosts = hosts.map(convert::hosts).transpose()?;
-        let constraint = constraint.map(constraint::extract).transpose()?;
-        let restrict = || {
-            let hosts = hosts.map(|hosts| set.ranks_on_all(&hosts)).transpose()?;
-            let met = constraint.map(|constraint| constraint::matching(&set, &constraint));
-            let wanted = [ranks, hosts, met].into_iter().flatten();
-            let wanted = wanted.reduce(|wanted, more| wanted.intersection(&more));
-            Ok(set.restrict(&wanted.unwrap_or_default()))
-        };
-        let part = detached(py, set.nnodes() > LONG, restrict);
-        part.map(Self::new)
-            .map_err(|error: Error| resource_error(py, &error))
-    }
-
-    /// Makes a set of the same nodes in the same order with the ranks 0, 1, 2 …
-    fn rerank(&self, py: Python<'_>) -> PyResult<Self> {
-        Ok(Self::new(self.ranked(py)?.rerank()))
-    }
-
-    /// Makes a set without the properties that start with `+`, as a job's R has to be.
-    fn without_local_properties(&self) -> Self {
-        Self::new(self.snapshot().without_local_properties())
-    }
-
     /// Writes R as compact JSON (RFC 20).
     ///
     /// Ranks with equal resources share an entry of `R_lite`; `nodelist` is one folded hostlist; times that are not
@@ -578,22 +417,6 @@ impl PyResourceSet {
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyAny>, (String,)) {
         (py.get_type::<Self>().into_any(), (self.to_json(py),))
-    }
-
-    fn __or__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, Operation::Union)
-    }
-
-    fn __and__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, Operation::Intersection)
-    }
-
-    fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, Operation::Difference)
-    }
-
-    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        self.operator(other, Operation::Append)
     }
 
     fn __richcmp__<'py>(
