@@ -554,8 +554,48 @@ def test_ids_are_an_array_of_numbers() -> None:
             IDset.from_numpy(wrong)  # type: ignore[arg-type]
 
 
+def test_ranges_are_read_by_their_ends() -> None:
+    assert str(IDset(range(10, 0, -3))) == "1,4,7,10"
+    assert len(IDset(range(2**32 - 1))) == 2**32 - 1
+    assert len(IDset(range(0, 2**22, 2))) == 2**21
+    for wrong in [range(2**32), range(0, 2**40, 7), range(-1, 2**33), range(5, 10**40)]:
+        with pytest.raises(IdsetError, match="invalid id"):
+            IDset(wrong)
+    ids = IDset("0-20")
+    ids.discard(range(-(2**40) + 1, 2**40, 2))
+    assert str(ids) == "0,2,4,6,8,10,12,14,16,18,20"
+    ids.discard(range(12, 10**40))
+    assert str(ids) == "0,2,4,6,8,10"
+    with pytest.raises(KeyError):
+        ids.remove(range(2**40))
+    assert list(IDset("0-4294967294")[:: 10**9]) == [0, 10**9, 2 * 10**9, 3 * 10**9, 4 * 10**9]
+    with pytest.raises(ValueError, match="cannot split into 1000000000 parts"):
+        IDset("0-4294967294").split(10**9)
+
+
+def test_what_an_operand_raises_is_not_swallowed() -> None:
+    class Broken:
+        def __iter__(self) -> Iterator[int]:
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        IDset("1") | Broken()
+
+
+def test_what_stands_for_an_int_is_an_id() -> None:
+    class Five:
+        def __index__(self) -> int:
+            return 5
+
+    assert str(IDset(Five())) == "5"
+
+
 def test_numpy_arrays_come_and_go() -> None:
     numpy = pytest.importorskip("numpy", reason="numpy is optional")
+    assert str(IDset(numpy.int64(5))) == "5"
+    assert str(IDset(numpy.array([1, 2], dtype=">i4"))) == "1-2"
+    assert str(numpy.array([7]) | IDset("1")) == "1,7"
+    assert str(numpy.array([1, 7]) - IDset("1")) == "7"
     ids = IDset("1-3,70000")
     made = ids.to_numpy()
     assert made.dtype == numpy.uint32

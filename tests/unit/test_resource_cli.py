@@ -293,3 +293,30 @@ def test_cli_help_names_every_operation(capsys: pytest.CaptureFixture[str]) -> N
     for operation in ("encode", "expand", "count", "verify", "restrict", "rerank", "append"):
         assert operation in out
         assert output(capsys, operation, "--help").startswith(f"usage: penstock R {operation}")
+
+
+def test_cli_positions(capsys: pytest.CaptureFixture[str], files: dict[str, str]) -> None:
+    r1 = files["r1"]
+
+    def summary(*args: str) -> list[str]:
+        return [ResourceSet(line).summary() for line in output(capsys, *args).splitlines()]
+
+    node = "core[0-7],gpu[0-1]"
+    assert summary("nth", "-n", "-1", r1) == [f"rank3/{node}"]
+    assert summary("slice", "-s", "1:3", r1) == [f"rank[1-2]/{node}"]
+    assert summary("split", "-n", "2", r1) == [f"rank[0-1]/{node}", f"rank[2-3]/{node}"]
+    assert output(capsys, "find", "-H", "node[1,3]", r1) == "1,3\n"
+    both = summary("symmetric-difference", r1, files["r2"])
+    assert both == [
+        f"rank[0-1]/{node} rank[2-3]/core[0-3,8-11],gpu[0-1] rank[4-5]/core[4-11]",
+    ]
+    code, _, err = run(capsys, "split", "-n", "0", r1)
+    assert (code, err) == (2, "penstock R split: expected at least 1 part, found 0\n")
+    code, _, err = run(capsys, "nth", "-n", "9", r1)
+    assert (code, err) == (1, "penstock R: no position 9 among 4 nodes\n")
+
+
+def test_a_set_is_iterated_by_rank() -> None:
+    r = ResourceSet(R1)
+    assert [node.host for node in r] == ["node0", "node1", "node2", "node3"]
+    assert (r ^ ResourceSet(R2)) == (r - ResourceSet(R2)) | (ResourceSet(R2) - r)

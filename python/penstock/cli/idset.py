@@ -32,7 +32,10 @@ KIND = sets.Kind(
     find=_find,
     read=IDset.parse_lenient,
     fold=lambda ids, args: ids.encode(brackets=args.brackets),
-    changes={},
+    changes={
+        "sort": (IDset.copy, "print them in ascending order, as every set is"),
+        "uniq": (IDset.copy, "print each once, as in every set"),
+    },
 )
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cli.sets import slice_of
 from penstock.errors import ResourceSetError
 from penstock.hostlist import Hostlist
 from penstock.idset import IDset
@@ -35,6 +36,10 @@ COMBINATIONS: dict[str, tuple[Callable[..., ResourceSet], str]] = {
     "union": (ResourceSet.union, "what is in any of the sets"),
     "intersection": (ResourceSet.intersection, "what is in all of the sets"),
     "difference": (ResourceSet.difference, "what is in the first set and in no other"),
+    "symmetric-difference": (
+        ResourceSet.symmetric_difference,
+        "what is in exactly one of two sets (of more: in an odd number of them)",
+    ),
     "append": (ResourceSet.append, "all sets one after the other, with new ranks after the first"),
 }
 
@@ -145,6 +150,16 @@ def register(parser: argparse.ArgumentParser) -> None:
             "without it, sets that have different ones are not combined",
         )
     add("rerank", "the same nodes in the same order with the ranks 0, 1, 2 …", alias="re-rank")
+    nth = add("nth", "the node at a position, in the order of ranks")
+    nth.add_argument("-n", "--position", type=int, required=True, help="from 0; -1 is the last")
+    cut = add("slice", "the nodes at some positions, in the order of ranks")
+    cut.add_argument(
+        "-s", "--slice", type=slice_of, required=True, metavar="START:STOP[:STEP]", help="as Python"
+    )
+    find = add("find", "print the ranks on some hosts")
+    find.add_argument("-H", "--hosts", metavar="HOSTLIST", required=True, help="the hosts")
+    split = add("split", "even parts of the nodes, an R a line")
+    split.add_argument("-n", "--parts", type=int, required=True, help="how many")
     restrict = add("restrict", "the nodes that meet all that is given")
     restrict.add_argument("-r", "--ranks", metavar="IDSET", help="of these ranks")
     restrict.add_argument("-H", "--hosts", metavar="HOSTLIST", help="on these hosts")
@@ -362,6 +377,32 @@ def _rerank(args: argparse.Namespace) -> None:
     print(_read(args.set).rerank().to_json())
 
 
+def _nth(args: argparse.Namespace) -> None:
+    r = _read(args.set)
+    try:
+        rank = r.ranks.nth(args.position)
+    except IndexError:
+        raise ResourceSetError(f"no position {args.position} among {r.nnodes} nodes") from None
+    print(r.restrict(ranks=[rank]).to_json())
+
+
+def _slice(args: argparse.Namespace) -> None:
+    r = _read(args.set)
+    print(r.restrict(ranks=r.ranks[args.slice]).to_json())
+
+
+def _find(args: argparse.Namespace) -> None:
+    print(IDset(_read(args.set).host_ranks(args.hosts)))
+
+
+def _split(args: argparse.Namespace) -> None:
+    if args.parts < 1:
+        raise _UsageError(f"expected at least 1 part, found {args.parts}")
+    r = _read(args.set)
+    for ranks in r.ranks.split(args.parts):
+        print(r.restrict(ranks=ranks).to_json())
+
+
 def _restrict(args: argparse.Namespace) -> None:
     wanted = {name: getattr(args, name) for name in ("ranks", "hosts", "constraint")}
     wanted = {name: value for name, value in wanted.items() if value is not None}
@@ -382,6 +423,10 @@ _OPERATIONS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "verify": _verify,
     "summary": _summary,
     "rerank": _rerank,
+    "nth": _nth,
+    "slice": _slice,
+    "find": _find,
+    "split": _split,
     "restrict": _restrict,
     **dict.fromkeys(COMBINATIONS, _combine),
 }

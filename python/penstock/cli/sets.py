@@ -99,7 +99,7 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
     cut.add_argument(
         "slice",
         metavar="START:STOP[:STEP]",
-        type=_slice,
+        type=slice_of,
         help="as in Python; put `--` in front of one that starts with `-`",
     )
     find = add("find", f"print the position of one {kind.element}, from 0")
@@ -115,7 +115,8 @@ def register(parser: argparse.ArgumentParser, kind: Kind) -> None:
         add_sets(add(name, f"print {summary}"), "the text of each")
 
 
-def _slice(text: str) -> slice:
+def slice_of(text: str) -> slice:
+    """The slice that `START:STOP[:STEP]` stands for."""
     try:
         start, stop, *step = (int(part) if part else None for part in text.split(":"))
     except ValueError:

@@ -12,7 +12,7 @@ use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{HostlistError, hostlist_error};
 use crate::idset::PyIdSet;
-use crate::shared::{Shared, Stride, detached, position};
+use crate::shared::{Shared, Stride, check_parts, detached, position};
 
 mod iterator;
 mod lenient;
@@ -569,10 +569,12 @@ impl Hostlist {
     ///
     /// Raises:
     ///     OverflowError: The number is negative.
+    ///     ValueError: There would be more than 16777216 parts.
     #[pyo3(signature = (parts, /))]
-    fn split(&self, parts: usize) -> Vec<Self> {
-        let parts = self.snapshot().split(parts);
-        parts.into_iter().map(Self::new).collect()
+    fn split(&self, parts: usize) -> PyResult<Vec<Self>> {
+        let list = self.snapshot();
+        check_parts(parts.min(list.len()) as u64)?;
+        Ok(list.split(parts).into_iter().map(Self::new).collect())
     }
 
     /// Return the text (RFC 29): order and repeats kept, neighbours folded where it reads back the same.

@@ -3,13 +3,13 @@
 
 use penstock_idset::IdSet;
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::{PyIndexError, PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyKeyError, PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
 use crate::guarded::Guarded;
-use crate::shared::{Stride, detached, position};
+use crate::shared::{Stride, check_parts, detached, position};
 
 mod buffer;
 mod frozen;
@@ -18,12 +18,16 @@ mod operand;
 mod reading;
 
 pub(crate) use frozen::PyFrozenIdSet;
-use operand::{constructed, operand, required, set_of_ids, valid_id};
+use operand::{Numbers, constructed, operand, required, set_of_ids, valid_id};
 use reading::reading_methods;
 
 /// Texts of more bytes, and sets of more bytes, are worked on without the GIL.
 const LONG_TEXT: usize = 4096;
 const LONG_SET: usize = 512 * 1024;
+/// Steps of a slice from which on each id is looked up by itself.
+const LONG_STEP: usize = 256;
+/// Bytes of the longest range in a text.
+const RANGE_TEXT: usize = "4294967290-4294967294,".len();
 
 /// What both classes of sets are made of.
 pub(crate) trait Ids: Sized {
@@ -108,10 +112,17 @@ fn operate_all<C: Ids>(left: &C, others: &Bound<'_, PyTuple>, operation: Operati
     Ok(C::of(result))
 }
 
-fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> String {
-    detached(py, set.heap_bytes() > LONG_SET, || {
-        set.format_with(brackets)
-    })
+fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<String> {
+    if set.heap_bytes() <= LONG_SET {
+        return Ok(set.format_with(brackets));
+    }
+    // Where the text might be longer than the memory, it is asked for first.
+    let ranges = set.range_count();
+    if String::new().try_reserve(RANGE_TEXT * ranges).is_err() {
+        let text = format!("no memory for the text of {ranges} ranges");
+        return Err(PyMemoryError::new_err(text));
+    }
+    Ok(py.detach(|| set.format_with(brackets)))
 }
 
 /// The ids at the positions of a slice.
@@ -122,6 +133,11 @@ fn sliced(py: Python<'_>, set: &IdSet, slice: &Bound<'_, PySlice>) -> PyResult<I
         let part = set.slice(range.start as u64..range.end as u64);
         if step == 1 {
             part
+        } else if step > LONG_STEP {
+            let positions = (0..part.len()).step_by(step);
+            positions
+                .filter_map(|position| part.nth(position))
+                .collect()
         } else {
             part.iter().step_by(step).collect()
         }
@@ -143,14 +159,6 @@ fn compared(left: &IdSet, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<P
         CompareOp::Gt => !others && left.is_superset(&right) && !equal(),
     });
     Ok(result.into_pyobject(py)?.to_owned().into_any().unbind())
-}
-
-/// An id or a `range` of ids that counts up by one, to be added.
-fn valid_ids(member: &Bound<'_, PyAny>) -> PyResult<IdSet> {
-    if member.is_instance_of::<PyRange>() {
-        return required(member);
-    }
-    valid_id(member).map(|id| IdSet::with_range(id..=id))
 }
 
 reading_methods!(PyIdSet);
@@ -219,8 +227,8 @@ impl PyIdSet {
         self.symmetric_difference_update(other)
     }
 
-    fn __repr__(&self, py: Python<'_>) -> String {
-        format!("IDset('{}')", text(py, &self.snapshot(py), false))
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("IDset('{}')", text(py, &self.snapshot(py), false)?))
     }
 
     fn __copy__(&self, py: Python<'_>) -> Self {
@@ -240,8 +248,8 @@ impl PyIdSet {
     ///     IdsetError: A number is out of range.
     #[pyo3(signature = (member, /))]
     fn add(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
-        if member.is_instance_of::<PyRange>() {
-            let ids = valid_ids(member)?;
+        if let Ok(range) = member.cast::<PyRange>() {
+            let ids = Numbers::of(range).ids()?;
             self.change(member.py(), IdSet::union_with, &ids);
             return Ok(());
         }
@@ -256,8 +264,8 @@ impl PyIdSet {
     ///     member: Any integer, or a range of ids.
     #[pyo3(signature = (member, /))]
     fn discard(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
-        if member.is_instance_of::<PyRange>() {
-            let ids = valid_ids(member)?;
+        if let Ok(range) = member.cast::<PyRange>() {
+            let ids = Numbers::of(range).ids_among_them();
             self.change(member.py(), IdSet::subtract, &ids);
         } else if let Some(id) = operand::id(member)? {
             self.0.with(member.py(), |set| set.remove(id));
@@ -274,14 +282,16 @@ impl PyIdSet {
     ///     KeyError: It is not in the set; nothing is taken out.
     #[pyo3(signature = (member, /))]
     fn remove(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
-        let there = if member.is_instance_of::<PyRange>() {
-            let ids = valid_ids(member)?;
-            self.0.with(member.py(), |set| {
-                let there = ids.is_subset(set);
-                if there {
-                    set.subtract(&ids);
-                }
-                there
+        let there = if let Ok(range) = member.cast::<PyRange>() {
+            let ids = Numbers::of(range).ids().ok();
+            ids.is_some_and(|ids| {
+                self.0.with(member.py(), |set| {
+                    let there = ids.is_subset(set);
+                    if there {
+                        set.subtract(&ids);
+                    }
+                    there
+                })
             })
         } else {
             operand::id(member)?.is_some_and(|id| self.0.with(member.py(), |set| set.remove(id)))

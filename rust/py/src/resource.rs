@@ -438,6 +438,10 @@ impl PyResourceSet {
         Ok(answer.into_pyobject(py)?.to_owned().into_any())
     }
 
+    fn __iter__(&self) -> NodeIterator {
+        self.nodes()
+    }
+
     fn __len__(&self) -> usize {
         self.nnodes()
     }

@@ -2,7 +2,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::{PyIndexError, PyTypeError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 /// A value behind a lock that is held only while Rust works on it, never while Python runs.
@@ -67,6 +67,19 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce() 
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
     let name = object.get_type().name();
     name.map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}
+
+/// The most parts that a set or a list is split into.
+const MAX_PARTS: u64 = 1 << 24;
+
+/// Refuses to make more parts than anybody can want.
+pub(crate) fn check_parts(parts: u64) -> PyResult<()> {
+    if parts <= MAX_PARTS {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "cannot split into {parts} parts: expected at most {MAX_PARTS}"
+    )))
 }
 
 /// A position from Python, counted from the end if negative, as one from the start.

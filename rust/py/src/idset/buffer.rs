@@ -5,11 +5,11 @@ use std::ptr;
 
 use penstock_idset::IdSet;
 use pyo3::buffer::{Element, PyBuffer};
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::errors::IdsetError;
+use super::operand::invalid;
 use crate::shared::type_name;
 
 /// What a view points to. It is given back whole when the view is released.
@@ -38,7 +38,13 @@ pub(super) unsafe fn fill(
             "ids are read-only here: change the set, not its buffer",
         ));
     }
-    let ids: Box<[u32]> = set.iter().collect();
+    let len = usize::try_from(set.len())?;
+    let mut ids = Vec::new();
+    if ids.try_reserve_exact(len).is_err() {
+        return Err(PyMemoryError::new_err(format!("no memory for {len} ids")));
+    }
+    ids.extend(set.iter());
+    let ids: Box<[u32]> = ids.into_boxed_slice();
     let exported = Box::into_raw(Box::new(Exported {
         shape: [ffi::Py_ssize_t::try_from(ids.len())?],
         strides: [4],
@@ -84,26 +90,21 @@ pub(super) unsafe fn release(view: *mut ffi::Py_buffer) {
     drop(unsafe { Box::from_raw((*view).internal.cast::<Exported>()) });
 }
 
-fn out_of_range(number: impl std::fmt::Display) -> PyErr {
-    IdsetError::new_err(format!(
-        "invalid id {number}: expected a number from 0 to {}",
-        IdSet::MAX_ID
-    ))
-}
-
 /// The numbers of a buffer of one element type; none if it is of another.
 fn numbers<T>(array: &Bound<'_, PyAny>) -> Option<PyResult<IdSet>>
 where
     T: Element + TryInto<u32> + Copy + std::fmt::Display,
 {
     let buffer = PyBuffer::<T>::get(array).ok()?;
-    if buffer.dimensions() != 1 {
+    // Numbers in the other byte order are left to be taken out one by one, by whoever knows it.
+    let foreign = matches!(buffer.format().to_bytes().first(), Some(b'>' | b'!'));
+    if buffer.dimensions() != 1 || foreign != cfg!(target_endian = "big") {
         return None;
     }
     Some(buffer.to_vec(array.py()).and_then(|numbers| {
         let ids = numbers.into_iter().map(|number| match number.try_into() {
             Ok(id) if id <= IdSet::MAX_ID => Ok(id),
-            _ => Err(out_of_range(number)),
+            _ => Err(invalid(number)),
         });
         ids.collect()
     }))
@@ -125,7 +126,7 @@ pub(super) fn ids(array: &Bound<'_, PyAny>) -> Option<PyResult<IdSet>> {
 pub(super) fn required(array: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     ids(array).unwrap_or_else(|| {
         Err(PyTypeError::new_err(format!(
-            "expected an array of integers in one dimension, not {}",
+            "expected an array of integers in one dimension and this machine's byte order, not {}",
             type_name(array)
         )))
     })

@@ -13,7 +13,7 @@ use super::operand::{self, constructed, required, valid_id};
 use super::reading::reading_methods;
 use super::{Ids, apply, buffer, compared, iterator, operate, operate_all, sliced, text};
 use crate::errors::NotFoundError;
-use crate::shared::position;
+use crate::shared::{check_parts, position};
 
 /// A set of ids (RFC 22) that does not change and has a hash: a `collections.abc.Set` of int. See `penstock.idset`.
 ///
@@ -79,8 +79,8 @@ impl PyFrozenIdSet {
         *self.hash.get_or_init(|| py.detach(|| hash(&self.set)))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> String {
-        format!("FrozenIDset('{}')", text(py, &self.set, false))
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("FrozenIDset('{}')", text(py, &self.set, false)?))
     }
 
     fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

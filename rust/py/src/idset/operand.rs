@@ -3,9 +3,7 @@ use penstock_idset::IdSet;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{
-    PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PyRangeMethods, PySet, PyString, PyType,
-};
+use pyo3::types::{PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PySet, PyString, PyType};
 
 use super::Ids as _;
 use super::{LONG_TEXT, PyFrozenIdSet, PyIdSet, buffer};
@@ -43,6 +41,14 @@ pub(super) fn constructed(ids: Option<&Bound<'_, PyAny>>, lenient: bool) -> PyRe
         let id = valid_id(ids)?;
         return Ok(IdSet::with_range(id..=id));
     }
+    if let Some(set) = operand(ids)? {
+        return Ok(set);
+    }
+    // What is no int but stands for one, such as an integer of numpy's.
+    if ids.hasattr("__index__")? {
+        let id = valid_id(ids)?;
+        return Ok(IdSet::with_range(id..=id));
+    }
     required(ids)
 }
 
@@ -61,30 +67,83 @@ pub(super) fn id(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
     }
 }
 
+pub(super) fn invalid(number: impl std::fmt::Display) -> PyErr {
+    IdsetError::new_err(format!(
+        "invalid id {number}: expected a number from 0 to {}",
+        IdSet::MAX_ID
+    ))
+}
+
 /// A Python integer as an id.
 pub(super) fn valid_id(object: &Bound<'_, PyAny>) -> PyResult<u32> {
     id(object)?.ok_or_else(|| {
         let shown = object.str().map(|text| text.to_string());
-        IdsetError::new_err(format!(
-            "invalid id {}: expected a number from 0 to {}",
-            // Python refuses to write out numbers of thousands of digits.
-            shown.as_deref().unwrap_or("(of many digits)"),
-            IdSet::MAX_ID
-        ))
+        // Python refuses to write out numbers of thousands of digits.
+        invalid(shown.as_deref().unwrap_or("(of many digits)"))
     })
 }
 
-/// Ids of a `range` that counts up by one, without counting.
-pub(super) fn ascending(range: &Bound<'_, PyRange>) -> Option<IdSet> {
-    let (start, stop) = (range.start().ok()?, range.stop().ok()?);
-    if range.step().ok()? != 1 {
-        return None;
+/// The numbers of a `range`, in ascending order.
+pub(super) struct Numbers {
+    /// None where there is no number; what is beyond 64 bits is as good as out of range.
+    ends: Option<(i64, i64)>,
+    step: usize,
+}
+
+impl Numbers {
+    pub(super) fn of(range: &Bound<'_, PyRange>) -> Self {
+        // What does not fit lies far beyond all ids: the sign is enough.
+        let saturated = |name: &str| {
+            let Ok(number) = range.getattr(name) else {
+                return 0;
+            };
+            let beyond = |_| {
+                if number.lt(0).unwrap_or(false) {
+                    i64::MIN
+                } else {
+                    i64::MAX
+                }
+            };
+            i128::from(number.extract::<i64>().unwrap_or_else(beyond))
+        };
+        let (from, to, step) = (saturated("start"), saturated("stop"), saturated("step"));
+        let towards = if step > 0 { step - 1 } else { step + 1 };
+        let count = (to - from + towards) / step;
+        let last = from + step * (count - 1);
+        let ends = (count > 0).then(|| {
+            let within = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
+            (within(from.min(last)), within(from.max(last)))
+        });
+        Self {
+            ends,
+            step: usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX),
+        }
     }
-    if start >= stop {
-        return Some(IdSet::new());
+
+    /// All numbers as ids.
+    pub(super) fn ids(&self) -> PyResult<IdSet> {
+        match self.ends {
+            Some((first, _)) if first < 0 => Err(invalid(first)),
+            Some((_, last)) if last > i64::from(IdSet::MAX_ID) => Err(invalid(last)),
+            _ => Ok(self.ids_among_them()),
+        }
     }
-    let (first, last) = (u32::try_from(start).ok()?, u32::try_from(stop - 1).ok()?);
-    (last <= IdSet::MAX_ID).then(|| IdSet::with_range(first..=last))
+
+    /// Those of the numbers that are ids.
+    pub(super) fn ids_among_them(&self) -> IdSet {
+        let Some((first, last)) = self.ends else {
+            return IdSet::new();
+        };
+        let step = i128::try_from(self.step).unwrap_or(i128::MAX);
+        let below = (-i128::from(first)).max(0);
+        let first = i128::from(first) + (below + step - 1) / step * step;
+        let last = last.min(IdSet::MAX_ID.into());
+        match (u32::try_from(first), u32::try_from(last)) {
+            (Ok(first), Ok(last)) if self.step == 1 => IdSet::with_range(first..=last),
+            (Ok(first), Ok(last)) => (first..=last).step_by(self.step).collect(),
+            _ => IdSet::new(),
+        }
+    }
 }
 
 /// What can stand beside an operator: an idset, its text, an iterable of ids. None for anything else.
@@ -98,10 +157,8 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<IdSet>> {
     if let Ok(text) = other.cast::<PyString>() {
         return parse(text).map(Some);
     }
-    if let Ok(range) = other.cast::<PyRange>()
-        && let Some(set) = ascending(range)
-    {
-        return Ok(Some(set));
+    if let Ok(range) = other.cast::<PyRange>() {
+        return Numbers::of(range).ids().map(Some);
     }
     // Bytes iterate as integers: a text by mistake would be read as something else.
     if other.is_instance_of::<PyBytes>() || other.is_instance_of::<PyByteArray>() {
@@ -110,8 +167,10 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<IdSet>> {
     if let Some(ids) = buffer::ids(other) {
         return Ok(Some(ids?));
     }
-    let Ok(items) = other.try_iter() else {
-        return Ok(None);
+    let items = match other.try_iter() {
+        Ok(items) => items,
+        Err(error) if error.is_instance_of::<PyTypeError>(other.py()) => return Ok(None),
+        Err(error) => return Err(error),
     };
     let set = items
         .map(|item| valid_id(&item?))

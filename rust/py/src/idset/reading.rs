@@ -77,20 +77,21 @@ macro_rules! reading_methods {
                 operate::<Self>(self, other, |a, b| b.difference(a))
             }
 
-            fn __str__(&self, py: Python<'_>) -> String {
+            fn __str__(&self, py: Python<'_>) -> PyResult<String> {
                 text(py, &self.snapshot(py), false)
             }
 
             fn __format__<'py>(&self, py: Python<'py>, spec: &str) -> PyResult<Bound<'py, PyAny>> {
-                let text = text(py, &self.snapshot(py), false);
+                let text = text(py, &self.snapshot(py), false)?;
                 PyString::new(py, &text).call_method1("__format__", (spec,))
             }
 
-            fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (String,)) {
-                (
-                    py.get_type::<Self>(),
-                    (text(py, &self.snapshot(py), false),),
-                )
+            fn __reduce__<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<(Bound<'py, PyType>, (String,))> {
+                let text = text(py, &self.snapshot(py), false)?;
+                Ok((py.get_type::<Self>(), (text,)))
             }
 
             fn __sizeof__(&self, py: Python<'_>) -> usize {
@@ -112,6 +113,12 @@ macro_rules! reading_methods {
             unsafe fn __releasebuffer__(&self, view: *mut pyo3::ffi::Py_buffer) {
                 // SAFETY: Python gives back a view that `__getbuffer__` has filled in, once.
                 unsafe { buffer::release(view) }
+            }
+
+            /// Tells numpy's arrays to leave operators with a set to the set.
+            #[classattr]
+            fn __array_ufunc__() -> Option<u8> {
+                None
             }
 
             /// Return the ids of this set and of all others.
@@ -269,10 +276,12 @@ macro_rules! reading_methods {
             ///
             /// Raises:
             ///     OverflowError: The number is negative.
+            ///     ValueError: There would be more than 16777216 parts.
             #[pyo3(signature = (parts, /))]
-            fn split(&self, py: Python<'_>, parts: u64) -> Vec<Self> {
-                let parts = self.snapshot(py).split(parts);
-                parts.into_iter().map(Self::of).collect()
+            fn split(&self, py: Python<'_>, parts: u64) -> PyResult<Vec<Self>> {
+                let set = self.snapshot(py);
+                check_parts(parts.min(set.len()))?;
+                Ok(set.split(parts).into_iter().map(Self::of).collect())
             }
 
             /// Return the canonical text (RFC 22): ascending, ranges folded.
@@ -280,7 +289,7 @@ macro_rules! reading_methods {
             /// Args:
             ///     brackets: Whether to put it in brackets; the empty set is `[]` then.
             #[pyo3(signature = (*, brackets = false))]
-            fn encode(&self, py: Python<'_>, brackets: bool) -> String {
+            fn encode(&self, py: Python<'_>, brackets: bool) -> PyResult<String> {
                 text(py, &self.snapshot(py), brackets)
             }
 

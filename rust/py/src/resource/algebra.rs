@@ -90,6 +90,41 @@ impl PyResourceSet {
         self.combine(other, Operation::Difference, scheduling)
     }
 
+    /// Makes the set of the cores and gpus that are in exactly one of the sets.
+    ///
+    /// It is the union of the two differences. The arguments are those of `union`.
+    ///
+    /// Raises:
+    ///     ResourceSetError: as for `union`.
+    #[pyo3(signature = (other, *, scheduling = None))]
+    fn symmetric_difference(
+        slf: &Bound<'_, Self>,
+        other: &Bound<'_, Self>,
+        scheduling: Option<&str>,
+    ) -> PyResult<Self> {
+        let left = slf
+            .get()
+            .combine(other, Operation::Difference, scheduling)?;
+        let right = other
+            .get()
+            .combine(slf, Operation::Difference, scheduling)?;
+        left.combine(&Bound::new(slf.py(), right)?, Operation::Union, scheduling)
+    }
+
+    fn __xor__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = other.py();
+        match other.cast::<Self>() {
+            Ok(other) => {
+                let made = Self::symmetric_difference(slf, other, None)?;
+                Ok(Bound::new(py, made)?.into_any())
+            }
+            Err(_) => Ok(py.NotImplemented().into_bound(py)),
+        }
+    }
+
     /// Makes a set of this one's nodes and the other's, which get the ranks after this set's last.
     ///
     /// Times are this set's; `nslots` is the sum if both have it. The arguments are those of `union`.
