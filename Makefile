@@ -52,7 +52,7 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 	$(BIN)/python -m pytest bench --ignore bench/library --benchmark-only --benchmark-columns=min,median,max,rounds
-	cargo bench --package penstock-idset --locked
+	cargo bench --package penstock-idset --package penstock-hostlist --locked --benches
 
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

@@ -339,3 +339,11 @@ class TestPythonHostlist:
             slurm.parse_slurm_tasks_per_node("4,x")
         with pytest.raises(slurm.BadHostlist, match=r"^task list repetitions too large: "):
             slurm.parse_slurm_tasks_per_node("4(x100001)")
+
+
+def test_errors_show_the_beginning_of_a_long_text():
+    from penstock.compat.hostlist import BadHostlist, expand_hostlist
+
+    with pytest.raises(BadHostlist) as caught:
+        expand_hostlist("[" * 1_000_000)
+    assert len(str(caught.value)) < 200

@@ -316,6 +316,30 @@ def test_cli_positions(capsys: pytest.CaptureFixture[str], files: dict[str, str]
     assert (code, err) == (1, "penstock R: no position 9 among 4 nodes\n")
 
 
+def test_cli_sort_and_uniq(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "r"
+    lite = [{"rank": str(rank), "children": {"core": str(rank)}} for rank in range(4)]
+    execution = {
+        "R_lite": lite,
+        "nodelist": ["n10", "n9", "n10", "n1"],
+        "properties": {"a": "0", "b": "2-3"},
+        "expiration": 7.0,
+    }
+    file.write_text(json.dumps({"version": 1, "execution": execution}))
+    sorted_ = ResourceSet(output(capsys, "sort", str(file)))
+    assert list(sorted_.nodelist) == ["n1", "n9", "n10", "n10"]
+    assert sorted_.summary() == "rank0/core3 rank1/core1 rank2/core0 rank3/core2"
+    assert sorted_.properties == {"a": {2}, "b": {0, 3}}
+    assert sorted_.expiration == 7
+    once = ResourceSet(output(capsys, "uniq", str(file)))
+    assert list(once.nodelist) == ["n10", "n9", "n1"]
+    assert once.summary() == "rank0/core[0,2] rank1/core1 rank2/core3"
+    assert once.properties == {"a": {0}, "b": {0, 2}}
+    file.write_text(json.dumps({"version": 1, "execution": execution, "scheduling": {}}))
+    code, _, err = run(capsys, "sort", str(file))
+    assert (code, err[:36]) == (1, "penstock R: `scheduling` names ranks")
+
+
 def test_a_set_is_iterated_by_rank() -> None:
     r = ResourceSet(R1)
     assert [node.host for node in r] == ["node0", "node1", "node2", "node3"]

@@ -160,6 +160,8 @@ def register(parser: argparse.ArgumentParser) -> None:
     find.add_argument("-H", "--hosts", metavar="HOSTLIST", required=True, help="the hosts")
     split = add("split", "even parts of the nodes, an R a line")
     split.add_argument("-n", "--parts", type=int, required=True, help="how many")
+    add("sort", "the nodes in natural order of their hosts, with the ranks 0, 1, 2 …")
+    add("uniq", "one node a host, with all that its ranks have, and the ranks 0, 1, 2 …")
     restrict = add("restrict", "the nodes that meet all that is given")
     restrict.add_argument("-r", "--ranks", metavar="IDSET", help="of these ranks")
     restrict.add_argument("-H", "--hosts", metavar="HOSTLIST", help="on these hosts")
@@ -403,6 +405,33 @@ def _split(args: argparse.Namespace) -> None:
         print(r.restrict(ranks=ranks).to_json())
 
 
+def _sort(args: argparse.Namespace) -> None:
+    r = _read(args.set)
+    hosts = r.nodelist.copy().sort().uniq()
+    print(_regrouped(r, [[rank] for host in hosts for rank in r.host_ranks(host)]).to_json())
+
+
+def _uniq(args: argparse.Namespace) -> None:
+    r = _read(args.set)
+    hosts = r.nodelist.copy().uniq()
+    print(_regrouped(r, [r.host_ranks(host) for host in hosts]).to_json())
+
+
+def _regrouped(r: ResourceSet, groups: list[list[int]]) -> ResourceSet:
+    """The ranks of each group as one node, with new ranks in the order of the groups."""
+    if r.scheduling is not None:
+        raise ResourceSetError("`scheduling` names ranks, which would not be the same any more")
+    made = ResourceSet()
+    for rank, old in enumerate(groups):
+        for node in map(r.node, old):
+            made.insert(rank, node.host, node.cores, node.gpus)
+    for name, ranks in r.properties.items():
+        new = [rank for rank, old in enumerate(groups) if ranks.has_intersection(old)]
+        made.add_property(name, new)
+    made.starttime, made.expiration, made.nslots = r.starttime, r.expiration, r.nslots
+    return made
+
+
 def _restrict(args: argparse.Namespace) -> None:
     wanted = {name: getattr(args, name) for name in ("ranks", "hosts", "constraint")}
     wanted = {name: value for name, value in wanted.items() if value is not None}
@@ -427,6 +456,8 @@ _OPERATIONS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "slice": _slice,
     "find": _find,
     "split": _split,
+    "sort": _sort,
+    "uniq": _uniq,
     "restrict": _restrict,
     **dict.fromkeys(COMBINATIONS, _combine),
 }

@@ -92,14 +92,21 @@ def expand_hostlist(hostlist: str, allow_duplicates: bool = False, sort: bool = 
     return numerically_sorted(hosts) if sort else hosts
 
 
+def _shown(text: str) -> str:
+    """A text as errors show it: whole, or its beginning."""
+    return f"`{text}`" if len(text) <= 64 else f"`{text[:64]}…`"
+
+
 def _bracket_fault(text: str) -> BadHostlist:
     opened = False
     for bracket in _BRACKETS.finditer(text):
         if opened == (bracket[0] == "["):
             fault = "nested" if opened else "unbalanced"
-            return BadHostlist(f"{fault} brackets: `{bracket[0]}` at {bracket.start()} in `{text}`")
+            return BadHostlist(
+                f"{fault} brackets: `{bracket[0]}` at {bracket.start()} in {_shown(text)}"
+            )
         opened = not opened
-    return BadHostlist(f"unbalanced brackets: expected `]` at {len(text)} in `{text}`")
+    return BadHostlist(f"unbalanced brackets: expected `]` at {len(text)} in {_shown(text)}")
 
 
 def expand_part(s: str) -> list[str]:
@@ -129,7 +136,9 @@ def expand_part(s: str) -> list[str]:
 
 def _check_size(size: int, text: str) -> None:
     if size > MAX_SIZE:
-        raise BadHostlist(f"results too large: `{text}` stands for more than {MAX_SIZE} hosts")
+        raise BadHostlist(
+            f"results too large: {_shown(text)} stands for more than {MAX_SIZE} hosts"
+        )
 
 
 def _expanded(prefix: str, rangelist: str, suffix: str, text: str) -> list[str]:
@@ -143,16 +152,18 @@ def _expanded(prefix: str, rangelist: str, suffix: str, text: str) -> list[str]:
 def _expanded_range(prefix: str, item: str, suffix: str, text: str) -> list[str]:
     match = _RANGE.fullmatch(item)
     if not match:
-        raise BadHostlist(f"bad range: `{item}` in `{text}`")
+        raise BadHostlist(f"bad range: {_shown(item)} in {_shown(text)}")
     if match[2] is None:
         return [f"{prefix}{item}{suffix}"]
     if len(item) > 512:  # Longer than any two names.
-        raise BadHostlist(f"range too large: `{item}` in `{text}`")
+        raise BadHostlist(f"range too large: {_shown(item)} in {_shown(text)}")
     low, high, width = int(match[1]), int(match[2]), len(match[1])
     if high < low:
-        raise BadHostlist(f"start > stop: `{item}` in `{text}`")
+        raise BadHostlist(f"start > stop: {_shown(item)} in {_shown(text)}")
     if high - low > MAX_SIZE:
-        raise BadHostlist(f"range too large: `{item}` in `{text}` has more than {MAX_SIZE} numbers")
+        raise BadHostlist(
+            f"range too large: {_shown(item)} in {_shown(text)} has more than {MAX_SIZE} numbers"
+        )
     try:
         return penstock.Hostlist(f"{prefix}[{match[1]}-{high:0{width}}]{suffix}").expand()
     except HostlistError:
@@ -203,7 +214,7 @@ def collect_hostlist(hosts: Iterable[str], silently_discard_bad: bool = False) -
         if "[" in host or "]" in host or "," in host:
             if silently_discard_bad:
                 continue
-            raise BadHostlist(f"forbidden character: expected no `[`, `]` or `,` in `{host}`")
+            raise BadHostlist(f"forbidden character: expected no `[`, `]` or `,` in {_shown(host)}")
         if host:
             left_right.append((host, ""))
     looping = True
@@ -318,9 +329,9 @@ def parse_slurm_tasks_per_node(s: str) -> list[int]:
     for item in s.split(","):
         match = _TASKS.fullmatch(item)
         if not match:
-            raise BadHostlist(f"bad task list syntax: `{item}` in `{s}`")
+            raise BadHostlist(f"bad task list syntax: {_shown(item)} in {_shown(s)}")
         times = 1 if match[2] is None else int(match[2])
         if times > MAX_SIZE:
-            raise BadHostlist(f"task list repetitions too large: `{item}` in `{s}`")
+            raise BadHostlist(f"task list repetitions too large: {_shown(item)} in {_shown(s)}")
         tasks += [int(match[1])] * times
     return tasks

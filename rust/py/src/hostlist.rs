@@ -12,7 +12,7 @@ use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{HostlistError, hostlist_error};
 use crate::idset::PyIdSet;
-use crate::shared::{Shared, Stride, check_parts, detached, position};
+use crate::shared::{self, Shared, Stride, check_parts, detached, position};
 
 mod iterator;
 mod lenient;
@@ -568,12 +568,13 @@ impl Hostlist {
     ///     parts: How many; there are fewer where there are fewer hosts, so that none is empty.
     ///
     /// Raises:
-    ///     OverflowError: The number is negative.
-    ///     ValueError: There would be more than 16777216 parts.
+    ///     ValueError: The number is negative, or there would be more than 16777216 parts.
     #[pyo3(signature = (parts, /))]
-    fn split(&self, parts: usize) -> PyResult<Vec<Self>> {
+    fn split(&self, parts: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
         let list = self.snapshot();
-        check_parts(parts.min(list.len()) as u64)?;
+        let parts = shared::count(parts, "parts")?.min(list.len() as u64);
+        check_parts(parts)?;
+        let parts = usize::try_from(parts)?;
         Ok(list.split(parts).into_iter().map(Self::new).collect())
     }
 

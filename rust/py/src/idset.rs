@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyRange, PySlice, PyString, PyTuple, PyType};
 
 use crate::errors::{IdsetError, NotFoundError};
 use crate::guarded::Guarded;
-use crate::shared::{Stride, check_parts, detached, position};
+use crate::shared::{self, Stride, check_parts, detached, position};
 
 mod buffer;
 mod frozen;
@@ -339,9 +339,10 @@ impl PyIdSet {
     ///
     /// Raises:
     ///     IdsetError: There are fewer; none is taken out.
-    ///     OverflowError: The number is negative.
-    #[pyo3(signature = (count = 1, /))]
-    fn allocate(&self, py: Python<'_>, count: u64) -> PyResult<Self> {
+    ///     ValueError: The number is negative.
+    #[pyo3(signature = (count = None, /))]
+    fn allocate(&self, py: Python<'_>, count: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let count = count.map_or(Ok(1), |count| shared::count(count, "ids"))?;
         let (taken, left) = self.0.with(py, |set| (set.take_first(count), set.len()));
         taken.map(Self::new).ok_or_else(|| {
             IdsetError::new_err(format!("cannot allocate {count} ids: there are {left}"))

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 use penstock_rset::{Error, ResourceSet};
 use pyo3::basic::CompareOp;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -305,7 +306,13 @@ impl PyResourceSet {
     ///     NotFoundError: a host is not in the set; the text names all that are not.
     ///     HostlistError: `hosts` is no hostlist.
     fn host_ranks(&self, hosts: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
-        let ranks = self.snapshot().host_ranks(&*convert::hosts(hosts)?);
+        let hosts_asked = convert::hosts(hosts)?;
+        let len = hosts_asked.len();
+        if Vec::<u32>::new().try_reserve_exact(len).is_err() {
+            let text = format!("no memory for the ranks of {len} hosts");
+            return Err(PyMemoryError::new_err(text));
+        }
+        let ranks = self.snapshot().host_ranks(&hosts_asked);
         ranks.map_err(|error| resource_error(hosts.py(), &error))
     }
 

@@ -2,7 +2,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 /// A value behind a lock that is held only while Rust works on it, never while Python runs.
@@ -67,6 +67,21 @@ pub(crate) fn detached<R: Send>(py: Python<'_>, long: bool, work: impl FnOnce() 
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
     let name = object.get_type().name();
     name.map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}
+
+/// How many of something Python asks for.
+pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
+    object.extract::<u64>().map_err(|error| {
+        if !error.is_instance_of::<PyOverflowError>(object.py()) {
+            let kind = type_name(object);
+            return PyTypeError::new_err(format!("expected a number of {what} (int), not {kind}"));
+        }
+        let shown = object.str().map(|text| text.to_string());
+        PyValueError::new_err(format!(
+            "expected a number of {what} from 0 on, found {}",
+            shown.as_deref().unwrap_or("one of many digits")
+        ))
+    })
 }
 
 /// The most parts that a set or a list is split into.

@@ -13,7 +13,7 @@ use super::operand::{self, constructed, required, valid_id};
 use super::reading::reading_methods;
 use super::{Ids, apply, buffer, compared, iterator, operate, operate_all, sliced, text};
 use crate::errors::NotFoundError;
-use crate::shared::{check_parts, position};
+use crate::shared::{self, check_parts, position};
 
 /// A set of ids (RFC 22) that does not change and has a hash: a `collections.abc.Set` of int. See `penstock.idset`.
 ///

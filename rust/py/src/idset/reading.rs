@@ -275,10 +275,10 @@ macro_rules! reading_methods {
             ///     parts: How many; there are fewer where there are fewer ids, so that none is empty.
             ///
             /// Raises:
-            ///     OverflowError: The number is negative.
-            ///     ValueError: There would be more than 16777216 parts.
+            ///     ValueError: The number is negative, or there would be more than 16777216 parts.
             #[pyo3(signature = (parts, /))]
-            fn split(&self, py: Python<'_>, parts: u64) -> PyResult<Vec<Self>> {
+            fn split(&self, parts: &Bound<'_, PyAny>) -> PyResult<Vec<Self>> {
+                let (py, parts) = (parts.py(), shared::count(parts, "parts")?);
                 let set = self.snapshot(py);
                 check_parts(parts.min(set.len()))?;
                 Ok(set.split(parts).into_iter().map(Self::of).collect())
