@@ -85,6 +85,12 @@ class Broker:
                 raise ValueError(f"service `{name}` is registered already")
         return peer
 
+    def detach(self, peer: int) -> None:
+        """Removes a service of the daemon; those that it has used hear of its disconnect."""
+        del self._services[peer]
+        self._deliver(self._router.remove_peer(peer))
+        self.nudge()
+
     def post(self, peer: int, batch: Batch) -> None:
         """Sends messages from a peer. They are routed in the next round."""
         if batch:

@@ -17,6 +17,7 @@ import trio
 from penstock._core import Batch, IDset, JobManager, Message, ResourceSet
 from penstock.errors import Error
 from penstock.instance import inventory
+from penstock.instance.backoff import Backoff
 from penstock.instance.broker import Broker
 from penstock.instance.children import Children
 from penstock.instance.claims import StartError, claim_state, clear_stale_socket
@@ -158,7 +159,7 @@ class Instance:
         """Runs the scheduler and the command, if there is one, until it is time to stop."""
         limit = self._options.config.penstock.scheduler.limit or None
         if self._options.sched == "inside":
-            SchedulerService(self._broker, limit)
+            nursery.start_soon(SchedulerService(self._broker, limit).run)
         elif self._options.sched == "process":
             nursery.start_soon(self._keep_scheduler, limit)
         if not self._options.command:
@@ -205,16 +206,13 @@ class Instance:
         command = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
         if limit is not None:
             command += ["--limit", str(limit)]
-        backoff = 0.0
+        backoff = Backoff()
         while True:
-            began = trio.current_time()
+            backoff.began()
             async with self._children.open(command, stdin=subprocess.DEVNULL) as process:
                 code = await process.wait()
             log.warning("scheduler process %d ended with status %d", process.pid, code)
-            # One that ends as soon as it is started is not started again in a tight loop.
-            quick = trio.current_time() - began < 5.0
-            backoff = min(backoff * 2 or 0.1, 30.0) if quick else 0.0
-            await trio.sleep(backoff)
+            await backoff.ended()
 
     async def _watch_signals(self) -> None:
         numbers = [signal.SIGINT, signal.SIGTERM]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from penstock._core import MockExec, Scheduler
+from penstock.instance.backoff import Backoff
 
 if TYPE_CHECKING:
     from penstock._core import Batch, JobManager
@@ -77,14 +78,22 @@ class ManagerService:
 
 
 class SchedulerService:
-    """The scheduler in the daemon. It speaks what it would speak from outside."""
+    """The scheduler in the daemon. It speaks what it would speak from outside.
+
+    One that fails ends, as RFC 27 and RFC 28 want it, and another takes its place.
+    """
 
     def __init__(self, broker: Broker, limit: int | None) -> None:
         self._broker = broker
-        self._scheduler = Scheduler(limit=limit)
-        self.peer = broker.attach(self)
+        self._limit = limit
+        self._failed = trio.Event()
+        self._start()
+
+    def _start(self) -> None:
+        self._scheduler = Scheduler(limit=self._limit)
+        self.peer = self._broker.attach(self)
         self._scheduler.start()
-        broker.nudge()
+        self._broker.nudge()
 
     def deliver(self, batch: Batch) -> None:
         """Takes messages in."""
@@ -98,6 +107,19 @@ class SchedulerService:
         failed = self._scheduler.failure is not None
         for line in self._scheduler.take_log():
             log.log(logging.ERROR if failed else logging.INFO, "sched: %s", line)
+        if failed:
+            self._failed.set()
+
+    async def run(self) -> None:
+        """Starts another scheduler whenever one has failed."""
+        backoff = Backoff()
+        while True:
+            await self._failed.wait()
+            self._broker.detach(self.peer)
+            await backoff.ended()
+            backoff.began()
+            self._failed = trio.Event()
+            self._start()
 
 
 class MockExecService:

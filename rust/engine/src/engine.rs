@@ -16,8 +16,8 @@ use crate::{Error, feasibility, matching};
 pub enum Decision {
     /// The job gets these resources.
     Alloc {
-        /// The job.
-        id: u64,
+        /// The job, as it was queued.
+        job: Box<Job>,
         /// Its resources, with start time and expiration.
         r: Box<ResourceSet>,
     },
@@ -196,20 +196,25 @@ impl Engine {
                 self.stuck = Some((id, self.inventory.version));
                 break;
             };
-            let decision = match self.r(&job.request, &shares, now) {
+            let r = self.r(&job.request, &shares, now);
+            let Some(job) = self.queue.remove(id) else {
+                break;
+            };
+            decisions.push(match r {
                 Ok(r) => {
                     self.inventory.take(&shares);
                     let expiration = r.expiration();
                     self.running.insert(id, Running { shares, expiration });
-                    Decision::Alloc { id, r: Box::new(r) }
+                    Decision::Alloc {
+                        job: Box::new(job),
+                        r: Box::new(r),
+                    }
                 }
                 Err(error) => Decision::Deny {
                     id,
                     note: error.to_string(),
                 },
-            };
-            decisions.push(decision);
-            self.queue.remove(id);
+            });
         }
         decisions
     }
@@ -292,6 +297,11 @@ impl Engine {
             self.running.remove(&id);
         }
         Ok(())
+    }
+
+    /// Forgets a job, and gives what it was to hold to nobody: whose that is, is in doubt.
+    pub fn set_aside(&mut self, id: u64) {
+        self.running.remove(&id);
     }
 
     /// Tells when a running job will end, in seconds since the epoch; 0 for no known time.

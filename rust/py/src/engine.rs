@@ -106,8 +106,8 @@ impl Engine {
     fn schedule(&mut self, py: Python<'_>, now: f64, limit: usize) -> Vec<Decided> {
         let decisions = py.detach(|| self.0.schedule(now, limit));
         let decided = |decision| match decision {
-            Decision::Alloc { id, r } => Decided {
-                id,
+            Decision::Alloc { job, r } => Decided {
+                id: job.id,
                 r: Some(r.to_json()),
                 note: None,
             },

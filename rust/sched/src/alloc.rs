@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::{EINVAL, Phase, Scheduler, Sent, describe, payload};
+use crate::{EAGAIN, EINVAL, Phase, Scheduler, Sent, describe, payload};
 
 /// Alloc response types (RFC 27).
 const SUCCESS: u64 = 0;
@@ -26,7 +26,7 @@ const BATCH: usize = 1024;
 /// A decision on its way into the store.
 #[derive(Debug)]
 pub(crate) struct Allocated {
-    id: u64,
+    job: Box<Job>,
     r: String,
     summary: String,
 }
@@ -77,12 +77,12 @@ fn malformed(text: String) -> (u32, String) {
 
 impl Scheduler {
     pub(crate) fn alloc(&mut self, request: &Message) {
-        let alloc: Alloc = match payload(request) {
-            Ok(alloc) => alloc,
-            Err(error) => return self.log.push(error),
-        };
         let mut header = request.clone();
         header.set_payload(None);
+        let alloc: Alloc = match payload(request) {
+            Ok(alloc) => alloc,
+            Err(error) => return self.malformed_alloc(request, header, error),
+        };
         self.requests.insert(alloc.id, header);
         let Some(engine) = &mut self.engine else {
             return self.answer(alloc.id, DENY, &json!({"note": "no resources yet"}));
@@ -103,13 +103,29 @@ impl Scheduler {
         }
     }
 
+    /// A job whose request cannot be read is denied; without an id there is only the error that
+    /// ends the conversation (RFC 27, Finalization).
+    fn malformed_alloc(&mut self, request: &Message, header: Message, error: String) {
+        if let Ok(Id { id }) = payload(request) {
+            self.requests.insert(id, header);
+            self.answer(id, DENY, &json!({ "note": error }));
+        } else {
+            self.out.push(Message::error_to(request, EINVAL, &error));
+            self.log.push(error);
+        }
+    }
+
     pub(crate) fn cancel(&mut self, request: &Message) {
         // Neither a cancel for an unknown job nor one for a job just answered means anything.
-        if let Ok(Id { id }) = payload(request)
-            && self.engine.as_mut().is_some_and(|engine| engine.cancel(id))
-        {
+        let Ok(Id { id }) = payload(request) else {
+            return;
+        };
+        if self.engine.as_mut().is_some_and(|engine| engine.cancel(id)) {
             self.stale = true;
             self.answer(id, CANCEL, &json!({}));
+        } else if self.requests.contains_key(&id) {
+            // Its R is on the way to the store: it is cancelled should it not get there.
+            self.recalled.insert(id);
         }
     }
 
@@ -157,9 +173,10 @@ impl Scheduler {
         let check: Feasibility = payload(request).map_err(malformed)?;
         let jobspec = Jobspec::from_json(check.jobspec.get());
         let jobspec = jobspec.map_err(|error| malformed(error.to_string()))?;
-        if let Some(engine) = &mut self.engine {
-            engine.feasible(jobspec.request()).map_err(malformed)?;
-        }
+        let Some(engine) = &mut self.engine else {
+            return Err((EAGAIN, "no resources are acquired yet".to_owned()));
+        };
+        engine.feasible(jobspec.request()).map_err(malformed)?;
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
     }
@@ -180,8 +197,8 @@ impl Scheduler {
         let mut allocated = Vec::new();
         for decision in decisions {
             match decision {
-                Decision::Alloc { id, r } => allocated.push(Allocated {
-                    id,
+                Decision::Alloc { job, r } => allocated.push(Allocated {
+                    job,
                     r: r.to_json(),
                     summary: r.summary(),
                 }),
@@ -205,7 +222,7 @@ impl Scheduler {
         let ops: Vec<Value> = allocated
             .iter()
             .map(|it| {
-                let key = format!("job.{}.R", Fluid(it.id).dothex());
+                let key = format!("job.{}.R", Fluid(it.job.id).dothex());
                 let dirent = json!({"ver": 1, "type": "val", "data": BASE64.encode(&it.r)});
                 json!({"key": key, "flags": 0, "dirent": dirent})
             })
@@ -217,18 +234,8 @@ impl Scheduler {
     /// R is in the store: now the job manager may hear of it.
     pub(crate) fn committed(&mut self, mut allocated: Vec<Allocated>, response: &Message) {
         if response.errnum() == 0 {
-            for Allocated { id, r, summary } in allocated {
-                if self.blocked == Some(id) {
-                    self.blocked = None;
-                }
-                // R is JSON text already: it goes in as it is.
-                let annotations = json!({
-                    "sched": {"resource_summary": summary, "reason_pending": null}
-                });
-                let payload = format!(
-                    "{{\"id\":{id},\"type\":{SUCCESS},\"R\":{r},\"annotations\":{annotations}}}"
-                );
-                self.respond(id, &payload);
+            for Allocated { job, r, summary } in allocated {
+                self.succeed(job.id, &r, &summary);
             }
         } else if allocated.len() > 1 {
             // One bad entry fails a commit as a whole: find out which.
@@ -237,16 +244,42 @@ impl Scheduler {
             }
         } else {
             let reason = describe(response);
-            for Allocated { id, .. } in allocated {
-                if let Some(engine) = &mut self.engine
-                    && let Err(error) = engine.free(id, None)
-                {
-                    self.log.push(error.to_string());
-                }
-                self.answer(id, DENY, &json!({ "note": reason }));
+            for Allocated { job, summary, .. } in allocated {
+                self.not_committed(*job, &summary, &reason);
             }
-            self.stale = true;
         }
+    }
+
+    fn succeed(&mut self, id: u64, r: &str, summary: &str) {
+        if self.blocked == Some(id) {
+            self.blocked = None;
+        }
+        // R is JSON text already: it goes in as it is.
+        let annotations = json!({
+            "sched": {"resource_summary": summary, "reason_pending": null}
+        });
+        let payload =
+            format!("{{\"id\":{id},\"type\":{SUCCESS},\"R\":{r},\"annotations\":{annotations}}}");
+        self.respond(id, &payload);
+    }
+
+    /// The store does not take a job's R: somebody else has these resources, or they have left
+    /// the inventory. The job gets others; these are given to nobody until the next start.
+    fn not_committed(&mut self, job: Job, summary: &str, reason: &str) {
+        let name = Fluid(job.id);
+        self.log.push(format!(
+            "{summary} set aside, job {name} is queued again: {reason}"
+        ));
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        engine.set_aside(job.id);
+        if self.recalled.contains(&job.id) {
+            self.answer(job.id, CANCEL, &json!({}));
+        } else if let Err(error) = engine.submit(job) {
+            self.log.push(error.to_string());
+        }
+        self.stale = true;
     }
 
     /// Answers an alloc request; anything but an annotation is its last answer.
@@ -270,6 +303,7 @@ impl Scheduler {
     }
 
     fn respond(&mut self, id: u64, payload: &str) {
+        self.recalled.remove(&id);
         if let Some(request) = self.requests.remove(&id) {
             let payload = Some(Message::json_payload(payload));
             self.out.push(Message::response_to(&request, 0, payload));

@@ -108,12 +108,12 @@ impl Scheduler {
 
     pub(crate) fn looked_up(&mut self, held: &Held, response: &Message) {
         self.hello.lookups -= 1;
-        // A job on resources that are not there any more keeps nobody from scheduling the rest.
+        // A job that cannot be made out keeps nobody from scheduling the rest: what is not known
+        // to be taken, the job manager does not let others have.
         if let Err(error) = self.mark_allocated(held, response) {
-            self.log.push(format!(
-                "job {} is not accounted for: {error}",
-                Fluid(held.id)
-            ));
+            let name = Fluid(held.id);
+            self.log
+                .push(format!("job {name} is not accounted for: {error}"));
         }
         self.get_ready();
     }
@@ -132,10 +132,12 @@ impl Scheduler {
         let Some(engine) = &mut self.engine else {
             return Err("hello before acquire".to_owned());
         };
-        let r = match freed {
-            Some(freed) => r.restrict(&r.ranks().difference(&freed)),
-            None => r,
-        };
+        // What has left the inventory since is nobody's to give; the rest is the job's.
+        let mut ranks = r.ranks().intersection(&engine.inventory().ranks());
+        if let Some(freed) = freed {
+            ranks.subtract(&freed);
+        }
+        let r = r.restrict(&ranks);
         engine
             .allocate(held.id, &r)
             .map_err(|error| error.to_string())

@@ -21,7 +21,7 @@ mod acquire;
 mod alloc;
 mod handshake;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use penstock_engine::Engine;
 use penstock_wire::{Kind, Message};
@@ -39,6 +39,8 @@ const ROLE_OWNER: u32 = 1;
 const EINVAL: u32 = 22;
 /// Function not implemented.
 const ENOSYS: u32 = 38;
+/// Try again.
+const EAGAIN: u32 = 11;
 /// File exists: a service name is taken.
 const EEXIST: u32 = 17;
 
@@ -71,6 +73,8 @@ pub struct Scheduler {
     hello: handshake::Hello,
     /// Alloc requests not yet answered for good, without their payloads, by job.
     requests: HashMap<u64, Message>,
+    /// Jobs whose request was cancelled while their R was on its way to the store.
+    recalled: HashSet<u64>,
     /// Whether something has changed since the last pass.
     stale: bool,
     /// The job that is told to be waiting for resources.
@@ -90,6 +94,7 @@ impl Scheduler {
             next_tag: 1,
             hello: handshake::Hello::default(),
             requests: HashMap::new(),
+            recalled: HashSet::new(),
             stale: false,
             blocked: None,
             out: Vec::new(),

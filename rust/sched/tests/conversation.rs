@@ -279,27 +279,102 @@ fn targets_that_go_down_are_not_used_until_they_come_back() {
     );
 }
 
+fn ranks(success: &Message) -> String {
+    let r = &body(success)["R"]["execution"]["R_lite"][0]["rank"];
+    r.as_str().unwrap().to_owned()
+}
+
 #[test]
-fn a_commit_that_fails_frees_what_was_taken_and_denies_the_culprit() {
+fn what_the_store_does_not_take_is_set_aside_and_its_job_gets_something_else() {
     let mut bench = Bench::ready(None, &[]);
-    let payload = json!({"id": 1, "priority": 1, "userid": 0, "jobspec": jobspec(2)});
+    let payload = json!({"id": 1, "priority": 99, "userid": 0, "jobspec": jobspec(2)});
     let mut request = Message::request("sched.alloc", &payload.to_string());
     request.rolemask = 5;
     bench.scheduler.handle(&request);
     bench.alloc(2, 2);
-    // Two in one commit: each is tried for itself.
+    // Two in one commit: each is tried for itself. Rank 0, of the first, turns out to be taken.
     bench.refuse("kvs.commit", 22);
     bench.refuse("kvs.commit", 22);
-    let denied = bench.asked.iter().find(|it| it.kind == Kind::Response);
-    assert_eq!(body(denied.unwrap())["type"], 2);
-    bench.asked.retain(|it| it.kind == Kind::Request);
-    assert_eq!(body(&bench.commit()[0])["type"], 0);
-    bench.alloc(3, 2);
-    assert_eq!(body(&bench.commit()[0])["id"], 3);
+    let done = bench.commit();
+    assert_eq!(
+        (body(&done[0])["id"].clone(), ranks(&done[0])),
+        (json!(2), "1".to_owned())
+    );
+    // Nobody gets rank 0 before the next start; the first job waits for rank 1.
+    bench.responses();
+    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    bench.request(
+        "sched.free",
+        &json!({"id": 2, "R": inventory(), "final": true}),
+    );
+    let done = bench.commit();
+    assert_eq!(
+        (body(&done[0])["id"].clone(), ranks(&done[0])),
+        (json!(1), "1".to_owned())
+    );
+    let log = bench.scheduler.take_log().join("\n");
+    assert!(log.contains("rank0/core[0-1] set aside"), "{log}");
+}
+
+#[test]
+fn a_cancel_that_meets_a_commit_counts_if_the_commit_fails() {
+    for refused in [false, true] {
+        let mut bench = Bench::ready(None, &[]);
+        bench.alloc(1, 2);
+        assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
+        let kind = if refused {
+            bench.refuse("kvs.commit", 22);
+            let place = bench.asked.iter().position(|it| it.kind == Kind::Response);
+            body(&bench.asked.remove(place.unwrap()))["type"].clone()
+        } else {
+            body(&bench.commit()[0])["type"].clone()
+        };
+        assert_eq!(kind, if refused { 3 } else { 0 });
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_read_is_denied_or_without_an_id_an_error() {
+    let mut bench = Bench::ready(None, &[]);
+    let payload = json!({"id": 5, "priority": -1, "userid": 0, "jobspec": jobspec(1)});
+    let denied = body(&bench.request("sched.alloc", &payload)[0]);
+    assert_eq!((&denied["id"], &denied["type"]), (&json!(5), &json!(2)));
+    let answers = bench.request("sched.alloc", &json!({"priority": 1}));
+    assert_eq!(answers[0].errnum(), 22);
+}
+
+#[test]
+fn a_held_job_keeps_what_is_left_of_its_ranks_in_a_smaller_inventory() {
+    let mut bench = Bench::new(None);
+    bench.answer("service.add", &Value::Null);
+    bench.answer("service.add", &Value::Null);
+    let mut smaller = inventory();
+    smaller["execution"]["R_lite"][0]["rank"] = "1".into();
+    smaller["execution"]["nodelist"] = json!(["n1"]);
+    bench.answer(
+        "resource.acquire",
+        &json!({"resources": smaller, "up": "1"}),
+    );
+    let held = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0});
+    bench.answer("job-manager.sched-hello", &held);
+    let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(inventory().to_string())});
+    bench.answer("kvs.lookup", &json!({ "val": val }));
+    bench.refuse("job-manager.sched-hello", 61);
+    bench.answer("job-manager.sched-ready", &json!({"count": 0}));
+    bench.alloc(1, 1);
+    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    bench.request(
+        "sched.free",
+        &json!({"id": 9, "R": inventory(), "final": true}),
+    );
+    assert_eq!(ranks(&bench.commit()[0]), "1");
 }
 
 #[test]
 fn feasibility_and_expiration_are_answered() {
+    let mut early = Bench::new(None);
+    let answers = early.request("feasibility.check", &json!({"jobspec": jobspec(1)}));
+    assert_eq!(answers[0].errnum(), 11);
     let mut bench = Bench::ready(None, &[]);
     let answers = bench.request("feasibility.check", &json!({"jobspec": jobspec(1)}));
     assert_eq!((answers[0].errnum(), &answers[0].payload), (0, &None));

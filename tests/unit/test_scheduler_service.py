@@ -1,0 +1,83 @@
+"""The scheduler in the daemon: what happens when it fails."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+
+import pytest
+import trio
+import trio.testing
+
+from penstock._core import Batch
+from penstock.instance.broker import Broker
+from penstock.instance.control import ControlService
+from penstock.instance.services import SchedulerService
+
+
+class Refusing:
+    """A resource service that refuses the first requests, and keeps the rest."""
+
+    def __init__(self, broker: Broker, refusals: int) -> None:
+        self._broker = broker
+        self._refusals = refusals
+        self.topics: list[str] = []
+        self.asked = trio.Event()
+        self.peer = broker.attach(self, names=["resource"])
+
+    def deliver(self, batch: Batch) -> None:
+        for request in batch:
+            self.topics.append(request.topic)
+            if request.topic != "resource.acquire":
+                continue
+            if self._refusals:
+                self._refusals -= 1
+                text = "not today"
+                answer = request.respond(errnum=errno.EPERM, errtext=text)
+                self._broker.post_messages(self.peer, [answer])
+            else:
+                self.asked.set()
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""
+
+
+def test_one_that_fails_is_logged_and_replaced(caplog):
+    async def main() -> None:
+        broker = Broker(owner=os.geteuid())
+        ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
+        resource = Refusing(broker, refusals=2)
+        service = SchedulerService(broker, None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.pump)
+            nursery.start_soon(service.run)
+            await resource.asked.wait()
+            nursery.cancel_scope.cancel()
+        # Each that fails leaves: its successor finds the names free.
+        assert resource.topics == ["resource.acquire", "resource.disconnect"] * 2 + [
+            "resource.acquire"
+        ]
+
+    with caplog.at_level(logging.ERROR, "penstock"):
+        trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts == ["sched: resource.acquire failed with errnum 1: not today"] * 2
+
+
+@pytest.mark.parametrize("lives", [[0.0, 0.0, 0.0], [0.0, 10.0, 0.0]])
+def test_pauses_grow_with_short_lives_and_end_with_long_ones(lives):
+    from penstock.instance.backoff import Backoff
+
+    async def main() -> None:
+        backoff = Backoff()
+        pauses = []
+        for life in lives:
+            backoff.began()
+            await trio.sleep(life)
+            before = trio.current_time()
+            await backoff.ended()
+            pauses.append(round(trio.current_time() - before, 6))
+        assert pauses == ([0.1, 0.2, 0.4] if lives[1] == 0.0 else [0.1, 0.0, 0.1])
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
