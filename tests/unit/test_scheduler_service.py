@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from penstock._core import Batch
 from penstock.instance.broker import Broker
 from penstock.instance.control import ControlService
 from penstock.instance.services import SchedulerService
+
+if TYPE_CHECKING:
+    from penstock._core import Batch
 
 
 class Refusing:
