@@ -2,16 +2,17 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::annotations;
+use crate::claims::Wanted;
 use crate::event::Event;
 use crate::job::Alloc;
 use crate::manager::Manager;
@@ -89,12 +90,15 @@ struct Ready {
 }
 
 #[derive(Deserialize)]
-struct AllocResponse {
+struct AllocResponse<'a> {
     id: u64,
     #[serde(rename = "type")]
     kind: u64,
     note: Option<String>,
     annotations: Option<Map<String, Value>>,
+    /// Today's SUCCESS repeats what was committed.
+    #[serde(borrow, rename = "R")]
+    r: Option<&'a RawValue>,
 }
 
 impl Manager {
@@ -317,7 +321,7 @@ impl Manager {
             return self.note(format!("alloc response for {name} ignored: none is due"));
         };
         match alloc.kind {
-            SUCCESS => self.alloc_success(id, alloc.annotations.as_ref(), now),
+            SUCCESS => self.alloc_success(&alloc, now),
             ANNOTATE => {
                 if let (Some(job), Some(update)) = (self.jobs.get_mut(&id), &alloc.annotations)
                     && state == State::Sched
@@ -327,6 +331,7 @@ impl Manager {
             }
             DENY => {
                 self.end_alloc(id);
+                self.drop_r(id);
                 let note = alloc.note.unwrap_or_default();
                 if state == State::Sched {
                     self.fail_job(id, now, "alloc", &note);
@@ -335,6 +340,7 @@ impl Manager {
             }
             CANCEL => {
                 self.end_alloc(id);
+                self.drop_r(id);
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.annotations.clear();
                 }
@@ -342,6 +348,11 @@ impl Manager {
             }
             kind => self.note(format!("alloc response of unknown type {kind} ignored")),
         }
+    }
+
+    fn in_sched(&self, id: u64) -> bool {
+        let job = self.jobs.get(&id);
+        job.is_some_and(|job| job.state == State::Sched)
     }
 
     /// The request is over: the job is neither asked for nor recalled.
@@ -358,24 +369,29 @@ impl Manager {
         }
     }
 
-    fn alloc_success(&mut self, id: u64, update: Option<&Map<String, Value>>, now: f64) {
+    /// A SUCCESS that is not backed by a commit leaves the request open: the fault is the
+    /// scheduler's, not the job's.
+    fn alloc_success(&mut self, alloc: &AllocResponse, now: f64) {
+        let id = alloc.id;
+        let committed = self.jobs.get(&id).is_some_and(|job| job.r.is_some());
+        if !committed || !self.claims.agrees(id, alloc.r.map(RawValue::get)) {
+            let fault = if committed {
+                "with another R than was committed"
+            } else {
+                "without committing R"
+            };
+            let name = Fluid(id);
+            return self.note(format!("alloc success for {name} {fault}: ignored"));
+        }
         self.end_alloc(id);
+        if self.allocator.stopped && self.in_sched(id) {
+            self.drop_r(id);
+            return self.revisit(id);
+        }
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if job.r.is_none() {
-            let name = Fluid(id);
-            self.note(format!("scheduler allocated {name} without committing R"));
-            if job_is_pending(self.jobs.get(&id).map(|job| job.state)) {
-                self.fail_job(id, now, "alloc", "the scheduler did not commit R");
-            }
-            return self.revisit(id);
-        }
-        if self.allocator.stopped && job.state == State::Sched {
-            job.r = None;
-            return self.revisit(id);
-        }
-        if let Some(update) = update {
+        if let Some(update) = &alloc.annotations {
             annotations::merge(&mut job.annotations, update);
         }
         if job.state == State::Sched {
@@ -411,12 +427,12 @@ impl Manager {
         for job in self.jobs.values_mut() {
             if matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {
                 job.alloc = Alloc::Idle;
-                job.r = None;
                 job.annotations.clear();
                 orphans.push(job.id);
             }
         }
         for id in orphans {
+            self.drop_r(id);
             self.revisit(id);
         }
     }
@@ -444,19 +460,22 @@ impl Manager {
     }
 
     /// Keeps R as the scheduler committed it.
-    pub(crate) fn take_r(
-        &mut self,
-        id: u64,
-        r: ResourceSet,
-        text: &str,
-    ) -> Result<(), penstock_store::Error> {
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.r = Some(Arc::new(r));
+    pub(crate) fn take_r(&mut self, wanted: Wanted) {
+        let stored = self.store.set_r(wanted.id, &wanted.text);
+        self.keep(stored);
+        if let Some(job) = self.jobs.get_mut(&wanted.id) {
+            job.r = Some(wanted.r);
         }
-        self.store.set_r(id, text).map(drop)
     }
-}
 
-fn job_is_pending(state: Option<State>) -> bool {
-    state == Some(State::Sched)
+    /// What was committed for the job's request does not become an allocation.
+    fn drop_r(&mut self, id: u64) {
+        self.claims.drop(id);
+        if let Some(job) = self.jobs.get_mut(&id)
+            && job.r.take().is_some()
+        {
+            let cleared = self.store.clear_r(id);
+            self.keep(cleared);
+        }
+    }
 }

@@ -212,6 +212,7 @@ impl Manager {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.freed.union_with(&freed);
         }
+        self.claims.release(id, &freed);
         self.revisit(id);
     }
 

@@ -1,14 +1,16 @@
 //! `kvs.commit` and `kvs.lookup` over the job schema of RFC 16, for who schedules or executes
 //! from outside: `job.<dothex>.R`, `.jobspec`, `.eventlog`. Other keys are plain values.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_jobspec::fluid::Fluid;
-use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::claims::Wanted;
 use crate::manager::Manager;
 use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
 
@@ -43,9 +45,8 @@ struct Lookup {
     key: String,
 }
 
-/// One operation of a commit, checked.
+/// One operation of a commit on a key that is not a job's.
 enum Write {
-    R(u64, Box<ResourceSet>, String),
     Set(String, Vec<u8>),
     Remove(String),
 }
@@ -78,34 +79,39 @@ impl Manager {
         self.check_owner(request)?;
         let commit: Commit = rpc::payload(request)?;
         check_namespace(commit.namespace.as_deref())?;
-        let mut writes = Vec::with_capacity(commit.ops.len());
+        let mut writes = Vec::new();
+        let mut allocations = Vec::new();
         for op in commit.ops {
             let data = op
                 .dirent
                 .map(|dirent| decode(&op.key, &dirent))
                 .transpose()?;
-            writes.push(match job_key(&op.key) {
+            match job_key(&op.key) {
                 Some((id, "R")) => {
                     let text = data.and_then(|data| String::from_utf8(data).ok());
                     let text = text.ok_or_else(|| {
                         Refusal::new(EINVAL, format!("`{}`: expected the text of an R", op.key))
                     })?;
-                    let r = self.check_r(id, &text)?;
-                    Write::R(id, Box::new(r), text)
+                    let r = Arc::new(self.check_r(id, &text)?);
+                    allocations.push(Wanted { id, r, text });
                 }
                 Some(_) => {
                     let text = format!("`{}`: only R of a job can be committed", op.key);
                     return Err(Refusal::new(EINVAL, text));
                 }
-                None => match data {
+                None => writes.push(match data {
                     Some(data) => Write::Set(op.key, data),
                     None => Write::Remove(op.key),
-                },
-            });
+                }),
+            }
+        }
+        let claimed = self.claims.commit(&allocations);
+        claimed.map_err(|text| Refusal::new(EINVAL, text))?;
+        for allocation in allocations {
+            self.take_r(allocation);
         }
         for write in writes {
             let stored = match write {
-                Write::R(id, r, text) => self.take_r(id, *r, &text),
                 Write::Set(key, data) => self.store.set_value(&key, &data),
                 Write::Remove(key) => self.store.remove_value(&key),
             };

@@ -6,6 +6,7 @@
 
 mod alloc;
 mod annotations;
+mod claims;
 mod control;
 mod depend;
 mod event;

@@ -10,6 +10,7 @@ use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 use crate::alloc::Allocator;
+use crate::claims::Claims;
 use crate::depend::Dependencies;
 use crate::event::Event;
 use crate::exec::Executor;
@@ -34,6 +35,7 @@ pub struct Manager {
     pub(crate) epoch_ms: u64,
     pub(crate) jobs: BTreeMap<u64, Job>,
     pub(crate) allocator: Allocator,
+    pub(crate) claims: Claims,
     pub(crate) executor: Executor,
     pub(crate) dependencies: Dependencies,
     pub(crate) watchers: Watchers,
@@ -68,6 +70,7 @@ impl Manager {
             epoch_ms,
             jobs: BTreeMap::new(),
             allocator: Allocator::default(),
+            claims: Claims::default(),
             executor: Executor::default(),
             dependencies: Dependencies::default(),
             watchers: Watchers::default(),
@@ -208,6 +211,11 @@ impl Manager {
     /// The store, for the resource service's own events.
     pub fn store(&mut self) -> &mut Store {
         &mut self.store
+    }
+
+    /// Sets what may be allocated to jobs: R that a scheduler commits must lie within it.
+    pub fn set_inventory(&mut self, inventory: ResourceSet) {
+        self.claims.set_inventory(inventory);
     }
 
     /// The resources that jobs hold now.
@@ -376,6 +384,7 @@ impl Manager {
             if !left.is_empty() {
                 self.send_free(id, &left, true);
             }
+            self.claims.drop(id);
             self.post(id, &Event::new(now, "free"));
         }
         self.post(id, &Event::new(now, "clean"));

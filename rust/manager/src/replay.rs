@@ -85,12 +85,19 @@ impl Manager {
                 job.exec = Exec::Released;
             }
         }
+        let claimed = match (&job.r, job.alloc) {
+            (Some(r), Alloc::Held) => self.claims.restore(id, r, &job.freed),
+            _ => Ok(()),
+        };
         let lost = job.alloc == Alloc::Held && job.r.is_none();
         if lost {
             job.exec = Exec::Released;
             self.executor.waiting.remove(&id);
         }
         let waits_for = job.waits_for.clone();
+        if let Err(error) = claimed {
+            self.note(format!("store: {error}"));
+        }
         for description in waits_for {
             self.watch_dependency(id, &description, now);
         }

@@ -1,7 +1,7 @@
 //! Requests and answers: reading payloads, refusing with an error number and a text.
 
 use penstock_wire::Message;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// No such file or directory: an unknown job or key.
@@ -37,7 +37,7 @@ impl Refusal {
 }
 
 /// Reads a request's payload. A field that is missing or wrong is named in the refusal.
-pub fn payload<T: DeserializeOwned>(message: &Message) -> Result<T, Refusal> {
+pub fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, Refusal> {
     let bytes = message.payload_json().unwrap_or(b"{}");
     serde_json::from_slice(bytes).map_err(|error| {
         Refusal::new(

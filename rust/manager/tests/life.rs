@@ -2,9 +2,8 @@
 
 mod common;
 
-use common::{Bench, OWNER, R, body, refused, settings, topics};
-use penstock_manager::{Manager, Settings};
-use penstock_store::{Store, Synchronous};
+use common::{Bench, OWNER, R, body, refused, topics};
+use penstock_manager::Settings;
 use penstock_wire::{Kind, Message, STREAMING};
 use serde_json::{Value, json};
 
@@ -276,17 +275,6 @@ fn a_held_job_is_not_asked_for_until_it_is_let_go() {
     let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
     assert_eq!(topics(&out), Vec::<&str>::new());
     assert_eq!(bench.row(id)["state"], 8);
-}
-
-#[test]
-fn success_without_a_committed_r_fails_the_job() {
-    let mut bench = Bench::new();
-    bench.scheduler(None);
-    let (id, _) = bench.submit(&nothing());
-    bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
-    let row = bench.row(id);
-    assert_eq!(row["exception_note"], "the scheduler did not commit R");
-    assert_eq!(row["state"], 64);
 }
 
 #[test]
@@ -594,13 +582,7 @@ fn the_store_serves_job_data_and_plain_keys() {
 
 #[test]
 fn a_restart_brings_everything_back() {
-    let directory = std::env::temp_dir().join(format!("penstock-manager-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let path = directory.join("jobs.sqlite");
-    let open = |now: f64| {
-        let store = Store::open(&path, Synchronous::Full).unwrap();
-        Manager::open(store, settings(), now).unwrap()
-    };
+    let (directory, open) = common::stored_manager("life");
     let mut bench = Bench::new();
     bench.manager = open(1000.0);
     bench.scheduler(None);
@@ -614,7 +596,10 @@ fn a_restart_brings_everything_back() {
     bench.exec(running, "start", &nothing());
     bench.answer("sched.alloc", &json!({"id": over, "type": 2, "note": "no"}));
     let before = bench.row(over);
-    drop(std::mem::replace(&mut bench.manager, open_in_memory()));
+    drop(std::mem::replace(
+        &mut bench.manager,
+        common::empty_manager(),
+    ));
     bench.manager = open(2000.0);
     assert_eq!(bench.row(over), before);
     assert_eq!(bench.row(running)["state"], 16);
@@ -638,11 +623,7 @@ fn a_restart_brings_everything_back() {
     bench.exec(running, "finish", &json!({"status": 0}));
     bench.exec(running, "release", &json!({"ranks": "all", "final": true}));
     assert_eq!(bench.row(dependent)["state"], 8);
-    std::fs::remove_dir_all(&directory).unwrap();
-}
-
-fn open_in_memory() -> Manager {
-    Manager::open(Store::in_memory().unwrap(), settings(), 0.0).unwrap()
+    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use penstock_manager::Settings;
+use penstock_rset::ResourceSet;
 use penstock_store::{Store, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::errors::StoreError;
+use crate::errors::{ResourceSetError, StoreError};
 use crate::wire::Batch;
 
 /// The job manager over its store. Calls release the GIL while they work.
@@ -95,6 +96,12 @@ impl JobManager {
 
     fn stop_scheduling(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, penstock_manager::Manager::stop_scheduling)
+    }
+
+    fn set_inventory(&self, py: Python<'_>, r_text: &str) -> PyResult<()> {
+        let inventory = ResourceSet::from_json(r_text)
+            .map_err(|error| ResourceSetError::new_err(error.to_string()))?;
+        self.with(py, |manager| manager.set_inventory(inventory))
     }
 
     fn held(&self, py: Python<'_>) -> PyResult<String> {

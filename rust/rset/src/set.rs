@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
 
 use penstock_hostlist::Hostlist;
@@ -196,6 +197,21 @@ impl ResourceSet {
             host,
             cores: &children.cores,
             gpus: &children.gpus,
+        })
+    }
+
+    /// The cores and gpus of a rank, if it is in the set.
+    pub fn resources(&self, rank: u32) -> Option<(&IdSet, &IdSet)> {
+        let children = &self.view().segments.find(rank)?.children;
+        Some((&children.cores, &children.gpus))
+    }
+
+    /// Runs of neighbouring ranks with equal cores and gpus, ascending.
+    pub fn runs(&self) -> impl Iterator<Item = (RangeInclusive<u32>, &IdSet, &IdSet)> {
+        let segments = self.view().segments.iter();
+        segments.map(|segment| {
+            let children = &segment.children;
+            (segment.ranks(), &children.cores, &children.gpus)
         })
     }
 

@@ -200,6 +200,16 @@ impl Store {
         Ok(rows > 0)
     }
 
+    /// Takes a job's R away again: what was committed did not become an allocation.
+    pub fn clear_r(&mut self, id: u64) -> Result<(), Error> {
+        self.write(
+            "cannot remove R",
+            "UPDATE jobs SET r = NULL WHERE id = ?",
+            [key(id)],
+        )
+        .map(drop)
+    }
+
     /// A job's R as last set.
     pub fn r(&self, id: u64) -> Result<Option<String>, Error> {
         let r = self.read::<Option<String>>(

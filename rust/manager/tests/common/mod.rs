@@ -1,7 +1,11 @@
 //! A job manager with a hand-driven scheduler and execution service at its sides.
 
+#![allow(dead_code, reason = "no test file needs all of it")]
+
+use std::path::PathBuf;
+
 use penstock_manager::{Manager, Settings};
-use penstock_store::Store;
+use penstock_store::{Store, Synchronous};
 use penstock_wire::{Kind, Message, STREAMING};
 use serde_json::{Value, json};
 
@@ -132,15 +136,19 @@ impl Bench {
     }
 
     pub fn commit_r(&mut self, id: u64, r: &str) -> Vec<Message> {
+        self.commit_all(&[(id, r)])
+    }
+
+    /// Commits several R at once.
+    pub fn commit_all(&mut self, documents: &[(u64, &str)]) -> Vec<Message> {
         use base64::Engine as _;
-        let data = base64::engine::general_purpose::STANDARD.encode(r);
-        let hex: Vec<String> = (0..4)
-            .rev()
-            .map(|word| format!("{:04x}", (id >> (16 * word)) & 0xffff))
-            .collect();
-        let key = format!("job.{}.R", hex.join("."));
-        let op = json!({"key": key, "flags": 0, "dirent": {"ver": 1, "type": "val", "data": data}});
-        let commit = json!({"namespace": "primary", "flags": 0, "ops": [op]});
+        let op = |(id, r): &(u64, &str)| {
+            let data = base64::engine::general_purpose::STANDARD.encode(r);
+            let key = format!("job.{}.R", penstock_jobspec::fluid::Fluid(*id).dothex());
+            json!({"key": key, "flags": 0, "dirent": {"ver": 1, "type": "val", "data": data}})
+        };
+        let ops: Vec<Value> = documents.iter().map(op).collect();
+        let commit = json!({"namespace": "primary", "flags": 0, "ops": ops});
         self.request_as("sched", OWNER, "kvs.commit", &commit, 0)
     }
 
@@ -166,6 +174,24 @@ impl Bench {
         let out = self.request("job-list.list-id", &json!({ "id": id }));
         body(&out[0])["job"].clone()
     }
+}
+
+/// A directory of its own, and what opens a manager over the store in it.
+pub fn stored_manager(name: &str) -> (PathBuf, impl Fn(f64) -> Manager) {
+    let name = format!("penstock-manager-{name}-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("jobs.sqlite");
+    let open = move |now| {
+        let store = Store::open(&path, Synchronous::Full).unwrap();
+        Manager::open(store, settings(), now).unwrap()
+    };
+    (directory, open)
+}
+
+/// To take the place of one that is closed.
+pub fn empty_manager() -> Manager {
+    Manager::open(Store::in_memory().unwrap(), settings(), 0.0).unwrap()
 }
 
 pub fn body(message: &Message) -> Value {

@@ -1,0 +1,242 @@
+//! Who has which cores and gpus: what a scheduler commits must exist, and nothing may be given twice.
+//!
+//! A job claims its resources when R is committed for it, and loses them rank by rank as they are
+//! released, or all at once when its request ends without an allocation. Every step costs what the
+//! job's own nodes cost, however large the instance is.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::fluid::Fluid;
+use penstock_rset::ResourceSet;
+
+/// What is claimed of one rank, by all jobs together.
+#[derive(Debug, Default)]
+struct Used {
+    cores: IdSet,
+    gpus: IdSet,
+}
+
+/// What one job claims.
+#[derive(Debug)]
+struct Claim {
+    r: Arc<ResourceSet>,
+    /// Ranks that are claimed no more.
+    released: IdSet,
+    /// R as it was committed, until the scheduler's answer has been compared with it.
+    text: Option<Box<str>>,
+}
+
+/// R for a job, as it is to be committed.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) id: u64,
+    pub(crate) r: Arc<ResourceSet>,
+    pub(crate) text: String,
+}
+
+/// The claims of all jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// What may be given to jobs; where it is not known, only overlaps are found.
+    inventory: Option<ResourceSet>,
+    used: HashMap<u32, Used>,
+    jobs: HashMap<u64, Claim>,
+}
+
+impl Claims {
+    /// Sets what may be claimed from now on. What is claimed already stays so.
+    pub(crate) fn set_inventory(&mut self, inventory: ResourceSet) {
+        self.inventory = Some(inventory);
+    }
+
+    /// Claims all that is wanted or, where one cannot have it, nothing. What one of the jobs has
+    /// claimed before is replaced; of two for the same job the later counts.
+    pub(crate) fn commit(&mut self, wanted: &[Wanted]) -> Result<(), String> {
+        // All old claims go first: the jobs of one commit may exchange resources.
+        let old: Vec<(u64, Claim)> = wanted
+            .iter()
+            .filter_map(|it| Some((it.id, self.take(it.id)?)))
+            .collect();
+        for (at, it) in wanted.iter().enumerate() {
+            self.drop(it.id);
+            let Err(error) = self.check(it.id, &it.r) else {
+                let text = Some(it.text.as_str().into());
+                self.put(it.id, Arc::clone(&it.r), IdSet::new(), text);
+                continue;
+            };
+            for done in &wanted[..at] {
+                self.drop(done.id);
+            }
+            for (id, claim) in old {
+                self.put(id, claim.r, claim.released, claim.text);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Claims what a job holds since before a restart, wherever it is.
+    pub(crate) fn restore(
+        &mut self,
+        id: u64,
+        r: &Arc<ResourceSet>,
+        released: &IdSet,
+    ) -> Result<(), String> {
+        let left = if released.is_empty() {
+            Arc::clone(r)
+        } else {
+            Arc::new(r.restrict(&r.ranks().difference(released)))
+        };
+        self.check_overlap(id, &left)?;
+        self.put(id, Arc::clone(r), released.clone(), None);
+        Ok(())
+    }
+
+    /// Whether the R of an answer, if it has one, is what was committed for the job.
+    pub(crate) fn agrees(&mut self, id: u64, r: Option<&str>) -> bool {
+        let Some(claim) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let same = match (r, &claim.text) {
+            (None, _) => true,
+            (Some(r), Some(text)) if **text == *r => true,
+            (Some(r), _) => ResourceSet::from_json(r).is_ok_and(|r| r == *claim.r),
+        };
+        if same {
+            claim.text = None;
+        }
+        same
+    }
+
+    /// Some ranks of a job are free again.
+    pub(crate) fn release(&mut self, id: u64, ranks: &IdSet) {
+        let Some(claim) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        for rank in &ranks.difference(&claim.released) {
+            if let Some((cores, gpus)) = claim.r.resources(rank) {
+                free(&mut self.used, rank, cores, gpus);
+            }
+        }
+        claim.released.union_with(ranks);
+    }
+
+    /// A job claims nothing any more.
+    pub(crate) fn drop(&mut self, id: u64) {
+        self.take(id);
+    }
+
+    fn take(&mut self, id: u64) -> Option<Claim> {
+        let claim = self.jobs.remove(&id)?;
+        for (ranks, cores, gpus) in claim.r.runs() {
+            for rank in ranks {
+                if !claim.released.contains(rank) {
+                    free(&mut self.used, rank, cores, gpus);
+                }
+            }
+        }
+        Some(claim)
+    }
+
+    fn put(&mut self, id: u64, r: Arc<ResourceSet>, released: IdSet, text: Option<Box<str>>) {
+        for (ranks, cores, gpus) in r.runs() {
+            for rank in ranks {
+                if !released.contains(rank) {
+                    let used = self.used.entry(rank).or_default();
+                    used.cores.union_with(cores);
+                    used.gpus.union_with(gpus);
+                }
+            }
+        }
+        let claim = Claim { r, released, text };
+        self.jobs.insert(id, claim);
+    }
+
+    fn check(&self, id: u64, r: &ResourceSet) -> Result<(), String> {
+        let name = Fluid(id);
+        if r.nnodes() == 0 {
+            return Err(format!("job {name}: R has no execution target"));
+        }
+        if let Some(inventory) = &self.inventory {
+            for (ranks, cores, gpus) in r.runs() {
+                for rank in ranks {
+                    let Some((own_cores, own_gpus)) = inventory.resources(rank) else {
+                        return Err(format!("job {name}: there is no rank{rank} to allocate"));
+                    };
+                    if !(cores.is_subset(own_cores) && gpus.is_subset(own_gpus)) {
+                        let (cores, gpus) =
+                            (cores.difference(own_cores), gpus.difference(own_gpus));
+                        let what = describe(rank, &cores, &gpus);
+                        return Err(format!("job {name}: there is no {what} to allocate"));
+                    }
+                }
+            }
+        }
+        self.check_overlap(id, r)
+    }
+
+    fn check_overlap(&self, id: u64, r: &ResourceSet) -> Result<(), String> {
+        for (ranks, cores, gpus) in r.runs() {
+            for rank in ranks {
+                let Some(used) = self.used.get(&rank) else {
+                    continue;
+                };
+                if !(used.cores.is_disjoint(cores) && used.gpus.is_disjoint(gpus)) {
+                    return Err(self.tell_overlap(id, rank, cores, gpus));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has what the job wants of the rank. Only a refusal pays for the search.
+    fn tell_overlap(&self, id: u64, rank: u32, cores: &IdSet, gpus: &IdSet) -> String {
+        let shared = |claim: &Claim| {
+            let (own_cores, own_gpus) = claim.r.resources(rank)?;
+            let shared = (own_cores.intersection(cores), own_gpus.intersection(gpus));
+            let any = !(shared.0.is_empty() && shared.1.is_empty());
+            (any && !claim.released.contains(rank)).then_some(shared)
+        };
+        let owners = self.jobs.iter();
+        let owner = owners.filter_map(|(id, claim)| Some((*id, shared(claim)?)));
+        match owner.min_by_key(|(id, _)| *id) {
+            Some((owner, (cores, gpus))) => {
+                let what = describe(rank, &cores, &gpus);
+                format!("job {}: job {} has {what}", Fluid(id), Fluid(owner))
+            }
+            None => {
+                let what = describe(rank, cores, gpus);
+                format!("job {}: {what} is not free", Fluid(id))
+            }
+        }
+    }
+}
+
+fn free(used: &mut HashMap<u32, Used>, rank: u32, cores: &IdSet, gpus: &IdSet) {
+    if let Entry::Occupied(mut entry) = used.entry(rank) {
+        let used = entry.get_mut();
+        used.cores.subtract(cores);
+        used.gpus.subtract(gpus);
+        if used.cores.is_empty() && used.gpus.is_empty() {
+            entry.remove();
+        }
+    }
+}
+
+/// `rank3/core0-1,gpu0`
+fn describe(rank: u32, cores: &IdSet, gpus: &IdSet) -> String {
+    let mut text = format!("rank{rank}");
+    let mut mark = '/';
+    for (name, ids) in [("core", cores), ("gpu", gpus)] {
+        if !ids.is_empty() {
+            // Writing to a String does not fail.
+            let _ = write!(text, "{mark}{name}{ids}");
+            mark = ',';
+        }
+    }
+    text
+}
