@@ -1,6 +1,6 @@
 //! The engine itself: requests in, decisions out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
@@ -34,6 +34,8 @@ pub enum Decision {
 #[derive(Clone, Debug)]
 struct Running {
     shares: Vec<Share>,
+    /// Cores and gpus on ranks that are not in the inventory (any more).
+    outside: BTreeMap<u32, (IdSet, IdSet)>,
     expiration: Option<f64>,
 }
 
@@ -71,12 +73,15 @@ struct Known {
 /// Inventory, queue and running jobs.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    resources: ResourceSet,
     inventory: Inventory,
     queue: Queue,
     running: HashMap<u64, Running>,
-    /// Answers that hold until properties change.
+    /// Answers that hold until the inventory or its properties change.
     known: HashMap<Shape, Arc<Known>>,
+    /// Jobs that may have become impossible, the first in line last.
+    suspects: Vec<u64>,
+    /// Whether every job in the queue has become a suspect.
+    recheck: bool,
     /// The job that did not fit, and the inventory's version at that time.
     stuck: Option<(u64, u64)>,
 }
@@ -89,17 +94,81 @@ impl Engine {
     pub fn new(inventory: &ResourceSet) -> Result<Self, Error> {
         Ok(Self {
             inventory: Inventory::new(inventory)?,
-            resources: inventory.clone(),
             queue: Queue::default(),
             running: HashMap::new(),
             known: HashMap::new(),
+            suspects: Vec::new(),
+            recheck: false,
             stuck: None,
         })
     }
 
-    /// The resources that the engine was made for.
-    pub fn inventory(&self) -> &ResourceSet {
-        &self.resources
+    /// The ranks of the inventory, up or not.
+    pub fn ranks(&self) -> &IdSet {
+        self.inventory.ranks()
+    }
+
+    /// Adds ranks to the inventory, down until they are marked up. What a job holds of them
+    /// already, as far as the engine knows, stays held. Fails, and changes nothing, where a rank
+    /// is known.
+    pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
+        let ranks = self.ranks_of_places();
+        self.inventory.grow(more)?;
+        self.relocate(&ranks);
+        self.known.clear();
+        Ok(())
+    }
+
+    /// Removes ranks from the inventory for good; unknown ones do not matter. Jobs on them are
+    /// left alone: what they give back there is nobody's. Jobs in the queue that have become
+    /// impossible are denied at the next call of [`schedule`](Self::schedule).
+    pub fn shrink(&mut self, ranks: &IdSet) {
+        let before = self.ranks_of_places();
+        self.inventory.shrink(ranks);
+        self.relocate(&before);
+        self.reconsider();
+    }
+
+    fn ranks_of_places(&self) -> Vec<u32> {
+        let nodes = self.inventory.nodes.iter();
+        nodes.map(|node| node.rank).collect()
+    }
+
+    /// The places of nodes have changed: finds those of everybody's shares, given the ranks of
+    /// the places before.
+    fn relocate(&mut self, ranks: &[u32]) {
+        for running in self.running.values_mut() {
+            for share in std::mem::take(&mut running.shares) {
+                let rank = ranks[share.place];
+                match self.inventory.place(rank) {
+                    Some(place) => running.shares.push(Share { place, ..share }),
+                    None => {
+                        running.outside.insert(rank, (share.cores, share.gpus));
+                    }
+                }
+            }
+            let mut back = Vec::new();
+            running.outside.retain(|rank, (cores, gpus)| {
+                let Some(place) = self.inventory.place(*rank) else {
+                    return true;
+                };
+                let node = &self.inventory.nodes[place];
+                back.push(Share {
+                    place,
+                    cores: cores.intersection(&node.free_cores),
+                    gpus: gpus.intersection(&node.free_gpus),
+                });
+                false
+            });
+            self.inventory.take(&back);
+            running.shares.append(&mut back);
+        }
+    }
+
+    /// Something that jobs may need is there no more: looks at every job in the queue again.
+    fn reconsider(&mut self) {
+        self.known.clear();
+        self.recheck = true;
     }
 
     /// Targets that may be allocated from now on.
@@ -117,17 +186,19 @@ impl Engine {
         self.inventory.up()
     }
 
-    /// Gives ranks a property.
+    /// Gives ranks a property. As with [`remove_property`](Self::remove_property), jobs in the
+    /// queue that have become impossible are denied at the next call of
+    /// [`schedule`](Self::schedule).
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         self.inventory.add_property(name, ranks)?;
-        self.known.clear();
+        self.reconsider();
         Ok(())
     }
 
     /// Takes a property from ranks.
     pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
         self.inventory.remove_property(name, ranks);
-        self.known.clear();
+        self.reconsider();
     }
 
     /// When the resources themselves end, in seconds since the epoch; `None` for never.
@@ -172,7 +243,7 @@ impl Engine {
     /// Decides about jobs in queue order, first come first served: the first that does not fit
     /// ends the pass. At most `max` decisions; `now` is in seconds since the epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let mut decisions = Vec::new();
+        let mut decisions = self.deny_impossible(max);
         while decisions.len() < max {
             let Some(job) = self.queue.first() else {
                 break;
@@ -204,7 +275,7 @@ impl Engine {
                 Ok(r) => {
                     self.inventory.take(&shares);
                     let expiration = r.expiration();
-                    self.running.insert(id, Running { shares, expiration });
+                    self.hold(id, shares, expiration);
                     Decision::Alloc {
                         job: Box::new(job),
                         r: Box::new(r),
@@ -215,6 +286,29 @@ impl Engine {
                     note: error.to_string(),
                 },
             });
+        }
+        decisions
+    }
+
+    /// Denies jobs, wherever they are in line, that cannot be run any more after a change.
+    fn deny_impossible(&mut self, max: usize) -> Vec<Decision> {
+        if std::mem::take(&mut self.recheck) {
+            self.suspects = self.queue.backwards().collect();
+        }
+        let mut decisions = Vec::new();
+        while decisions.len() < max {
+            let Some(id) = self.suspects.pop() else {
+                break;
+            };
+            let Some(job) = self.queue.get(id) else {
+                continue;
+            };
+            let known = Self::look_up(&mut self.known, &self.inventory, &job.request);
+            if let Err(note) = &known.feasible {
+                let note = note.clone();
+                decisions.push(Decision::Deny { id, note });
+                self.queue.remove(id);
+            }
         }
         decisions
     }
@@ -275,9 +369,34 @@ impl Engine {
         }
         let shares = self.inventory.shares(r)?;
         self.inventory.take(&shares);
-        let expiration = r.expiration();
-        self.running.insert(id, Running { shares, expiration });
+        self.hold(id, shares, r.expiration());
         Ok(())
+    }
+
+    /// As [`allocate`](Self::allocate), for a job that may also hold what is not in the
+    /// inventory (any more): the rest counts. Returns the ranks that do not.
+    pub fn adopt(&mut self, id: u64, r: &ResourceSet) -> Result<IdSet, Error> {
+        let strange = r.ranks().difference(self.ranks());
+        if strange.is_empty() {
+            return self.allocate(id, r).map(|()| strange);
+        }
+        self.allocate(id, &r.restrict(self.ranks()))?;
+        if let Some(running) = self.running.get_mut(&id) {
+            let lost = r.restrict(&strange);
+            let lost = lost.nodes();
+            let lost = lost.map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())));
+            running.outside = lost.collect();
+        }
+        Ok(strange)
+    }
+
+    fn hold(&mut self, id: u64, shares: Vec<Share>, expiration: Option<f64>) {
+        let running = Running {
+            shares,
+            outside: BTreeMap::new(),
+            expiration,
+        };
+        self.running.insert(id, running);
     }
 
     /// Frees what a job holds: everything, or what it has on some ranks.
@@ -293,7 +412,10 @@ impl Engine {
         });
         self.inventory.give(&given);
         running.shares = kept;
-        if running.shares.is_empty() {
+        running
+            .outside
+            .retain(|rank, _| ranks.is_some_and(|ranks| !ranks.contains(*rank)));
+        if running.shares.is_empty() && running.outside.is_empty() {
             self.running.remove(&id);
         }
         Ok(())

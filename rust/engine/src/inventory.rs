@@ -50,40 +50,86 @@ pub(crate) fn size(ids: &IdSet) -> u32 {
     u32::try_from(ids.len()).unwrap_or(u32::MAX)
 }
 
+fn nodes_of(resources: &ResourceSet) -> impl Iterator<Item = Node> + '_ {
+    resources.nodes().map(|node| Node {
+        rank: node.rank,
+        host: node.host.clone(),
+        cores: node.cores.clone(),
+        gpus: node.gpus.clone(),
+        free_cores: node.cores.clone(),
+        free_gpus: node.gpus.clone(),
+        up: false,
+    })
+}
+
 impl Inventory {
     pub fn new(resources: &ResourceSet) -> Result<Self, Error> {
         resources
             .require_execution()
             .map_err(|error| Error::new(error.to_string()))?;
-        let nodes: Vec<Node> = resources
-            .nodes()
-            .map(|node| Node {
-                rank: node.rank,
-                host: node.host.clone(),
-                cores: node.cores.clone(),
-                gpus: node.gpus.clone(),
-                free_cores: node.cores.clone(),
-                free_gpus: node.gpus.clone(),
-                up: false,
-            })
-            .collect();
-        let mut hosts: HashMap<String, IdSet> = HashMap::new();
-        for node in &nodes {
-            hosts
-                .entry(node.host.clone())
-                .or_default()
-                .insert(node.rank);
-        }
-        Ok(Self {
-            index: Index::new(nodes.len()),
-            places: nodes.iter().map(|node| node.rank).zip(0..).collect(),
-            hosts,
+        let mut inventory = Self {
+            index: Index::new(0),
+            places: HashMap::new(),
+            hosts: HashMap::new(),
             properties: resources.properties().clone(),
-            ranks: resources.ranks(),
+            ranks: IdSet::new(),
             expiration: resources.expiration(),
-            nodes,
+            nodes: Vec::new(),
             version: 0,
-        })
+        };
+        inventory.set_nodes(nodes_of(resources).collect());
+        Ok(inventory)
+    }
+
+    /// Takes these nodes, in rank order, in place of what there was.
+    fn set_nodes(&mut self, nodes: Vec<Node>) {
+        self.index = Index::new(nodes.len());
+        self.places = nodes.iter().map(|node| node.rank).zip(0..).collect();
+        self.ranks = nodes.iter().map(|node| node.rank).collect();
+        self.hosts.clear();
+        for node in &nodes {
+            let ranks = self.hosts.entry(node.host.clone()).or_default();
+            ranks.insert(node.rank);
+        }
+        self.nodes = nodes;
+        for place in 0..self.nodes.len() {
+            self.refresh(place);
+        }
+        self.version += 1;
+    }
+
+    /// Adds nodes, which are down until they are marked up. Places change: the caller has to
+    /// look up again those that it knows.
+    pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
+        let known = more.ranks().intersection(&self.ranks);
+        if !known.is_empty() {
+            let text = format!("ranks {known} are in the inventory already");
+            return Err(Error::new(text));
+        }
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.extend(nodes_of(more));
+        nodes.sort_by_key(|node| node.rank);
+        self.set_nodes(nodes);
+        for (name, ranks) in more.properties() {
+            let known = self.properties.entry(name.clone()).or_default();
+            known.union_with(ranks);
+        }
+        Ok(())
+    }
+
+    /// Removes nodes; unknown ranks do not matter. Places change, as with [`grow`](Self::grow).
+    pub fn shrink(&mut self, ranks: &IdSet) {
+        let mut nodes = std::mem::take(&mut self.nodes);
+        nodes.retain(|node| !ranks.contains(node.rank));
+        self.set_nodes(nodes);
+        for with in self.properties.values_mut() {
+            with.subtract(ranks);
+        }
+    }
+
+    /// The ranks there are, up or not.
+    pub fn ranks(&self) -> &IdSet {
+        &self.ranks
     }
 
     /// The place of the node with this rank.

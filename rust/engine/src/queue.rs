@@ -32,6 +32,15 @@ impl Queue {
         self.jobs.contains_key(&id)
     }
 
+    pub fn get(&self, id: u64) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// Every job, the last in line first.
+    pub fn backwards(&self) -> impl Iterator<Item = u64> {
+        self.order.iter().rev().map(|(_, id)| *id)
+    }
+
     pub fn push(&mut self, job: Job) {
         self.order.insert((Reverse(job.priority), job.id));
         self.jobs.insert(job.id, job);

@@ -72,6 +72,15 @@ impl Engine {
         Ok(())
     }
 
+    fn grow(&mut self, more: &str) -> PyResult<()> {
+        self.0.grow(&resources(more)?).map_err(engine_error)
+    }
+
+    fn shrink(&mut self, ranks: &str) -> PyResult<()> {
+        self.0.shrink(&idset(ranks)?);
+        Ok(())
+    }
+
     fn add_property(&mut self, name: &str, ranks: &str) -> PyResult<()> {
         self.0
             .add_property(name, &idset(ranks)?)
@@ -128,6 +137,12 @@ impl Engine {
 
     fn allocate(&mut self, job: u64, r: &str) -> PyResult<()> {
         self.0.allocate(job, &resources(r)?).map_err(engine_error)
+    }
+
+    /// Registers what a job holds, as far as it is in the inventory; returns the other ranks.
+    fn adopt(&mut self, job: u64, r: &str) -> PyResult<String> {
+        let strange = self.0.adopt(job, &resources(r)?);
+        strange.map(|ranks| ranks.to_string()).map_err(engine_error)
     }
 
     /// Why a jobspec can never run here, or `None`.

@@ -12,9 +12,9 @@ struct Scheduler(penstock_sched::Scheduler);
 #[pymethods]
 impl Scheduler {
     #[new]
-    #[pyo3(signature = (*, limit = None))]
-    fn new(limit: Option<u32>) -> Self {
-        Self(penstock_sched::Scheduler::new(Options { limit }))
+    #[pyo3(signature = (*, limit = None, grow = true))]
+    fn new(limit: Option<u32>, grow: bool) -> Self {
+        Self(penstock_sched::Scheduler::new(Options { limit, grow }))
     }
 
     fn start(&mut self) {

@@ -9,7 +9,7 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{Phase, Scheduler, Sent, describe, payload};
+use crate::{ENODATA, Phase, Scheduler, Sent, describe, payload};
 
 #[derive(Deserialize)]
 struct Initial {
@@ -17,9 +17,12 @@ struct Initial {
     up: String,
 }
 
+/// What may change. Everything but `grow`, which is Penstock's own, is RFC 28's.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Change {
+    grow: Option<Box<RawValue>>,
+    shrink: Option<String>,
     up: Option<String>,
     down: Option<String>,
     property_add: Option<BTreeMap<String, String>>,
@@ -35,8 +38,10 @@ fn idset(text: &str) -> Result<IdSet, String> {
 impl Scheduler {
     /// A response to `resource.acquire`: the stream stays open.
     pub(crate) fn acquired(&mut self, tag: u32, response: &Message) {
-        if response.errnum() != 0 {
-            return self.fail(describe(response));
+        match response.errnum() {
+            0 => {}
+            ENODATA => return self.fail("the resources have been taken back".to_owned()),
+            _ => return self.fail(describe(response)),
         }
         self.sent.insert(tag, Sent::Acquire);
         let outcome = if self.phase == Phase::Acquiring {
@@ -66,14 +71,25 @@ impl Scheduler {
         let Some(engine) = &mut self.engine else {
             return Err("a change before the inventory".to_owned());
         };
+        // New ranks come first: the other keys may name them.
+        if let Some(more) = &change.grow {
+            let more = ResourceSet::from_json(more.get()).map_err(|error| error.to_string())?;
+            engine.grow(&more).map_err(|error| error.to_string())?;
+        }
+        if let Some(shrink) = &change.shrink {
+            engine.shrink(&idset(shrink)?);
+        }
         if let Some(up) = &change.up {
             engine.mark_up(&idset(up)?);
         }
+        // A job on a target that is down is left alone: the execution system acts on it.
         if let Some(down) = &change.down {
             engine.mark_down(&idset(down)?);
         }
         for (name, ranks) in change.property_add.iter().flatten() {
-            let added = engine.add_property(name, &idset(ranks)?);
+            // Ranks that we were not given may be named; they do not matter.
+            let ranks = idset(ranks)?.intersection(engine.ranks());
+            let added = engine.add_property(name, &ranks);
             added.map_err(|error| error.to_string())?;
         }
         for (name, ranks) in change.property_remove.iter().flatten() {

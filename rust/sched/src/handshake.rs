@@ -74,7 +74,13 @@ impl Scheduler {
         let left = self.sent.values().any(|it| matches!(it, Sent::Register(_)));
         if !left && self.phase == Phase::Registering {
             self.phase = Phase::Acquiring;
-            self.ask("resource.acquire", "", STREAMING, Sent::Acquire);
+            // RFC 28 has no payload here: it is left out where a broker might mind.
+            let payload = if self.options.grow {
+                r#"{"grow-ok":true}"#
+            } else {
+                ""
+            };
+            self.ask("resource.acquire", payload, STREAMING, Sent::Acquire);
         }
     }
 
@@ -110,15 +116,20 @@ impl Scheduler {
         self.hello.lookups -= 1;
         // A job that cannot be made out keeps nobody from scheduling the rest: what is not known
         // to be taken, the job manager does not let others have.
-        if let Err(error) = self.mark_allocated(held, response) {
-            let name = Fluid(held.id);
-            self.log
-                .push(format!("job {name} is not accounted for: {error}"));
+        let name = Fluid(held.id);
+        match self.mark_allocated(held, response) {
+            Ok(strange) if strange.is_empty() => {}
+            Ok(strange) => self.log.push(format!(
+                "job {name} also holds ranks {strange}, which are not in the inventory"
+            )),
+            Err(error) => self
+                .log
+                .push(format!("job {name} is not accounted for: {error}")),
         }
         self.get_ready();
     }
 
-    fn mark_allocated(&mut self, held: &Held, response: &Message) -> Result<(), String> {
+    fn mark_allocated(&mut self, held: &Held, response: &Message) -> Result<IdSet, String> {
         if response.errnum() != 0 {
             return Err(describe(response));
         }
@@ -132,15 +143,11 @@ impl Scheduler {
         let Some(engine) = &mut self.engine else {
             return Err("hello before acquire".to_owned());
         };
-        // What has left the inventory since is nobody's to give; the rest is the job's.
-        let mut ranks = r.ranks().intersection(&engine.inventory().ranks());
-        if let Some(freed) = freed {
-            ranks.subtract(&freed);
-        }
-        let r = r.restrict(&ranks);
-        engine
-            .allocate(held.id, &r)
-            .map_err(|error| error.to_string())
+        let r = match freed {
+            Some(freed) => r.restrict(&r.ranks().difference(&freed)),
+            None => r,
+        };
+        engine.adopt(held.id, &r).map_err(|error| error.to_string())
     }
 
     fn get_ready(&mut self) {

@@ -45,10 +45,23 @@ const EAGAIN: u32 = 11;
 const EEXIST: u32 = 17;
 
 /// What a scheduler is started with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The most alloc requests the job manager may have outstanding; `None` for no limit.
     pub limit: Option<u32>,
+    /// Whether to ask, in the payload of `resource.acquire`, to be told of new ranks: a Penstock
+    /// instance then sends `grow`. RFC 28 gives that request no payload, so this is to be off
+    /// for a Flux broker.
+    pub grow: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limit: None,
+            grow: true,
+        }
+    }
 }
 
 /// What a response with a matchtag answers.

@@ -37,7 +37,10 @@ fn body(message: &Message) -> Value {
 
 impl Bench {
     fn new(limit: Option<u32>) -> Self {
-        let mut scheduler = Scheduler::new(Options { limit });
+        let mut scheduler = Scheduler::new(Options {
+            limit,
+            ..Options::default()
+        });
         scheduler.start();
         let asked = scheduler.take_out();
         Self { scheduler, asked }
@@ -445,4 +448,181 @@ fn refusals_in_the_handshake_are_fatal_and_say_why() {
     let mut bench = Bench::ready(None, &[]);
     bench.refuse("resource.acquire", 5);
     assert!(failure(&bench).starts_with("resource.acquire failed with errnum 5"));
+}
+
+fn more(ranks: &str, hosts: &str, cores: &str) -> Value {
+    json!({"version": 1, "execution": {
+        "R_lite": [{"rank": ranks, "children": {"core": cores}}],
+        "nodelist": [hosts], "starttime": 0.0, "expiration": 0.0}})
+}
+
+#[test]
+fn ranks_that_are_gone_for_good_make_jobs_impossible_and_leave_running_ones_alone() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.commit();
+    bench.alloc(2, 2);
+    bench.commit();
+    // One of two waits for each rank; a third for both.
+    bench.alloc(3, 2);
+    let both = json!({"version": 1, "tasks": [{"command": ["x"], "slot": "t",
+        "count": {"per_slot": 1}}], "attributes": {"system": {"duration": 0}},
+        "resources": [{"type": "slot", "count": 2, "label": "t",
+                       "with": [{"type": "core", "count": 2}]}]});
+    let payload = json!({"id": 4, "priority": 16, "userid": 0, "jobspec": both});
+    assert!(bench.request("sched.alloc", &payload).is_empty());
+    bench.answer("resource.acquire", &json!({"shrink": "1", "down": "1"}));
+    // Denied though it is not the first in line.
+    let told: Vec<Value> = bench.responses().iter().map(body).collect();
+    assert_eq!(
+        (told[0]["id"].clone(), told[0]["type"].clone()),
+        (json!(4), json!(2))
+    );
+    assert_eq!(told[0]["note"], "4 cores requested, 2 exist");
+    // Job 2 is on the rank that is gone: what it gives back is nobody's.
+    let free = json!({"id": 2, "R": more("1", "n1", "0-1"), "final": true});
+    bench.request("sched.free", &free);
+    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    bench.request("sched.free", &json!({"id": 1}));
+    let success = body(&bench.commit()[0]);
+    assert_eq!(success["id"], 3);
+    assert_eq!(success["R"]["execution"]["R_lite"][0]["rank"], "0");
+    assert!(
+        bench
+            .scheduler
+            .take_log()
+            .iter()
+            .all(|line| !line.contains("free"))
+    );
+}
+
+#[test]
+fn new_ranks_are_asked_for_and_used() {
+    let mut bench = Bench::new(None);
+    bench.answer("service.add", &Value::Null);
+    bench.answer("service.add", &Value::Null);
+    assert_eq!(body(&bench.asked[0]), json!({"grow-ok": true}));
+
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.commit();
+    // Ranks are given in between, so places move under the running job.
+    bench.answer(
+        "resource.acquire",
+        &json!({"grow": more("5", "n5", "0-7"), "up": "5", "property-add": {"p": "5,99"}}),
+    );
+    bench.alloc(2, 8);
+    let success = body(&bench.commit()[0]);
+    assert_eq!(success["R"]["execution"]["R_lite"][0]["rank"], "5");
+    assert_eq!(success["R"]["execution"]["properties"], json!({"p": "5"}));
+    bench.alloc(3, 8);
+    bench.request("sched.free", &json!({"id": 1}));
+    bench.request("sched.free", &json!({"id": 2}));
+    assert_eq!(body(&bench.commit()[0])["id"], 3);
+
+    // A rank that is known already cannot be new.
+    bench.answer("resource.acquire", &json!({"grow": more("0", "n0", "0")}));
+    assert_eq!(
+        *bench.scheduler.phase(),
+        Phase::Failed("resource.acquire: ranks 0 are in the inventory already".to_owned())
+    );
+}
+
+#[test]
+fn nothing_is_said_in_the_acquire_request_where_growth_is_off() {
+    let mut scheduler = Scheduler::new(Options {
+        limit: None,
+        grow: false,
+    });
+    scheduler.start();
+    for request in scheduler.take_out() {
+        scheduler.handle(&Message::response_to(&request, 0, None));
+    }
+    let acquire = &scheduler.take_out()[0];
+    assert_eq!(
+        (acquire.topic(), &acquire.payload),
+        ("resource.acquire", &None)
+    );
+    assert!(acquire.is_streaming());
+}
+
+#[test]
+fn a_job_told_at_hello_keeps_what_it_has_on_ranks_that_come_later() {
+    // The job holds ranks 0 and 1; the inventory has rank 0 only, and gets rank 1 later.
+    let mut bench = Bench::new(None);
+    bench.answer("service.add", &Value::Null);
+    bench.answer("service.add", &Value::Null);
+    let acquired = json!({"resources": more("0", "n0", "0-1"), "up": "0"});
+    bench.answer("resource.acquire", &acquired);
+    let held = json!({"id": 9, "priority": 1, "userid": 0, "t_submit": 1.0});
+    bench.answer("job-manager.sched-hello", &held);
+    let data = BASE64.encode(more("0-1", "n[0-1]", "0-1").to_string());
+    bench.answer(
+        "kvs.lookup",
+        &json!({"val": {"ver": 1, "type": "val", "data": data}}),
+    );
+    bench.refuse("job-manager.sched-hello", 61);
+    bench.answer("job-manager.sched-ready", &json!({"count": 0}));
+    let log = bench.scheduler.take_log().join("\n");
+    assert!(
+        log.contains("also holds ranks 1, which are not in the inventory"),
+        "{log}"
+    );
+    bench.answer(
+        "resource.acquire",
+        &json!({"grow": more("1", "n1", "0-3"), "up": "1"}),
+    );
+    bench.alloc(1, 2);
+    let r = &body(&bench.commit()[0])["R"]["execution"]["R_lite"][0];
+    assert_eq!(
+        (&r["rank"], &r["children"]["core"]),
+        (&json!("1"), &json!("2-3"))
+    );
+}
+
+#[test]
+fn a_property_that_goes_makes_jobs_that_need_it_impossible() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.answer(
+        "resource.acquire",
+        &json!({"property-add": {"p": "1"}, "down": "1"}),
+    );
+    let mut spec = jobspec(1);
+    spec["attributes"]["system"]["constraints"] = json!({"properties": ["p"]});
+    let payload = json!({"id": 1, "priority": 16, "userid": 0, "jobspec": spec});
+    let told = bench.request("sched.alloc", &payload);
+    assert_eq!(body(&told[0])["type"], 1);
+    bench.answer("resource.acquire", &json!({"property-remove": {"p": "1"}}));
+    let told = body(&bench.responses()[0]);
+    assert_eq!(told["type"], 2);
+    assert_eq!(
+        told["note"],
+        r#"no node meets the constraint {"properties":["p"]}"#
+    );
+}
+
+#[test]
+fn the_resources_end_limits_jobs_from_then_on() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.answer("resource.acquire", &json!({"expiration": 1030.5}));
+    bench.alloc(1, 1);
+    let r = &body(&bench.commit()[0])["R"]["execution"];
+    assert_eq!(r["expiration"], 1030.5);
+    // 0 is no end at all.
+    bench.answer("resource.acquire", &json!({"expiration": 0.0}));
+    bench.alloc(2, 1);
+    assert_eq!(
+        body(&bench.commit()[0])["R"]["execution"]["expiration"],
+        1060.0
+    );
+}
+
+#[test]
+fn the_end_of_the_acquire_stream_ends_the_scheduler() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.refuse("resource.acquire", 61);
+    let reason = "the resources have been taken back".to_owned();
+    assert_eq!(bench.scheduler.take_log().last(), Some(&reason));
+    assert_eq!(*bench.scheduler.phase(), Phase::Failed(reason));
+    assert!(bench.alloc(1, 1).is_empty());
 }
