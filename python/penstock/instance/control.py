@@ -1,10 +1,11 @@
-"""The broker's own services: `service`, `event`, `attr`, `config`, `broker`."""
+"""The broker's own services: `service`, `event`, `attr`, `config`, `broker`, `state-machine`."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ class ControlService:
         shut_down: called by `broker.shutdown`.
     """
 
-    NAMES = ("service", "event", "attr", "config", "broker")
+    NAMES = ("service", "event", "attr", "config", "broker", "state-machine")
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class ControlService:
         self._attributes = attributes
         self._config = config
         self._shut_down = shut_down
+        self._began = time.monotonic()
         self._methods: Methods = {
             "service.add": self._service_add,
             "service.remove": self._service_remove,
@@ -100,6 +102,7 @@ class ControlService:
             "config.get": self._config_get,
             "broker.ping": self._ping,
             "broker.shutdown": self._shutdown,
+            "state-machine.get": self._state,
         }
         self.peer = broker.attach(self, names=self.NAMES)
 
@@ -163,6 +166,10 @@ class ControlService:
 
     def _ping(self, _request: Message) -> dict[str, Any]:
         return {"pid": os.getpid()}
+
+    def _state(self, _request: Message) -> dict[str, Any]:
+        # Who can ask is served: Flux's other states are before the socket is there, or after.
+        return {"state": "run", "duration": time.monotonic() - self._began}
 
     def _shutdown(self, request: Message) -> None:
         if request.userid != self._broker.owner:
