@@ -1,0 +1,115 @@
+"""Those who talk to an instance in tests: a user, an execution service, and how ids are mapped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inprocess import STREAMING, Instance
+
+from penstock._core import Message, fluid_dothex
+from penstock.protocol.execution import StartStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class User:
+    """Submits jobs and looks at them."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.peer = instance.connect()
+
+    def ask(self, topic: str, payload: dict[str, Any] | None = None, flags: int = 0) -> Any:
+        """Asks for something that must be granted."""
+        response = self.peer.ask(topic, payload, flags)
+        assert response.errnum == 0, (topic, payload, response.errnum, response.error_text)
+        return response.object() if response.payload is not None else {}
+
+    def submit(self, jobspec: Mapping[str, Any], urgency: int = 16) -> int:
+        """Submits a job."""
+        payload = {"jobspec": jobspec, "urgency": urgency}
+        return self.ask("job-ingest.submit", payload)["id"]
+
+    def cancel(self, job: int) -> None:
+        """Raises a fatal exception."""
+        self.ask("job-manager.raise", {"id": job, "type": "cancel", "severity": 0})
+
+    def urgency(self, job: int, urgency: int) -> None:
+        """Gives a job another urgency."""
+        self.ask("job-manager.urgency", {"id": job, "urgency": urgency})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Every job as `job-list` tells it."""
+        request = self.peer.request("job-list.list", {}, STREAMING)
+        rows = []
+        for message in self.peer.send(request):
+            if message.matchtag == request.matchtag and not message.errnum:
+                rows += message.object()["jobs"]
+        return rows
+
+    def lookup(self, job: int, key: str) -> str:
+        """One document of a job."""
+        return self.ask("job-info.lookup", {"id": job, "keys": [key]})[key]
+
+
+class ExecutionService:
+    """Says that jobs have started, and ends them when told to, or when they are cancelled."""
+
+    def __init__(self, instance: Instance, name: str = "job-exec") -> None:
+        self.jobs: dict[int, StartStream] = {}
+        # The start requests, as they came.
+        self.started: list[Message] = []
+        self.peer = instance.connect()
+        for topic, payload in [
+            ("service.add", {"service": name}),
+            ("event.subscribe", {"topic": "job-exception"}),
+            ("job-manager.exec-hello", {"service": name}),
+        ]:
+            response = self.peer.ask(topic, payload)
+            assert response.errnum == 0, (topic, response.error_text)
+        self.peer.react = self._react
+
+    def _react(self, message: Message) -> None:
+        if message.kind == "event":
+            raised = message.object()
+            if raised["severity"] == 0 and raised["id"] in self.jobs:
+                stream = self.jobs.pop(raised["id"])
+                stream.interrupt()
+                self.peer.post(stream.finish(0x8F00), stream.release())
+        elif message.kind == "request" and (message.topic or "").endswith(".start"):
+            job = message.object()["id"]
+            self.started.append(message)
+            self.jobs[job] = stream = StartStream(message, job)
+            self.peer.post(stream.start())
+
+    def finish(self, job: int, status: int = 0) -> None:
+        """Ends a job."""
+        stream = self.jobs.pop(job)
+        self.peer.send(stream.finish(status), stream.release())
+
+
+def translated(value: Any, ids: Mapping[int, int]) -> Any:
+    """A recorded payload with our job ids in place of the recorded ones."""
+    if isinstance(value, dict):
+        return {key: translated(item, ids) for key, item in value.items()}
+    if isinstance(value, list):
+        return [translated(item, ids) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return ids.get(value, value)
+    if isinstance(value, str):
+        for recorded, ours in ids.items():
+            value = value.replace(fluid_dothex(recorded), fluid_dothex(ours))
+    return value
+
+
+def copy_of(recorded: Message, payload: dict[str, Any] | None) -> Message:
+    """A recorded request with another payload."""
+    if recorded.payload is None:
+        payload = None
+    return Message.request(
+        recorded.topic or "",
+        payload,
+        matchtag=recorded.matchtag,
+        flags=recorded.flags & (STREAMING | 4),
+        nodeid=recorded.nodeid,
+    )

@@ -1,0 +1,123 @@
+"""An instance without sockets, tasks and processes: the daemon's services, round by round."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import Batch, IDset, JobManager, Message, ResourceSet
+from penstock.instance.broker import Broker
+from penstock.instance.control import ControlService
+from penstock.instance.resource import ResourceService
+from penstock.instance.services import ManagerService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# The owner in the recordings.
+OWNER = 0
+STREAMING = 64
+
+
+class Peer:
+    """A client of the instance: sends what it is told to and keeps what comes."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.received: list[Message] = []
+        # Called with every message instead of keeping it, where set.
+        self.react: Callable[[Message], None] | None = None
+        self.number = instance.broker.attach(self)
+        self._tag = 0
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes messages in."""
+        for message in batch:
+            if self.react is None:
+                self.received.append(message)
+            else:
+                self.react(message)
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""
+
+    def post(self, *messages: Message) -> None:
+        """Sends messages; they are routed in the next round."""
+        self.instance.broker.post(self.number, Batch(messages))
+
+    def send(self, *messages: Message) -> list[Message]:
+        """Sends messages and returns what came here until everything was quiet."""
+        self.post(*messages)
+        self.instance.settle()
+        return self.take()
+
+    def take(self) -> list[Message]:
+        """What has come since the last time."""
+        taken, self.received = self.received, []
+        return taken
+
+    def request(self, topic: str, payload: dict[str, Any] | None = None, flags: int = 0) -> Message:
+        """A request with a matchtag of its own."""
+        self._tag += 1
+        return Message.request(topic, payload, matchtag=self._tag, flags=flags)
+
+    def ask(self, topic: str, payload: dict[str, Any] | None = None, flags: int = 0) -> Message:
+        """Sends a request and returns its first response, which must be there at once."""
+        request = self.request(topic, payload, flags)
+        came = self.send(request)
+        answers = [it for it in came if it.kind == "response" and it.matchtag == request.matchtag]
+        self.received += [it for it in came if it not in answers]
+        assert answers, f"no answer to {topic} {payload}"
+        return answers[0]
+
+
+class Instance:
+    """The broker, its control services, the job manager and the resource service.
+
+    Args:
+        resources: what there is.
+        exclude: ranks that are excluded from scheduling.
+        config: what `config.get` tells.
+        settings: more settings for the job manager.
+    """
+
+    def __init__(
+        self,
+        resources: ResourceSet,
+        *,
+        exclude: IDset | None = None,
+        config: dict[str, Any] | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.broker = Broker(owner=OWNER)
+        settings = {"owner": OWNER, **(settings or {})}
+        self.manager = JobManager(None, json.dumps(settings), time.time())
+        attributes = {
+            "size": str(resources.nnodes),
+            "security.owner": str(OWNER),
+            "broker.starttime": "1000000000.0",
+            "instance-level": "0",
+        }
+        ControlService(
+            self.broker, attributes=attributes, config=config or {}, shut_down=lambda: None
+        )
+        self.jobs = ManagerService(self.broker, self.manager)
+        self.resource = ResourceService(
+            self.broker, self.manager, resources, exclude if exclude is not None else IDset()
+        )
+
+    def settle(self) -> None:
+        """Runs rounds until nobody has anything to say."""
+        while self.broker.run_round():
+            pass
+
+    def connect(self) -> Peer:
+        """A new client."""
+        return Peer(self)
+
+    def disconnect(self, peer: Peer) -> None:
+        """A client goes away, as when its socket closes."""
+        del self.broker._services[peer.number]
+        self.broker._deliver(self.broker._router.remove_peer(peer.number))
+        self.settle()

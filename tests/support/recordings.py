@@ -1,0 +1,132 @@
+"""The frames of a real broker, and what makes an answer one of the recorded kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock._core import Message
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+
+
+class Frame(NamedTuple):
+    """A recorded frame: where it is, who sent it, and what."""
+
+    place: str
+    line: int
+    conn: int
+    to_broker: bool
+    message: Message
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload, an empty object where there is none."""
+        return payload_of(self.message)
+
+
+def frames(name: str) -> list[Frame]:
+    """The frames of a recording, in order."""
+    lines = (VECTORS / "flux-wire" / f"{name}.jsonl").read_text().splitlines()
+    recorded = []
+    for number, line in enumerate(lines, 1):
+        frame = json.loads(line)
+        recorded.append(
+            Frame(
+                f"{name}.jsonl:{number}",
+                number,
+                frame.get("conn", 0),
+                frame["dir"] == "to-broker",
+                Message.decode(bytes.fromhex(frame["hex"])),
+            )
+        )
+    return recorded
+
+
+def payload_of(message: Message) -> dict[str, Any]:
+    """A payload as an object: empty where there is none, or an error's text."""
+    if message.payload is None or message.error_text is not None:
+        return {}
+    return message.object()
+
+
+def unlike(ours: Message, recorded: Message) -> list[str]:
+    """What makes our message one of another kind than the recorded one: nothing, if all is well.
+
+    The same kind: type, topic, error number, streaming and no-response flags, an error text
+    where there was one, and every recorded key of the payload with a value of its type.
+    Extra keys are always sent.
+    """
+    found = [
+        f"{name} is {getattr(ours, name)!r}, recorded {getattr(recorded, name)!r}"
+        for name in ("kind", "topic", "streaming", "noresponse")
+        if getattr(ours, name) != getattr(recorded, name)
+    ]
+    if recorded.kind == "response" and ours.errnum != recorded.errnum:
+        text = f"errnum is {ours.errnum} ({ours.error_text}), recorded {recorded.errnum}"
+        return [*found, text]
+    if recorded.error_text and not ours.error_text:
+        found.append(f"no error text, recorded {recorded.error_text!r}")
+    return found + missing(payload_of(ours), payload_of(recorded))
+
+
+def missing(ours: Any, recorded: Any, path: str = "payload") -> list[str]:
+    """Paths that a recorded value has and ours has not, or has with another type."""
+    if isinstance(recorded, dict) and isinstance(ours, dict):
+        found = []
+        for key, value in recorded.items():
+            if key in ours:
+                found += missing(ours[key], value, f"{path}.{key}")
+            else:
+                found.append(f"{path}.{key} is missing")
+        return found
+    number = (int, float)
+    same = type(ours) is type(recorded) or (
+        isinstance(ours, number) and isinstance(recorded, number)
+    )
+    return [] if same else [f"{path} is {ours!r}, recorded {recorded!r}"]
+
+
+NOTHING = "nothing is said"
+
+
+class Differences:
+    """What we do otherwise than a recording has it, as `flux-wire-differences.json` lists it.
+
+    An unlisted difference is a fault of ours; one that is listed and not there any more is to
+    be taken off the list.
+    """
+
+    def __init__(self, name: str) -> None:
+        rows = json.loads((VECTORS / "flux-wire-differences.json").read_text())
+        self.rows = [row for row in rows if name in row["recordings"]]
+        self._seen: set[int] = set()
+
+    def listed(self, frame: Frame) -> list[str]:
+        """How our answer in place of this frame differs, according to the list."""
+        found: list[str] = []
+        for place, row in enumerate(self.rows):
+            here = frame.line in row.get("lines", [frame.line])
+            if row["topic"] == frame.message.topic and here and "unlike" in row:
+                self._seen.add(place)
+                found += row["unlike"]
+        return found
+
+    def refused(self, request: Frame) -> int | None:
+        """The error number with which we refuse a recorded request, according to the list."""
+        for place, row in enumerate(self.rows):
+            if request.line in row.get("requests", []) and row["topic"] == request.message.topic:
+                self._seen.add(place)
+                return row["errnum"]
+        return None
+
+    def check(self, frame: Frame, ours: Message | None) -> None:
+        """Our message in place of a recorded one differs as listed, and not otherwise."""
+        found = [NOTHING] if ours is None else unlike(ours, frame.message)
+        assert found == self.listed(frame), f"{frame.place} {frame.message}: {found}"
+
+    def all_seen(self) -> None:
+        """Every row of the list is about a frame of the recording."""
+        unseen = [row for place, row in enumerate(self.rows) if place not in self._seen]
+        assert unseen == []
