@@ -7,41 +7,52 @@ from penstock.aclient import connect
 async def main() -> None:
     async with connect() as client:
         print(await client.rpc("attr.get", {"name": "size"}))
-        async with client.stream("job-list.wait", {"ids": [job]}) as responses:
-            async for response in responses:
-                print(response["jobs"])
+        async with client.wait([job]) as rows:
+            async for row in rows:
+                print(row["name"])
 
 trio.run(main)
 ```
 
-It needs the extra `[daemon]`. Without Trio there is `penstock.client`.
+It needs the extra `[daemon]`. Without Trio there is `penstock.client`, with the same methods.
 """
 
 from __future__ import annotations
 
-import errno
-import math
-import os
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+import signal
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, overload
 
 import trio
 
-from penstock._core import Batch, Decoder, Message
-from penstock.client import READ_SIZE, STREAMING, NoInstanceError, error_of, payload_of, submissions
-from penstock.errors import RpcError, WireError
-from penstock.paths import default_uri, socket_of
+from penstock import calls
+from penstock.aconnection import Connection, Stream, open_socket
+from penstock.calls import submissions
+from penstock.connection import NoInstanceError
+from penstock.errors import RpcError
+from penstock.paths import default_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-    from penstock.client import Payload, Row
+    from penstock.aconnection import Encoding
+    from penstock.rows import (
+        DrainMode,
+        Event,
+        JobRow,
+        Level,
+        LogRow,
+        Outcome,
+        Purged,
+        QueueStatus,
+        ResourceStatus,
+        SchedStatus,
+        ServiceRow,
+        Submission,
+        UndrainMode,
+    )
 
-    Encoding = Literal["json", "cbor"]
-    Requests = Callable[[Batch], None]
-    Event = Callable[[Message], None]
-
-__all__ = ["Client", "connect"]
+__all__ = ["Client", "NoInstanceError", "Stream", "connect"]
 
 
 @asynccontextmanager
@@ -57,7 +68,7 @@ async def connect(uri: str | None = None, *, encoding: Encoding = "json") -> Asy
         AddressError: the address is not a local one.
     """
     uri = uri or default_uri()
-    stream = await _open(uri)
+    stream = await open_socket(uri)
     client = Client(uri, stream, encoding=encoding)
     try:
         async with stream, trio.open_nursery() as nursery:
@@ -73,323 +84,272 @@ async def connect(uri: str | None = None, *, encoding: Encoding = "json") -> Asy
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from None
         raise
+    finally:
+        client._lose(None)
 
 
-async def _open(uri: str) -> trio.SocketStream:
-    path = str(socket_of(uri))
-    try:
-        stream = await trio.open_unix_socket(path)
-    except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise NoInstanceError(
-            f"no instance at `{uri}`: {reason}\n"
-            "hint: start one with `penstock start`, or set PENSTOCK_URI"
-        ) from None
-    try:
-        status = await stream.receive_some(1)
-    except trio.BrokenResourceError:
-        status = b""
-    except BaseException:
-        await trio.aclose_forcefully(stream)
-        raise
-    if status != b"\0":
-        await trio.aclose_forcefully(stream)
-        reason = os.strerror(status[0]) if status else "it closed the connection"
-        raise NoInstanceError(f"the instance at `{uri}` refused the connection: {reason}")
-    return stream
-
-
-class Client:
-    """An open connection; see `connect`.
+class Client(Connection):
+    """An open connection and what can be asked over it; see `connect`.
 
     Any number of tasks may use it at once. A call that is cancelled leaves the connection as it
-    was: what is written is written whole, and a late answer is dropped.
+    was: what is written is written whole, and a late answer is dropped. A method that gives a
+    `Stream` has sent its request when it returns; the other ones are to be awaited.
     """
 
-    def __init__(self, uri: str, stream: trio.SocketStream, *, encoding: Encoding) -> None:
-        self.uri = uri
-        self._stream = stream
-        self._cbor = encoding == "cbor"
-        self._tag = 0
-        self._calls: dict[int, trio.MemorySendChannel[Message]] = {}
-        self._services: dict[str, Requests] = {}
-        self._events: dict[str, Event] = {}
-        self._unsent = bytearray()
-        self._wake = trio.Event()
-        self._lost: str | None = None
-        self._gone = trio.Event()
+    # --- submission
 
-    # --- messages
+    @overload
+    async def submit(
+        self,
+        jobspec: Mapping[str, Any],
+        *,
+        urgency: int = 16,
+        count: None = None,
+        flags: int = 0,
+    ) -> int: ...
 
-    def send(self, messages: Message | Batch) -> None:
-        """Sends messages, such as a service's answers. It does not wait until they are written.
-
-        Raises:
-            NoInstanceError: the connection was lost.
-        """
-        self._check()
-        batch = messages if isinstance(messages, Batch) else Batch([messages])
-        self._unsent += batch.encode_cbor() if self._cbor else batch.encode()
-        self._wake.set()
-
-    async def rpc(self, topic: str, payload: Payload | bytes = None) -> dict[str, Any]:
-        """Sends a request and returns its response, `{}` where that is empty.
-
-        Raises:
-            RpcError: the service answered with an error.
-            NoInstanceError: the connection was lost.
-        """
-        with self._call(topic, payload, 0) as responses:
-            return payload_of(await self._next(responses))
-
-    async def call_many(
-        self, topic: str, payloads: Iterable[Payload]
-    ) -> list[dict[str, Any] | RpcError]:
-        """Sends requests one after the other without waiting, then collects the responses.
-
-        Returns:
-            For each request its response, or its error.
-        """
-        results: list[dict[str, Any] | RpcError] = []
-        channels: list[tuple[int, trio.MemoryReceiveChannel[Message]]] = []
-        try:
-            channels += (self._begin(topic, payload, 0) for payload in payloads)
-            for _, responses in channels:
-                message = await self._next(responses)
-                results.append(error_of(message) if message.errnum else payload_of(message))
-        finally:
-            for tag, responses in channels:
-                self._end(tag, responses)
-        return results
-
-    @asynccontextmanager
-    async def stream(
-        self, topic: str, payload: Payload = None
-    ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Sends a streaming request; its responses can be iterated over in the block.
-
-        The iteration ends with the stream's good end (ENODATA).
-
-        Raises:
-            RpcError: from the iteration: the stream ended in another error.
-            NoInstanceError: the connection was lost.
-        """
-        with self._call(topic, payload, STREAMING) as responses:
-            yield _Responses(self, responses)
-
-    @contextmanager
-    def _call(
-        self, topic: str, payload: Payload | bytes, flags: int
-    ) -> Iterator[trio.MemoryReceiveChannel[Message]]:
-        tag, responses = self._begin(topic, payload, flags)
-        try:
-            yield responses
-        finally:
-            self._end(tag, responses)
-
-    def _begin(
-        self, topic: str, payload: Payload | bytes, flags: int
-    ) -> tuple[int, trio.MemoryReceiveChannel[Message]]:
-        self._tag += 1
-        tag = self._tag
-        self.send(Message.request(topic, payload, matchtag=tag, flags=flags))
-        sender, receiver = trio.open_memory_channel[Message](math.inf)
-        self._calls[tag] = sender
-        return tag, receiver
-
-    def _end(self, tag: int, responses: trio.MemoryReceiveChannel[Message]) -> None:
-        responses.close()
-        sender = self._calls.pop(tag, None)
-        if sender is not None:
-            sender.close()
-
-    async def _next(self, responses: trio.MemoryReceiveChannel[Message]) -> Message:
-        try:
-            return await responses.receive()
-        except trio.EndOfChannel:
-            self._check()
-            raise
-
-    def _check(self) -> None:
-        if self._lost is not None:
-            raise NoInstanceError(f"the instance at `{self.uri}` closed the connection{self._lost}")
-
-    # --- serving
-
-    async def add_service(self, name: str, handler: Requests) -> None:
-        """Registers a service: requests for `name.*` come to the handler from now on.
-
-        Args:
-            name: the topics' first word.
-            handler: called with requests that came together, in order, payloads as JSON. It
-                answers with `send`, now or later, but for requests with `noresponse`. It must
-                not block; what it raises ends the connection and comes out of `connect`. When
-                one of the service's users goes away it gets `name.disconnect`.
-
-        Raises:
-            RpcError: the name is taken (EEXIST), or this user may not register it (EPERM).
-        """
-        if name in self._services:
-            raise RpcError(errno.EEXIST, f"service `{name}` is registered already")
-        # Requests may come right behind the answer.
-        self._services[name] = handler
-        try:
-            await self.rpc("service.add", {"service": name})
-        except BaseException:
-            # Whoever is cancelled here does not serve; what still comes is refused.
-            del self._services[name]
-            raise
-
-    async def remove_service(self, name: str) -> None:
-        """Gives a service up."""
-        await self.rpc("service.remove", {"service": name})
-        self._services.pop(name, None)
-
-    async def subscribe(self, prefix: str, handler: Event) -> None:
-        """Has the handler called with each event whose topic begins with `prefix`.
-
-        It must not block; what it raises ends the connection and comes out of `connect`.
-        """
-        if prefix in self._events:
-            raise RpcError(errno.EEXIST, f"subscribed to `{prefix}` already")
-        self._events[prefix] = handler
-        try:
-            await self.rpc("event.subscribe", {"topic": prefix})
-        except BaseException:
-            del self._events[prefix]
-            raise
-
-    async def unsubscribe(self, prefix: str) -> None:
-        """Takes a subscription back."""
-        await self.rpc("event.unsubscribe", {"topic": prefix})
-        self._events.pop(prefix, None)
-
-    async def wait_lost(self) -> None:
-        """Returns when the instance has closed the connection: there is nothing left to serve."""
-        await self._gone.wait()
-
-    # --- jobs
+    @overload
+    async def submit(
+        self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int, flags: int = 0
+    ) -> list[int]: ...
 
     async def submit(
-        self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int | None = None
-    ) -> Any:
+        self,
+        jobspec: Mapping[str, Any],
+        *,
+        urgency: int = 16,
+        count: int | None = None,
+        flags: int = 0,
+    ) -> int | list[int]:
         """As `penstock.client.Client.submit`."""
-        request: dict[str, Any] = {"jobspec": jobspec, "urgency": urgency}
-        if count is None:
-            return (await self.rpc("job-ingest.submit", request))["id"]
-        return (await self.rpc("job-ingest.submit", request | {"count": count}))["ids"]
+        return await self._do(calls.submit(jobspec, urgency, count, flags))
 
-    async def submit_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[list[int] | RpcError]:
+    async def submit_many(self, jobs: Iterable[Submission]) -> list[list[int] | RpcError]:
         """As `penstock.client.Client.submit_many`."""
         results: list[list[int] | RpcError] = []
-        for request in submissions(jobs):
-            for result in (await self.rpc("job-ingest.submit", request))["results"]:
-                bad = "error" in result
-                results.append(RpcError(errno.EINVAL, result["error"]) if bad else result["ids"])
+        for part in submissions(jobs):
+            (answer,) = await self.call_many("job-ingest.submit", [part.payload])
+            results += part.read(answer)
         return results
 
-    async def wait(self, ids: Iterable[int]) -> list[Row]:
-        """The rows of these jobs, in the order in which they became inactive, once all are."""
-        rows: list[Row] = []
-        async with self.stream("job-list.wait", {"ids": list(ids)}) as responses:
-            async for part in responses:
-                rows += part["jobs"]
-        return rows
+    async def feasible(self, jobspec: Mapping[str, Any]) -> str | None:
+        """As `penstock.client.Client.feasible`."""
+        try:
+            await self.rpc("feasibility.check", {"jobspec": jobspec})
+        except RpcError as error:
+            return calls.infeasible(error)
+        return None
 
-    async def cancel(self, ids: Sequence[int], *, note: str = "") -> dict[int, str]:
-        """Cancels jobs. Returns for each that cannot be cancelled why not."""
-        request = {"type": "cancel", "severity": 0, "note": note, "ids": list(ids)}
-        answer = await self.rpc("job-manager.raise", request)
-        return {int(job): text for job, text in answer["errors"].items()}
+    # --- jobs: what is known
+
+    async def jobs(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+    ) -> list[JobRow]:
+        """As `penstock.client.Client.jobs`."""
+        rows = self._stream(calls.jobs(ids, constraint, max_entries, since, attrs))
+        return [row async for row in rows]
+
+    def iter_jobs(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+    ) -> Stream[JobRow]:
+        """As `penstock.client.Client.iter_jobs`."""
+        return self._stream(calls.jobs(ids, constraint, max_entries, since, attrs))
+
+    async def info(self, job: int) -> JobRow:
+        """As `penstock.client.Client.info`."""
+        return await self._do(calls.info(job))
 
     async def lookup(self, job: int, *keys: str) -> dict[str, str]:
-        """A job's documents as text: `eventlog`, `jobspec`, `R`."""
-        return await self.rpc("job-info.lookup", {"id": job, "keys": list(keys), "flags": 0})
+        """As `penstock.client.Client.lookup`."""
+        return await self._do(calls.lookup(job, keys))
 
-    # --- the connection
+    def eventlog(self, job: int, *, follow: bool = False) -> Stream[Event]:
+        """As `penstock.client.Client.eventlog`."""
+        return self._stream(calls.eventlog(job, follow=follow))
 
-    async def _write(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            while self._unsent:
-                data, self._unsent = self._unsent, bytearray()
-                try:
-                    await self._stream.send_all(data)
-                except trio.BrokenResourceError as error:
-                    self._lose(error.__cause__)
-                    return
+    def output(
+        self, job: int, *, follow: bool = False, streams: Sequence[str] = ("stdout", "stderr")
+    ) -> Stream[tuple[str, bytes]]:
+        """As `penstock.client.Client.output`."""
+        return self._stream(calls.output(job, streams, follow=follow))
 
-    async def _read(self) -> None:
-        decoder = Decoder()
-        try:
-            while data := await self._stream.receive_some(READ_SIZE):
-                batch = decoder.feed(data)
-                if batch.has_cbor():
-                    batch.normalise()
-                self._dispatch(batch)
-        except (trio.BrokenResourceError, WireError) as error:
-            self._lose(error if isinstance(error, WireError) else error.__cause__)
-        else:
-            self._lose(None)
+    def wait(self, ids: Iterable[int]) -> Stream[JobRow]:
+        """As `penstock.client.Client.wait`."""
+        return self._stream(calls.wait(ids))
 
-    def _lose(self, error: BaseException | None) -> None:
-        if self._lost is None:
-            text = getattr(error, "strerror", None) or error
-            self._lost = f": {text}" if text else ""
-        for sender in self._calls.values():
-            sender.close()
-        self._calls.clear()
-        self._gone.set()
+    async def wait_one(self, job: int) -> JobRow:
+        """As `penstock.client.Client.wait_one`."""
+        async with self._stream(calls.wait([job])) as rows:
+            return await anext(rows)
 
-    def _dispatch(self, batch: Batch) -> None:
-        requests: dict[str, Batch] = {}
-        for message in batch:
-            if message.kind == "response":
-                sender = self._calls.get(message.matchtag)
-                if sender is not None:
-                    sender.send_nowait(message)
-            elif message.kind == "request":
-                name = (message.topic or "").partition(".")[0]
-                requests.setdefault(name, Batch()).append(message)
-            elif message.kind == "event":
-                self._tell(message)
-        for name, asked in requests.items():
-            handler = self._services.get(name)
-            if handler is not None:
-                handler(asked)
-            else:
-                self._refuse(asked)
+    async def history(self, count: int | None = None) -> list[int]:
+        """As `penstock.client.Client.history`."""
+        return await self._do(calls.history(count))
 
-    def _tell(self, event: Message) -> None:
-        topic = event.topic or ""
-        for prefix, handler in list(self._events.items()):
-            if topic.startswith(prefix):
-                handler(event)
+    # --- jobs: what is done to them
 
-    def _refuse(self, requests: Batch) -> None:
-        for request in requests:
-            if not request.noresponse:
-                text = f"nobody serves `{request.topic}` here"
-                self.send(request.respond(errnum=errno.ENOSYS, errtext=text))
+    async def cancel(
+        self, ids: Iterable[int] | None = None, *, note: str = "", userid: int | None = None
+    ) -> Outcome:
+        """As `penstock.client.Client.cancel`."""
+        return await self._do(calls.raise_exception(ids, "cancel", 0, note, userid))
 
+    async def raise_exception(
+        self,
+        ids: Iterable[int],
+        kind: str,
+        *,
+        severity: int = 0,
+        note: str = "",
+        wait_status: int | None = None,
+    ) -> Outcome:
+        """As `penstock.client.Client.raise_exception`."""
+        call = calls.raise_exception(ids, kind, severity, note, wait_status=wait_status)
+        return await self._do(call)
 
-class _Responses:
-    """The responses of a stream, until its good end."""
+    async def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Outcome:
+        """As `penstock.client.Client.kill`."""
+        return await self._do_many(calls.kill(ids, signum))
 
-    def __init__(self, client: Client, responses: trio.MemoryReceiveChannel[Message]) -> None:
-        self._client = client
-        self._responses = responses
-        self._ended = False
+    async def urgency(self, ids: Iterable[int], urgency: int) -> Outcome:
+        """As `penstock.client.Client.urgency`."""
+        return await self._do(calls.urgency(ids, urgency))
 
-    def __aiter__(self) -> _Responses:
-        return self
+    async def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Outcome:
+        """As `penstock.client.Client.prioritize`."""
+        return await self._do(calls.prioritize(pairs))
 
-    async def __anext__(self) -> dict[str, Any]:
-        if self._ended:
-            raise StopAsyncIteration
-        message = await self._client._next(self._responses)
-        self._ended = message.errnum != 0
-        if message.errnum == errno.ENODATA:
-            raise StopAsyncIteration
-        return payload_of(message)
+    async def memo(self, job: int, memo: Mapping[str, Any]) -> None:
+        """As `penstock.client.Client.memo`."""
+        await self._do(calls.order("job-manager.memo", {"id": job, "memo": dict(memo)}))
+
+    async def update(self, job: int, *, duration: float) -> None:
+        """As `penstock.client.Client.update`."""
+        await self._do(calls.update(job, duration))
+
+    async def purge(
+        self,
+        ids: Iterable[int] | None = None,
+        *,
+        age_limit: float | None = None,
+        num_limit: int | None = None,
+        force: bool = False,
+    ) -> Purged:
+        """As `penstock.client.Client.purge`."""
+        return await self._do(calls.purge(ids, age_limit, num_limit, force=force))
+
+    # --- queues
+
+    async def queue_list(self) -> list[str]:
+        """As `penstock.client.Client.queue_list`."""
+        return await self._do(calls.queue_list())
+
+    async def queue_status(self, name: str | None = None) -> QueueStatus:
+        """As `penstock.client.Client.queue_status`."""
+        return await self._do(calls.queue_status(name))
+
+    async def queue_enable(self, name: str | None = None, *, everything: bool = False) -> None:
+        """As `penstock.client.Client.queue_enable`."""
+        await self._do(calls.queue_set("enable", name, on=True, everything=everything))
+
+    async def queue_disable(
+        self, name: str | None = None, *, reason: str | None = None, everything: bool = False
+    ) -> None:
+        """As `penstock.client.Client.queue_disable`."""
+        await self._do(
+            calls.queue_set("enable", name, on=False, everything=everything, reason=reason)
+        )
+
+    async def queue_start(self, name: str | None = None, *, everything: bool = False) -> None:
+        """As `penstock.client.Client.queue_start`."""
+        await self._do(calls.queue_set("start", name, on=True, everything=everything))
+
+    async def queue_stop(
+        self, name: str | None = None, *, reason: str | None = None, everything: bool = False
+    ) -> None:
+        """As `penstock.client.Client.queue_stop`."""
+        await self._do(
+            calls.queue_set("start", name, on=False, everything=everything, reason=reason)
+        )
+
+    async def queue_drain(self) -> None:
+        """As `penstock.client.Client.queue_drain`."""
+        await self._do(calls.order("job-manager.drain", {}))
+
+    async def queue_idle(self) -> None:
+        """As `penstock.client.Client.queue_idle`."""
+        await self._do(calls.order("job-manager.idle", {}))
+
+    # --- resources
+
+    async def resource_status(self) -> ResourceStatus:
+        """As `penstock.client.Client.resource_status`."""
+        return await self._do(calls.resource_status())
+
+    async def sched_status(self) -> SchedStatus:
+        """As `penstock.client.Client.sched_status`."""
+        return await self._do(calls.sched_status())
+
+    async def drain(self, targets: str, reason: str = "", *, mode: DrainMode | None = None) -> None:
+        """As `penstock.client.Client.drain`."""
+        await self._do(calls.drain(targets, reason, mode))
+
+    async def undrain(self, targets: str, *, mode: UndrainMode | None = None) -> None:
+        """As `penstock.client.Client.undrain`."""
+        await self._do(calls.undrain(targets, mode))
+
+    async def resource_history(self, targets: str | None = None) -> list[Event]:
+        """As `penstock.client.Client.resource_history`."""
+        return await self._do(calls.resource_history(targets))
+
+    # --- the instance
+
+    async def ping(self, service: str, payload: Mapping[str, Any] | None = None) -> float:
+        """As `penstock.client.Client.ping`."""
+        began = trio.current_time()
+        await self._do(calls.order(f"{service}.ping", payload or {}))
+        return trio.current_time() - began
+
+    async def stats(self, service: str = "job-manager") -> dict[str, Any]:
+        """As `penstock.client.Client.stats`."""
+        return await self._do(calls.plain(f"{service}.stats-get"))
+
+    async def services(self) -> list[ServiceRow]:
+        """As `penstock.client.Client.services`."""
+        return await self._do(calls.services())
+
+    async def config(self) -> dict[str, Any]:
+        """As `penstock.client.Client.config`."""
+        return await self._do(calls.plain("config.get"))
+
+    async def config_reload(self, config: Mapping[str, Any]) -> None:
+        """As `penstock.client.Client.config_reload`."""
+        await self._do(calls.order("config.reload", {"config": dict(config)}))
+
+    def dmesg(self, *, follow: bool = False, backlog: bool = True) -> Stream[LogRow]:
+        """As `penstock.client.Client.dmesg`."""
+        return self._stream(calls.dmesg(follow=follow, backlog=backlog))
+
+    async def log_append(self, text: str, *, level: Level = "info") -> None:
+        """As `penstock.client.Client.log_append`."""
+        await self._do(calls.log_append(text, level))
+
+    async def log_clear(self) -> None:
+        """As `penstock.client.Client.log_clear`."""
+        await self._do(calls.order("log.clear", {}))
+
+    async def shutdown(self) -> None:
+        """As `penstock.client.Client.shutdown`."""
+        await self._do(calls.order("broker.shutdown"))

@@ -9,74 +9,47 @@ with Client() as client:
     (row,) = client.wait([job])
 ```
 
-It needs no third-party package. For Trio there is `penstock.aclient`.
+It needs no third-party package. For Trio there is `penstock.aclient`, with the same methods.
 """
 
 from __future__ import annotations
 
-import base64
-import errno
-import json
-import os
-import socket
-from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+import signal
+import time
+from typing import TYPE_CHECKING, Any, overload
 
-from penstock._core import Decoder, Message
-from penstock.errors import Error, JobspecError, RpcError
-from penstock.paths import default_uri, socket_of
+from penstock import calls
+from penstock.calls import submissions
+from penstock.connection import Connection, NoInstanceError, Stream, connect
+from penstock.errors import RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Iterable, Mapping, Sequence
 
-    Payload = Mapping[str, Any] | None
+    from penstock.rows import (
+        DrainMode,
+        Event,
+        JobRow,
+        Level,
+        LogRow,
+        Outcome,
+        Purged,
+        QueueStatus,
+        ResourceStatus,
+        SchedStatus,
+        ServiceRow,
+        Submission,
+        UndrainMode,
+    )
 
-Key = TypeVar("Key")
-
-STREAMING = 0x40
-READ_SIZE = 256 * 1024
-# Well below the largest frame (64 MiB), whatever one more jobspec adds.
-MAX_SUBMISSION = 16 * 1024 * 1024
-Row = dict[str, Any]
-
-
-class NoInstanceError(Error, ConnectionError):
-    """Nobody listens at the address, or the connection was refused or lost."""
-
-
-def connect(uri: str | None = None) -> socket.socket:
-    """Connects to an instance and reads its greeting (a status byte).
-
-    Args:
-        uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
-
-    Raises:
-        NoInstanceError: nobody listens there, or the instance does not want this user.
-        AddressError: the address is not a local one.
-    """
-    uri = uri or default_uri()
-    path = str(socket_of(uri))
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.connect(path)
-        status = connection.recv(1)
-    except OSError as error:
-        connection.close()
-        raise NoInstanceError(
-            f"no instance at `{uri}`: {error.strerror or error}\n"
-            "hint: start one with `penstock start`, or set PENSTOCK_URI"
-        ) from None
-    if status != b"\0":
-        connection.close()
-        reason = os.strerror(status[0]) if status else "it closed the connection"
-        raise NoInstanceError(f"the instance at `{uri}` refused the connection: {reason}")
-    return connection
+__all__ = ["Client", "NoInstanceError", "Stream", "connect"]
 
 
-class Client:
-    """A connection to an instance.
+class Client(Connection):
+    """A connection to an instance, and what can be asked over it.
+
+    Every method raises `RpcError` with what the instance says against the request, and
+    `NoInstanceError` where the connection is lost.
 
     Args:
         uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
@@ -86,165 +59,38 @@ class Client:
         NoInstanceError: nobody listens there.
     """
 
-    def __init__(self, uri: str | None = None, *, timeout: float | None = None) -> None:
-        self.uri = uri or default_uri()
-        self._socket = connect(self.uri)
-        self._socket.settimeout(timeout)
-        self._decoder = Decoder()
-        self._tag = 0
-        self._arrived: dict[int, deque[Message]] = {}
+    # --- submission
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
+    @overload
+    def submit(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the connection; open streams end."""
-        self._socket.close()
-
-    # --- messages
-
-    def _send(
-        self,
-        topic: str,
-        payload: Payload | bytes,
+        jobspec: Mapping[str, Any],
+        *,
+        urgency: int = 16,
+        count: None = None,
         flags: int = 0,
-        arrived: deque[Message] | None = None,
-    ) -> int:
-        """Sends a request; its responses go to `arrived`, or to a queue of their own."""
-        self._tag += 1
-        request = Message.request(topic, payload, matchtag=self._tag, flags=flags)
-        self._arrived[self._tag] = deque() if arrived is None else arrived
-        try:
-            self._socket.sendall(request.encode())
-        except OSError as error:
-            raise self._lost(error) from None
-        return self._tag
+    ) -> int: ...
 
-    def _lost(self, error: OSError | None = None) -> NoInstanceError:
-        reason = f": {error.strerror or error}" if error else ""
-        return NoInstanceError(f"the instance at `{self.uri}` closed the connection{reason}")
-
-    def _receive(self, arrived: deque[Message]) -> Message:
-        """The next message for a queue; what is for others is kept for them."""
-        while not arrived:
-            try:
-                data = self._socket.recv(READ_SIZE)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise self._lost(error) from None
-            if not data:
-                raise self._lost()
-            for message in self._decoder.feed(data):
-                waiting = self._arrived.get(message.matchtag)
-                if waiting is not None:
-                    waiting.append(message)
-        return arrived.popleft()
-
-    def rpc(self, topic: str, payload: Payload | bytes = None) -> dict[str, Any]:
-        """Sends a request and returns its response, `{}` where that is empty.
-
-        Args:
-            topic: service and method, such as `job-list.list`.
-            payload: an object, or JSON text already encoded.
-
-        Raises:
-            RpcError: the service answered with an error.
-            NoInstanceError: the connection was lost.
-        """
-        return self._answer(self._send(topic, payload))
-
-    def _answer(self, tag: int) -> dict[str, Any]:
-        try:
-            message = self._receive(self._arrived[tag])
-        finally:
-            del self._arrived[tag]
-        return payload_of(message)
-
-    def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
-        """Sends requests one after the other without waiting, then collects the responses.
-
-        Returns:
-            For each request its response, or its error.
-        """
-        results: list[dict[str, Any] | RpcError] = []
-        tags = [self._send(topic, payload) for payload in payloads]
-        for tag in tags:
-            try:
-                results.append(self._answer(tag))
-            except RpcError as error:
-                results.append(error)
-        return results
-
-    def stream(self, topic: str, payload: Payload = None) -> Iterator[dict[str, Any]]:
-        """Sends a streaming request and yields its responses until the good end (ENODATA).
-
-        Raises:
-            RpcError: the stream ended in another error.
-            NoInstanceError: the connection was lost.
-        """
-        tag = self._send(topic, payload, STREAMING)
-        try:
-            while True:
-                message = self._receive(self._arrived[tag])
-                if message.errnum == errno.ENODATA:
-                    return
-                yield payload_of(message)
-        finally:
-            self._arrived.pop(tag, None)
-
-    def merge(
-        self, requests: Mapping[Key, tuple[str, Payload]]
-    ) -> Iterator[tuple[Key, dict[str, Any] | RpcError]]:
-        """Sends several streaming requests and yields what comes, until all have ended.
-
-        Args:
-            requests: topic and payload of each, by a key of the caller's.
-
-        Returns:
-            Key and response in the order of arrival. A stream's bad end is yielded as its
-            `RpcError` and does not end the others.
-
-        Raises:
-            NoInstanceError: the connection was lost.
-        """
-        arrived: deque[Message] = deque()
-        keys: dict[int, Key] = {}
-        try:
-            for key, (topic, payload) in requests.items():
-                keys[self._send(topic, payload, STREAMING, arrived)] = key
-            while keys:
-                message = self._receive(arrived)
-                key = keys[message.matchtag]
-                if message.errnum:
-                    del keys[message.matchtag], self._arrived[message.matchtag]
-                    if message.errnum != errno.ENODATA:
-                        yield key, error_of(message)
-                else:
-                    yield key, payload_of(message)
-        finally:
-            for tag in keys:
-                self._arrived.pop(tag, None)
-
-    # --- jobs
+    @overload
+    def submit(
+        self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int, flags: int = 0
+    ) -> list[int]: ...
 
     def submit(
-        self, jobspec: Mapping[str, Any], *, urgency: int = 16, count: int | None = None
-    ) -> Any:
+        self,
+        jobspec: Mapping[str, Any],
+        *,
+        urgency: int = 16,
+        count: int | None = None,
+        flags: int = 0,
+    ) -> int | list[int]:
         """Submits a job, or `count` copies of it. They are on disk when this returns.
 
         Args:
             jobspec: jobspec V1 (RFC 25), for instance from `penstock.jobspec.from_command`.
             urgency: 0 (hold) to 31 (expedite), RFC 30.
             count: how many copies.
+            flags: for the `submit` event.
 
         Returns:
             The job's id, or with `count` the list of ids.
@@ -252,155 +98,275 @@ class Client:
         Raises:
             RpcError: the jobspec is invalid, or the site's policy does not allow it.
         """
-        request: dict[str, Any] = {"jobspec": jobspec, "urgency": urgency}
-        if count is None:
-            return self.rpc("job-ingest.submit", request)["id"]
-        return self.rpc("job-ingest.submit", request | {"count": count})["ids"]
+        return self._do(calls.submit(jobspec, urgency, count, flags))
 
-    def submit_many(self, jobs: Sequence[Mapping[str, Any]]) -> list[list[int] | RpcError]:
+    def submit_many(self, jobs: Iterable[Submission]) -> list[list[int] | RpcError]:
         """Submits many jobspecs in as few requests as they fit in.
 
         Args:
-            jobs: mappings with `jobspec` and, as needed, `urgency` and `count`.
+            jobs: mappings with `jobspec` and, as needed, `urgency`, `count` and `flags`.
 
         Returns:
             For each the list of its ids, or its error: one bad jobspec does not harm the others.
 
         Raises:
             JobspecError: a jobspec that has no JSON form; nothing is submitted.
-            RpcError: nobody may submit, or this user may not.
         """
-        return [
-            RpcError(errno.EINVAL, result["error"]) if "error" in result else result["ids"]
-            for request in submissions(jobs)
-            for result in self.rpc("job-ingest.submit", request)["results"]
-        ]
+        results: list[list[int] | RpcError] = []
+        for part in submissions(jobs):
+            (answer,) = self.call_many("job-ingest.submit", [part.payload])
+            results += part.read(answer)
+        return results
+
+    def feasible(self, jobspec: Mapping[str, Any]) -> str | None:
+        """Asks the scheduler whether a job could ever run here.
+
+        Returns:
+            None, or the reason why it could not.
+
+        Raises:
+            RpcError: there is no scheduler to ask (ENOSYS).
+        """
+        try:
+            self.rpc("feasibility.check", {"jobspec": jobspec})
+        except RpcError as error:
+            return calls.infeasible(error)
+        return None
+
+    # --- jobs: what is known
 
     def jobs(
         self,
         *,
-        ids: Sequence[int] | None = None,
+        ids: Iterable[int] | None = None,
         constraint: Mapping[str, Any] | None = None,
         max_entries: int = 0,
-    ) -> list[Row]:
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+    ) -> list[JobRow]:
         """Jobs as rows, newest first.
 
         Args:
             ids: only these jobs.
             constraint: in the manner of RFC 43, such as `{"states": ["active"]}`.
             max_entries: at most so many; 0 for all.
+            since: of the inactive jobs those that ended after this time.
+            attrs: the keys that are wanted besides the id.
         """
-        request: dict[str, Any] = {"max_entries": max_entries, "attrs": ["all"], "since": 0.0}
-        if ids is not None:
-            request["ids"] = list(ids)
-        if constraint is not None:
-            request["constraint"] = constraint
-        return [row for part in self.stream("job-list.list", request) for row in part["jobs"]]
+        return list(self._stream(calls.jobs(ids, constraint, max_entries, since, attrs)))
 
-    def wait(self, ids: Iterable[int]) -> Iterator[Row]:
-        """Yields each job's row as the job becomes inactive."""
-        for part in self.stream("job-list.wait", {"ids": list(ids)}):
-            yield from part["jobs"]
+    def iter_jobs(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+    ) -> Stream[JobRow]:
+        """As `jobs`, row by row as they come: for more of them than one wants to hold."""
+        return self._stream(calls.jobs(ids, constraint, max_entries, since, attrs))
 
-    def cancel(
-        self, ids: Iterable[int] | None = None, *, note: str = "", userid: int | None = None
-    ) -> tuple[int, dict[int, str]]:
-        """Cancels jobs: these, or all active ones (of a user).
-
-        Returns:
-            How many were cancelled, and for each other one why not.
-        """
-        request: dict[str, Any] = {"type": "cancel", "severity": 0, "note": note}
-        request |= {"all": True} if ids is None else {"ids": list(ids)}
-        if userid is not None:
-            request["userid"] = userid
-        answer = self.rpc("job-manager.raise", request)
-        return answer["count"], {int(job): text for job, text in answer["errors"].items()}
+    def info(self, job: int) -> JobRow:
+        """One job's row."""
+        return self._do(calls.info(job))
 
     def lookup(self, job: int, *keys: str) -> dict[str, str]:
         """A job's documents as text: `eventlog`, `jobspec`, `R`."""
-        return self.rpc("job-info.lookup", {"id": job, "keys": list(keys), "flags": 0})
+        return self._do(calls.lookup(job, keys))
 
-    def eventlog(self, job: int, *, follow: bool = False) -> Iterator[str]:
-        """The lines of a job's eventlog (RFC 18); with `follow` until the job is over."""
-        if follow:
-            request = {"id": job, "path": "eventlog", "flags": 0}
-            for part in self.stream("job-info.eventlog-watch", request):
-                yield part["event"]
-        else:
-            yield from self.lookup(job, "eventlog")["eventlog"].splitlines(keepends=True)
+    def eventlog(self, job: int, *, follow: bool = False) -> Stream[Event]:
+        """The events of a job (RFC 18, RFC 21); with `follow` until the job is over."""
+        return self._stream(calls.eventlog(job, follow=follow))
 
     def output(
         self, job: int, *, follow: bool = False, streams: Sequence[str] = ("stdout", "stderr")
-    ) -> Iterator[tuple[str, bytes]]:
+    ) -> Stream[tuple[str, bytes]]:
         """A job's kept output, as pairs of stream name and bytes; with `follow` to its end."""
-        request = {"id": job, "follow": follow, "streams": list(streams)}
-        for part in self.stream("job-exec.output", request):
-            yield part["stream"], base64.b64decode(part["data"])
+        return self._stream(calls.output(job, streams, follow=follow))
+
+    def wait(self, ids: Iterable[int]) -> Stream[JobRow]:
+        """Each job's row as the job becomes inactive."""
+        return self._stream(calls.wait(ids))
+
+    def wait_one(self, job: int) -> JobRow:
+        """A job's row once it is inactive."""
+        with self._stream(calls.wait([job])) as rows:
+            return next(rows)
+
+    def history(self, count: int | None = None) -> list[int]:
+        """The ids of this user's newest jobs, newest first: so many, or all."""
+        return self._do(calls.history(count))
+
+    # --- jobs: what is done to them
+
+    def cancel(
+        self, ids: Iterable[int] | None = None, *, note: str = "", userid: int | None = None
+    ) -> Outcome:
+        """Cancels jobs: these, or all active ones (of a user)."""
+        return self._do(calls.raise_exception(ids, "cancel", 0, note, userid))
+
+    def raise_exception(
+        self,
+        ids: Iterable[int],
+        kind: str,
+        *,
+        severity: int = 0,
+        note: str = "",
+        wait_status: int | None = None,
+    ) -> Outcome:
+        """Raises an exception for jobs (RFC 21).
+
+        Args:
+            ids: the jobs.
+            kind: the exception's type, a word.
+            severity: 0, which ends the job, to 7.
+            note: for people.
+            wait_status: what the job is to have ended with, as of `wait`.
+        """
+        call = calls.raise_exception(ids, kind, severity, note, wait_status=wait_status)
+        return self._do(call)
+
+    def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Outcome:
+        """Sends a signal to the tasks of running jobs."""
+        return self._do_many(calls.kill(ids, signum))
+
+    def urgency(self, ids: Iterable[int], urgency: int) -> Outcome:
+        """Gives pending jobs another urgency, 0 (hold) to 31 (expedite)."""
+        return self._do(calls.urgency(ids, urgency))
+
+    def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Outcome:
+        """Gives jobs other priorities, all in one request: pairs of id and 0 to 4294967295."""
+        return self._do(calls.prioritize(pairs))
+
+    def memo(self, job: int, memo: Mapping[str, Any]) -> None:
+        """Notes keys and values in the job's annotations, below `user`; None takes a key out."""
+        self._do(calls.order("job-manager.memo", {"id": job, "memo": dict(memo)}))
+
+    def update(self, job: int, *, duration: float) -> None:
+        """Gives a pending or running job another time limit: seconds since its start, 0: none."""
+        self._do(calls.update(job, duration))
+
+    def purge(
+        self,
+        ids: Iterable[int] | None = None,
+        *,
+        age_limit: float | None = None,
+        num_limit: int | None = None,
+        force: bool = False,
+    ) -> Purged:
+        """Removes inactive jobs for good; without `force` it only counts them.
+
+        Args:
+            ids: these jobs.
+            age_limit: those that ended more than so many seconds ago.
+            num_limit: the oldest, until at most so many are left.
+            force: whether to do it.
+        """
+        return self._do(calls.purge(ids, age_limit, num_limit, force=force))
+
+    # --- queues
+
+    def queue_list(self) -> list[str]:
+        """The names of the queues; none where there is only the anonymous one."""
+        return self._do(calls.queue_list())
+
+    def queue_status(self, name: str | None = None) -> QueueStatus:
+        """Whether a queue (None: the anonymous one) takes jobs, and whether it starts them."""
+        return self._do(calls.queue_status(name))
+
+    def queue_enable(self, name: str | None = None, *, everything: bool = False) -> None:
+        """Lets a queue, or every queue, take jobs."""
+        self._do(calls.queue_set("enable", name, on=True, everything=everything))
+
+    def queue_disable(
+        self, name: str | None = None, *, reason: str | None = None, everything: bool = False
+    ) -> None:
+        """Lets a queue, or every queue, take no more jobs: they are refused with the reason."""
+        self._do(calls.queue_set("enable", name, on=False, everything=everything, reason=reason))
+
+    def queue_start(self, name: str | None = None, *, everything: bool = False) -> None:
+        """Lets the jobs of a queue, or of every queue, start."""
+        self._do(calls.queue_set("start", name, on=True, everything=everything))
+
+    def queue_stop(
+        self, name: str | None = None, *, reason: str | None = None, everything: bool = False
+    ) -> None:
+        """Lets no more jobs of a queue, or of any queue, start."""
+        self._do(calls.queue_set("start", name, on=False, everything=everything, reason=reason))
+
+    def queue_drain(self) -> None:
+        """Returns when no job is active."""
+        self._do(calls.order("job-manager.drain", {}))
+
+    def queue_idle(self) -> None:
+        """Returns when no job is running."""
+        self._do(calls.order("job-manager.idle", {}))
+
+    # --- resources
+
+    def resource_status(self) -> ResourceStatus:
+        """R, and the drained, offline and excluded targets."""
+        return self._do(calls.resource_status())
+
+    def sched_status(self) -> SchedStatus:
+        """What the scheduler may use, and what of that is down and allocated."""
+        return self._do(calls.sched_status())
+
+    def drain(self, targets: str, reason: str = "", *, mode: DrainMode | None = None) -> None:
+        """Keeps targets (an idset of ranks, or a hostlist) from getting jobs.
+
+        Args:
+            targets: ranks or hosts; those that are drained already are left as they are.
+            reason: for people.
+            mode: what to do with those that are drained already instead.
+        """
+        self._do(calls.drain(targets, reason, mode))
+
+    def undrain(self, targets: str, *, mode: UndrainMode | None = None) -> None:
+        """Lets drained targets have jobs again."""
+        self._do(calls.undrain(targets, mode))
+
+    def resource_history(self, targets: str | None = None) -> list[Event]:
+        """What has happened to the resources, or to some of them: drains and the like."""
+        return self._do(calls.resource_history(targets))
 
     # --- the instance
 
-    def resource_status(self) -> dict[str, Any]:
-        """R, drained, offline and excluded targets."""
-        return self.rpc("resource.status")
+    def ping(self, service: str, payload: Mapping[str, Any] | None = None) -> float:
+        """Has a service answer; returns how many seconds that took."""
+        began = time.perf_counter()
+        self._do(calls.order(f"{service}.ping", payload or {}))
+        return time.perf_counter() - began
 
-    def drain(self, targets: str, reason: str = "") -> None:
-        """Keeps targets (an idset of ranks, or a hostlist) from getting jobs."""
-        self.rpc("resource.drain", {"targets": targets, "reason": reason})
+    def stats(self, service: str = "job-manager") -> dict[str, Any]:
+        """What a service tells of itself, in its own words."""
+        return self._do(calls.plain(f"{service}.stats-get"))
 
-    def undrain(self, targets: str) -> None:
-        """Lets drained targets have jobs again."""
-        self.rpc("resource.undrain", {"targets": targets})
+    def services(self) -> list[ServiceRow]:
+        """The services and who serves them."""
+        return self._do(calls.services())
 
     def config(self) -> dict[str, Any]:
         """The instance's effective configuration."""
-        return self.rpc("config.get")
+        return self._do(calls.plain("config.get"))
+
+    def config_reload(self, config: Mapping[str, Any]) -> None:
+        """Gives the instance another configuration, as far as that is possible while it runs."""
+        self._do(calls.order("config.reload", {"config": dict(config)}))
+
+    def dmesg(self, *, follow: bool = False, backlog: bool = True) -> Stream[LogRow]:
+        """The lines of the instance's log: those kept (`backlog`), those to come (`follow`)."""
+        return self._stream(calls.dmesg(follow=follow, backlog=backlog))
+
+    def log_append(self, text: str, *, level: Level = "info") -> None:
+        """Puts a line into the instance's log."""
+        self._do(calls.log_append(text, level))
+
+    def log_clear(self) -> None:
+        """Forgets the lines of the instance's log."""
+        self._do(calls.order("log.clear", {}))
 
     def shutdown(self) -> None:
         """Stops the instance: running jobs are cancelled, pending ones stay for its next start."""
-        self.rpc("broker.shutdown")
-
-
-def payload_of(message: Message) -> dict[str, Any]:
-    """A response's object, `{}` where it is empty.
-
-    Raises:
-        RpcError: the response is an error.
-    """
-    if message.errnum:
-        raise error_of(message)
-    payload = message.object()
-    return payload if isinstance(payload, dict) else {}
-
-
-def error_of(message: Message) -> RpcError:
-    """What an error response says."""
-    return RpcError(message.errnum, message.error_text or os.strerror(message.errnum))
-
-
-def submissions(jobs: Iterable[Mapping[str, Any]], *, limit: int = MAX_SUBMISSION) -> list[bytes]:
-    """Bulk requests for `job-ingest.submit`, none much longer than `limit` bytes.
-
-    Raises:
-        JobspecError: a job has no JSON form.
-    """
-    requests: list[bytes] = []
-    part: list[bytes] = []
-    size = 0
-    for job in jobs:
-        try:
-            encoded = json.dumps(job, ensure_ascii=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError) as error:
-            raise JobspecError(f"the jobspec has no JSON form: {error}") from error
-        if part and size + len(encoded) > limit:
-            requests.append(_bulk(part))
-            part, size = [], 0
-        part.append(encoded)
-        size += len(encoded) + 1
-    if part:
-        requests.append(_bulk(part))
-    return requests
-
-
-def _bulk(jobs: list[bytes]) -> bytes:
-    return b'{"jobs":[' + b",".join(jobs) + b"]}\0"
+        self._do(calls.order("broker.shutdown"))

@@ -104,8 +104,9 @@ def test_jobs_over_the_trio_client(start):
                 (one,), error = await client.submit_many([{"jobspec": spec}, {"jobspec": bad}])
                 assert isinstance(error, RpcError)
                 ids = [job, *more, one]
-                assert await client.cancel([*ids, 1], note="enough") == {1: "no job ƒ2"}
-                rows = await client.wait(ids)
+                done, errors = await client.cancel([*ids, 1], note="enough")
+                assert (done, errors) == (len(ids), {1: "no job ƒ2"})
+                rows = [row async for row in client.wait(ids)]
                 assert sorted(row["id"] for row in rows) == sorted(ids)
                 assert {row["exception_note"] for row in rows} == {"enough"}
                 assert json.loads((await client.lookup(job, "jobspec"))["jobspec"]) == spec

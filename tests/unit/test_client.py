@@ -9,7 +9,8 @@ import os
 import pytest
 
 from penstock import paths
-from penstock.client import Client, NoInstanceError, submissions
+from penstock.calls import submissions
+from penstock.client import Client, NoInstanceError
 from penstock.errors import JobspecError, RpcError
 
 
@@ -146,10 +147,11 @@ def test_a_call_that_runs_out_of_time_leaves_the_connection_usable(fake):
 def test_submissions_are_split_before_a_frame_is_full():
     jobs = [{"jobspec": {"n": n, "text": "ƒ" * 10}} for n in range(10)]
     whole = submissions(jobs)
-    assert [json.loads(it.removesuffix(b"\0"))["jobs"] for it in whole] == [jobs]
+    assert [json.loads(it.payload.removesuffix(b"\0"))["jobs"] for it in whole] == [jobs]
     for limit in (0, 1, 60, 100, 1000):
         parts = [
-            json.loads(it.removesuffix(b"\0"))["jobs"] for it in submissions(jobs, limit=limit)
+            json.loads(it.payload.removesuffix(b"\0"))["jobs"]
+            for it in submissions(jobs, limit=limit)
         ]
         assert [job for part in parts for job in part] == jobs
         assert len(parts) == len(jobs) or limit >= 60

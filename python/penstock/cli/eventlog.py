@@ -25,11 +25,10 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     began: float | None = None
     with Client() as client:
-        for line in client.eventlog(args.id, follow=args.follow):
+        for event in client.eventlog(args.id, follow=args.follow):
             if args.json:
-                print(line, end="", flush=True)
+                print(json.dumps(event, ensure_ascii=False, separators=(",", ":")), flush=True)
                 continue
-            event = json.loads(line)
             began = event["timestamp"] if began is None else began
             context = event.get("context", {}).items()
             words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in context]

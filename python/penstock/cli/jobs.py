@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from penstock.rows import JobRow
+
 SUMMARY = "List jobs: by default the active ones of this user, newest first."
 
 DEFAULT = (
@@ -158,7 +160,7 @@ def _username(userid: int) -> str:
         return str(userid)
 
 
-def fields(row: dict[str, Any], now: float) -> dict[str, Any]:
+def fields(row: JobRow, now: float) -> dict[str, Any]:
     """What a format can name: the `--json` keys and a few that are made of them."""
     shown = job_row(row)
     job = shown["id_int"]

@@ -76,8 +76,8 @@ def _status(client: Client, *, as_json: bool) -> None:
     resources = ResourceSet(status["R"])
     exclude = IDset(status["exclude"])
     drained = IDset()
-    for ranks in status["drain"]:
-        drained |= IDset(ranks)
+    for idset in status["drain"]:
+        drained |= IDset(idset)
     groups = [
         ("avail", resources.ranks - exclude - drained, ""),
         ("exclude", exclude, ""),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58, fluid_parse
 from penstock.errors import JobspecError
+
+if TYPE_CHECKING:
+    from penstock.rows import JobRow
 
 STATES = {
     1: "NEW",
@@ -38,7 +41,7 @@ PLAIN = (
 KEYS = ("id", "id_int", *PLAIN, "exception", "reason")
 
 
-def job_row(row: dict[str, Any]) -> dict[str, Any]:
+def job_row(row: JobRow) -> dict[str, Any]:
     """A row of `job-list` under the command line's keys; what is absent is None."""
     state = STATES[row["state"]]
     result = RESULTS.get(row.get("result", 0))
@@ -50,14 +53,14 @@ def job_row(row: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _exception(row: dict[str, Any]) -> dict[str, Any] | None:
+def _exception(row: JobRow) -> dict[str, Any] | None:
     if not row.get("exception_occurred"):
         return None
     keys = ("type", "severity", "note")
     return {key: row.get(f"exception_{key}") for key in keys}
 
 
-def reason(row: dict[str, Any]) -> str | None:
+def reason(row: JobRow) -> str | None:
     """Why a job is not running yet, or why it did not end well; None where all is well."""
     if row.get("exception_occurred") and row.get("exception_severity") == 0:
         note = row.get("exception_note")
@@ -76,7 +79,7 @@ def reason(row: dict[str, Any]) -> str | None:
     return f"ended by signal {signal}" if signal else f"exited with code {code}"
 
 
-def exit_code(row: dict[str, Any]) -> int:
+def exit_code(row: JobRow) -> int:
     """What a shell is told of a job that is over.
 
     That of the task with the greatest wait status (RFC 21), 128 + signal where a signal ended it;

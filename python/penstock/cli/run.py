@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from penstock.rows import JobRow
+
 SUMMARY = """Run a job: submit it, show its output, end with its exit code. Ctrl-C cancels the job.
 
 The exit code is that of the task with the greatest wait status (RFC 21), 128 + N where signal N
@@ -47,14 +49,14 @@ def main(args: argparse.Namespace) -> int:
     return max([code, *map(exit_code, rows)])
 
 
-def _show(client: Client, ids: list[int]) -> list[dict[str, Any]]:
+def _show(client: Client, ids: list[int]) -> list[JobRow]:
     """Shows the jobs' output until they are over; returns their rows."""
     requests: dict[int | None, tuple[str, dict[str, Any]]] = {
         job: ("job-exec.output", {"id": job, "follow": True, "streams": ["stdout", "stderr"]})
         for job in ids
     }
     requests[None] = ("job-list.wait", {"ids": ids})
-    rows: list[dict[str, Any]] = []
+    rows: list[JobRow] = []
     for job, part in client.merge(requests):
         if job is not None:
             # An error means that nothing is kept: the output went to a file, or execution is

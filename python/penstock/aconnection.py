@@ -1,0 +1,450 @@
+"""A Trio connection to an instance: requests, streams of answers, services and events."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections import deque
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import trio
+
+from penstock import calls
+from penstock._core import Batch, Decoder, Message
+from penstock.connection import READ_SIZE, NoInstanceError
+from penstock.errors import RpcError, WireError
+from penstock.outstanding import (
+    STREAMING,
+    Outstanding,
+    cancellation,
+    error_of,
+    is_good_end,
+    payload_of,
+)
+from penstock.paths import socket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.calls import Call, ManyCalls, StreamCall
+    from penstock.outstanding import Payload
+
+    Encoding = Literal["json", "cbor"]
+    Requests = Callable[[Batch], None]
+    EventHandler = Callable[[Message], None]
+    Sender = trio.MemorySendChannel[Message]
+    Receiver = trio.MemoryReceiveChannel[Message]
+
+T = TypeVar("T")
+Key = TypeVar("Key")
+
+
+async def open_socket(uri: str) -> trio.SocketStream:
+    """Connects to an instance and reads its greeting (a status byte).
+
+    Raises:
+        NoInstanceError: nobody listens there, or the instance does not want this user.
+        AddressError: the address is not a local one.
+    """
+    path = str(socket_of(uri))
+    try:
+        stream = await trio.open_unix_socket(path)
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise NoInstanceError(
+            f"no instance at `{uri}`: {reason}\n"
+            "hint: start one with `penstock start`, or set PENSTOCK_URI"
+        ) from None
+    try:
+        status = await stream.receive_some(1)
+    except trio.BrokenResourceError:
+        status = b""
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    if status != b"\0":
+        await trio.aclose_forcefully(stream)
+        reason = os.strerror(status[0]) if status else "it closed the connection"
+        raise NoInstanceError(f"the instance at `{uri}` refused the connection: {reason}")
+    return stream
+
+
+class Stream(Generic[T]):
+    """The rows of a stream, one after the other, until its good end.
+
+    The request is sent when the stream is made. Whoever leaves it early closes it: by `close`, as
+    a context manager (`async with`), by being cancelled, or by letting go of it; the instance is
+    then told that nobody listens.
+    """
+
+    def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
+        self._connection = connection
+        self._call = call
+        self._rows: deque[T] = deque()
+        self._ended = False
+        flags = STREAMING if call.streaming else 0
+        self._tag, self._inbox = connection._begin(call.topic, call.payload, flags)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        while not self._rows:
+            if self._ended:
+                raise StopAsyncIteration
+            try:
+                self._take(await self._connection._next(self._inbox))
+            except BaseException:
+                self.close()
+                raise
+        return self._rows.popleft()
+
+    def _take(self, message: Message) -> None:
+        self._ended = message.errnum != 0 or not self._call.streaming
+        if not (self._call.streaming and is_good_end(message)):
+            self._rows.extend(self._call.read(payload_of(message)))
+
+    def close(self) -> None:
+        """Leaves the stream; there are no more rows."""
+        self._rows.clear()
+        if not self._ended:
+            self._ended = True
+            self._connection._leave(self._tag, self._inbox, self._call.topic)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Where the request could not be sent there is nothing to leave.
+        if hasattr(self, "_tag"):
+            self.close()
+
+
+class Merged(Generic[Key]):
+    """What comes from several streams: pairs of key and response, or `RpcError`. See `Stream`."""
+
+    def __init__(self, connection: Connection, requests: Mapping[Key, tuple[str, Payload]]) -> None:
+        self._connection = connection
+        self._open: dict[int, tuple[Key, str]] = {}
+        sender, self._inbox = trio.open_memory_channel[Message](math.inf)
+        with sender:
+            for key, (topic, payload) in requests.items():
+                tag = connection._begin_into(sender.clone(), topic, payload, STREAMING)
+                self._open[tag] = key, topic
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[Key, dict[str, Any] | RpcError]:
+        while self._open:
+            try:
+                message = await self._connection._next(self._inbox)
+            except BaseException:
+                self.close()
+                raise
+            if not message.errnum:
+                return self._open[message.matchtag][0], payload_of(message)
+            key, _topic = self._open.pop(message.matchtag)
+            if not is_good_end(message):
+                return key, error_of(message)
+        self._inbox.close()
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Leaves the streams that have not ended."""
+        for tag, (_key, topic) in self._open.items():
+            self._connection._leave(tag, self._inbox, topic)
+        self._open.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Connection:
+    """An open connection; see `penstock.aclient.connect`.
+
+    Any number of tasks may use it at once. A call that is cancelled leaves the connection as it
+    was: what is written is written whole, and a late answer is dropped.
+    """
+
+    def __init__(self, uri: str, stream: trio.SocketStream, *, encoding: Encoding) -> None:
+        self.uri = uri
+        self._stream_socket = stream
+        self._cbor = encoding == "cbor"
+        self._calls: Outstanding[Sender] = Outstanding()
+        self._services: dict[str, Requests] = {}
+        self._events: dict[str, EventHandler] = {}
+        self._unsent = bytearray()
+        self._wake = trio.Event()
+        self._lost: str | None = None
+        self._gone = trio.Event()
+
+    # --- asking
+
+    def send(self, messages: Message | Batch) -> None:
+        """Sends messages, such as a service's answers. It does not wait until they are written.
+
+        Raises:
+            NoInstanceError: the connection was lost.
+        """
+        self._check()
+        batch = messages if isinstance(messages, Batch) else Batch([messages])
+        self._unsent += batch.encode_cbor() if self._cbor else batch.encode()
+        self._wake.set()
+
+    async def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
+        """Sends a request and returns its response, `{}` where that is empty.
+
+        Raises:
+            RpcError: the service answered with an error.
+            NoInstanceError: the connection was lost.
+        """
+        with self._call(topic, payload) as inbox:
+            return payload_of(await self._next(inbox))
+
+    async def call_many(
+        self, topic: str, payloads: Iterable[Payload]
+    ) -> list[dict[str, Any] | RpcError]:
+        """Sends requests one after the other without waiting, then collects the responses.
+
+        Returns:
+            For each request its response, or its error.
+        """
+        results: list[dict[str, Any] | RpcError] = []
+        sent: list[tuple[int, Receiver]] = []
+        try:
+            sent += (self._begin(topic, payload, 0) for payload in payloads)
+            for _, inbox in sent:
+                message = await self._next(inbox)
+                results.append(error_of(message) if message.errnum else payload_of(message))
+        finally:
+            for tag, inbox in sent:
+                self._leave(tag, inbox)
+        return results
+
+    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]:
+        """Sends a streaming request; the stream has its responses until the good end (ENODATA).
+
+        Raises:
+            RpcError: from the iteration: the stream ended in another error.
+            NoInstanceError: the connection was lost.
+        """
+        return Stream(self, calls.parts(topic, payload))
+
+    def merge(self, requests: Mapping[Key, tuple[str, Payload]]) -> Merged[Key]:
+        """Sends several streaming requests; what comes can be iterated over until all have ended.
+
+        Args:
+            requests: topic and payload of each, by a key of the caller's.
+
+        Returns:
+            Key and response in the order of arrival. A stream's bad end comes as its `RpcError`
+            and does not end the others.
+
+        Raises:
+            NoInstanceError: the connection was lost.
+        """
+        return Merged(self, requests)
+
+    # --- what the methods of clients are made of
+
+    def _stream(self, call: StreamCall[T]) -> Stream[T]:
+        return Stream(self, call)
+
+    async def _do(self, call: Call[T]) -> T:
+        return call.read(await self.rpc(call.topic, call.payload))
+
+    async def _do_many(self, many: ManyCalls[T]) -> T:
+        return many.read(await self.call_many(many.topic, many.payloads))
+
+    @contextmanager
+    def _call(self, topic: str, payload: Payload) -> Iterator[Receiver]:
+        tag, inbox = self._begin(topic, payload, 0)
+        try:
+            yield inbox
+        finally:
+            self._leave(tag, inbox)
+
+    def _begin(self, topic: str, payload: Payload, flags: int) -> tuple[int, Receiver]:
+        sender, inbox = trio.open_memory_channel[Message](math.inf)
+        return self._begin_into(sender, topic, payload, flags), inbox
+
+    def _begin_into(self, sender: Sender, topic: str, payload: Payload, flags: int) -> int:
+        self._check()
+        tag = self._calls.begin(sender, streaming=bool(flags & STREAMING))
+        try:
+            self.send(Message.request(topic, payload, matchtag=tag, flags=flags))
+        except BaseException:
+            sender.close()
+            self._calls.forget(tag)
+            raise
+        return tag
+
+    def _leave(self, tag: int, inbox: Receiver, topic: str | None = None) -> None:
+        """Waits for the answers to a request no longer, and says so where that can be said."""
+        inbox.close()
+        sender = self._calls.leave(tag)
+        if sender is not None:
+            sender.close()
+            message = cancellation(topic, tag)
+            if message is not None:
+                with suppress(NoInstanceError):
+                    self.send(message)
+
+    async def _next(self, inbox: Receiver) -> Message:
+        try:
+            return await inbox.receive()
+        except trio.EndOfChannel:
+            self._check()
+            raise
+
+    def _check(self) -> None:
+        if self._lost is not None:
+            raise NoInstanceError(f"the instance at `{self.uri}` closed the connection{self._lost}")
+
+    # --- serving
+
+    async def add_service(self, name: str, handler: Requests) -> None:
+        """Registers a service: requests for `name.*` come to the handler from now on.
+
+        Args:
+            name: the topics' first word.
+            handler: called with requests that came together, in order, payloads as JSON. It
+                answers with `send`, now or later, but for requests with `noresponse`. It must
+                not block; what it raises ends the connection and comes out of `connect`. When
+                one of the service's users goes away it gets `name.disconnect`.
+
+        Raises:
+            RpcError: the name is taken (EEXIST), or this user may not register it (EPERM).
+        """
+        if name in self._services:
+            raise RpcError(errno.EEXIST, f"service `{name}` is registered already")
+        # Requests may come right behind the answer.
+        self._services[name] = handler
+        try:
+            await self.rpc("service.add", {"service": name})
+        except BaseException:
+            # Whoever is cancelled here does not serve; what still comes is refused.
+            del self._services[name]
+            raise
+
+    async def remove_service(self, name: str) -> None:
+        """Gives a service up."""
+        await self.rpc("service.remove", {"service": name})
+        self._services.pop(name, None)
+
+    async def subscribe(self, prefix: str, handler: EventHandler) -> None:
+        """Has the handler called with each event whose topic begins with `prefix`.
+
+        It must not block; what it raises ends the connection and comes out of `connect`.
+        """
+        if prefix in self._events:
+            raise RpcError(errno.EEXIST, f"subscribed to `{prefix}` already")
+        self._events[prefix] = handler
+        try:
+            await self.rpc("event.subscribe", {"topic": prefix})
+        except BaseException:
+            del self._events[prefix]
+            raise
+
+    async def unsubscribe(self, prefix: str) -> None:
+        """Takes a subscription back."""
+        await self.rpc("event.unsubscribe", {"topic": prefix})
+        self._events.pop(prefix, None)
+
+    async def wait_lost(self) -> None:
+        """Returns when the instance has closed the connection: there is nothing left to serve."""
+        await self._gone.wait()
+
+    # --- the socket
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            while self._unsent:
+                data, self._unsent = self._unsent, bytearray()
+                try:
+                    await self._stream_socket.send_all(data)
+                except trio.BrokenResourceError as error:
+                    self._lose(error.__cause__)
+                    return
+
+    async def _read(self) -> None:
+        decoder = Decoder()
+        try:
+            while data := await self._stream_socket.receive_some(READ_SIZE):
+                batch = decoder.feed(data)
+                if batch.has_cbor():
+                    batch.normalise()
+                self._dispatch(batch)
+        except (trio.BrokenResourceError, WireError) as error:
+            self._lose(error if isinstance(error, WireError) else error.__cause__)
+        else:
+            self._lose(None)
+
+    def _lose(self, error: BaseException | None) -> None:
+        if self._lost is None:
+            text = getattr(error, "strerror", None) or error
+            self._lost = f": {text}" if text else ""
+        for sender in self._calls.inboxes():
+            sender.close()
+        self._gone.set()
+
+    def _dispatch(self, batch: Batch) -> None:
+        requests: dict[str, Batch] = {}
+        for message in batch:
+            if message.kind == "response":
+                sender = self._calls.deliver(message)
+                if sender is not None:
+                    # Whoever closed the inbox just now has left.
+                    with suppress(trio.BrokenResourceError):
+                        sender.send_nowait(message)
+                    if message.matchtag not in self._calls:
+                        sender.close()
+            elif message.kind == "request":
+                name = (message.topic or "").partition(".")[0]
+                requests.setdefault(name, Batch()).append(message)
+            elif message.kind == "event":
+                self._tell(message)
+        for name, asked in requests.items():
+            handler = self._services.get(name)
+            if handler is not None:
+                handler(asked)
+            else:
+                self._refuse(asked)
+
+    def _tell(self, event: Message) -> None:
+        topic = event.topic or ""
+        for prefix, handler in list(self._events.items()):
+            if topic.startswith(prefix):
+                handler(event)
+
+    def _refuse(self, requests: Batch) -> None:
+        for request in requests:
+            if not request.noresponse:
+                text = f"nobody serves `{request.topic}` here"
+                self.send(request.respond(errnum=errno.ENOSYS, errtext=text))

@@ -1,0 +1,363 @@
+"""What may be asked of an instance: for each question its request, and how to read the answer.
+
+Both clients send these; nothing here sends or receives.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+
+from penstock.errors import JobspecError, RpcError
+from penstock.rows import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.outstanding import Payload
+    from penstock.rows import (
+        DrainMode,
+        Event,
+        JobRow,
+        Level,
+        LogRow,
+        Purged,
+        QueueStatus,
+        ResourceStatus,
+        SchedStatus,
+        ServiceRow,
+        Submission,
+        UndrainMode,
+    )
+
+T = TypeVar("T")
+
+# Well below the largest frame (64 MiB), whatever one more jobspec adds.
+MAX_SUBMISSION = 16 * 1024 * 1024
+
+
+class Call(NamedTuple, Generic[T]):
+    """A request with one answer."""
+
+    topic: str
+    payload: Payload
+    read: Callable[[dict[str, Any]], T]
+
+
+class StreamCall(NamedTuple, Generic[T]):
+    """A request whose answers hold rows; without `streaming` it has one answer."""
+
+    topic: str
+    payload: Payload
+    read: Callable[[dict[str, Any]], Iterable[T]]
+    streaming: bool = True
+
+
+class ManyCalls(NamedTuple, Generic[T]):
+    """Requests that are sent one behind the other, and how to read all their answers."""
+
+    topic: str
+    payloads: list[Payload]
+    read: Callable[[Sequence[dict[str, Any] | RpcError]], T]
+
+
+def _nothing(_answer: dict[str, Any]) -> None:
+    return None
+
+
+def _outcome(answer: dict[str, Any]) -> Outcome:
+    return Outcome(answer["count"], {int(job): text for job, text in answer["errors"].items()})
+
+
+def _whole(answer: dict[str, Any]) -> Any:
+    return answer
+
+
+def plain(topic: str, payload: Payload = None) -> Call[Any]:
+    """A request whose answer is taken as it is."""
+    return Call(topic, payload, _whole)
+
+
+def order(topic: str, payload: Payload = None) -> Call[None]:
+    """A request whose answer says nothing but that it was done."""
+    return Call(topic, payload, _nothing)
+
+
+def parts(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]]:
+    """A stream whose answers are taken as they are."""
+    return StreamCall(topic, payload, lambda answer: [answer])
+
+
+# --- submission
+
+
+def submit(
+    jobspec: Mapping[str, Any], urgency: int, count: int | None, flags: int
+) -> Call[int | list[int]]:
+    """A job, or copies of it."""
+    request: dict[str, Any] = {"jobspec": jobspec, "urgency": urgency}
+    if flags:
+        request["flags"] = flags
+    if count is None:
+        return Call("job-ingest.submit", request, lambda answer: int(answer["id"]))
+    return Call("job-ingest.submit", request | {"count": count}, lambda answer: list(answer["ids"]))
+
+
+class Bulk(NamedTuple):
+    """A request with many jobs: how many, and its payload."""
+
+    jobs: int
+    payload: bytes
+
+    def read(self, answer: dict[str, Any] | RpcError) -> list[list[int] | RpcError]:
+        """The ids or the error of each of the jobs."""
+        if isinstance(answer, RpcError):
+            return [answer] * self.jobs
+        return [
+            RpcError(errno.EINVAL, result["error"]) if "error" in result else list(result["ids"])
+            for result in answer["results"]
+        ]
+
+
+def submissions(jobs: Iterable[Submission], *, limit: int = MAX_SUBMISSION) -> list[Bulk]:
+    """Requests for `job-ingest.submit`, none much longer than `limit` bytes.
+
+    Raises:
+        JobspecError: a job has no JSON form.
+    """
+    requests: list[Bulk] = []
+    part: list[bytes] = []
+    size = 0
+    for job in jobs:
+        try:
+            encoded = json.dumps(job, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise JobspecError(f"the jobspec has no JSON form: {error}") from error
+        if part and size + len(encoded) > limit:
+            requests.append(_bulk(part))
+            part, size = [], 0
+        part.append(encoded)
+        size += len(encoded) + 1
+    if part:
+        requests.append(_bulk(part))
+    return requests
+
+
+def _bulk(jobs: list[bytes]) -> Bulk:
+    return Bulk(len(jobs), b'{"jobs":[' + b",".join(jobs) + b"]}\0")
+
+
+# --- jobs
+
+
+def jobs(
+    ids: Iterable[int] | None,
+    constraint: Mapping[str, Any] | None,
+    max_entries: int,
+    since: float,
+    attrs: Sequence[str],
+) -> StreamCall[JobRow]:
+    """Rows of jobs."""
+    request: dict[str, Any] = {"max_entries": max_entries, "attrs": list(attrs), "since": since}
+    if ids is not None:
+        request["ids"] = list(ids)
+    if constraint is not None:
+        request["constraint"] = constraint
+    return StreamCall("job-list.list", request, _rows)
+
+
+def _rows(answer: dict[str, Any]) -> list[JobRow]:
+    return cast("list[JobRow]", answer["jobs"])
+
+
+def info(job: int) -> Call[JobRow]:
+    """One job's row."""
+    request = {"id": job, "attrs": ["all"]}
+    return Call("job-list.list-id", request, lambda answer: cast("JobRow", answer["job"]))
+
+
+def wait(ids: Iterable[int]) -> StreamCall[JobRow]:
+    """Rows of jobs as they become inactive."""
+    return StreamCall("job-list.wait", {"ids": list(ids)}, _rows)
+
+
+def raise_exception(
+    ids: Iterable[int] | None,
+    kind: str,
+    severity: int,
+    note: str,
+    userid: int | None = None,
+    wait_status: int | None = None,
+) -> Call[Outcome]:
+    """An exception for jobs, or for all active ones (of a user)."""
+    request: dict[str, Any] = {"type": kind, "severity": severity, "note": note}
+    request |= {"all": True} if ids is None else {"ids": list(ids)}
+    if userid is not None:
+        request["userid"] = userid
+    if wait_status is not None:
+        request["wait_status"] = wait_status
+    return Call("job-manager.raise", request, _outcome)
+
+
+def kill(ids: Iterable[int], signum: int) -> ManyCalls[Outcome]:
+    """A signal for jobs."""
+    wanted = list(ids)
+
+    def read(answers: Sequence[dict[str, Any] | RpcError]) -> Outcome:
+        errors = {
+            job: answer.strerror or ""
+            for job, answer in zip(wanted, answers, strict=True)
+            if isinstance(answer, RpcError)
+        }
+        return Outcome(len(wanted) - len(errors), errors)
+
+    payloads: list[Payload] = [{"id": job, "signum": signum} for job in wanted]
+    return ManyCalls("job-manager.kill", payloads, read)
+
+
+def urgency(ids: Iterable[int], urgency: int) -> Call[Outcome]:
+    """A new urgency for jobs."""
+    return Call("job-manager.urgency", {"ids": list(ids), "urgency": urgency}, _outcome)
+
+
+def prioritize(pairs: Iterable[tuple[int, int]]) -> Call[Outcome]:
+    """New priorities for jobs."""
+    payload = {"jobs": [list(pair) for pair in pairs]}
+    return Call("job-manager.prioritize", payload, _outcome)
+
+
+def update(job: int, duration: float) -> Call[None]:
+    """A new duration for a job."""
+    return order(
+        "job-manager.update", {"id": job, "updates": {"attributes.system.duration": duration}}
+    )
+
+
+def purge(
+    ids: Iterable[int] | None, age_limit: float | None, num_limit: int | None, *, force: bool
+) -> Call[Purged]:
+    """Away with inactive jobs."""
+    request: dict[str, Any] = {"force": force}
+    if ids is not None:
+        request["ids"] = list(ids)
+    if age_limit is not None:
+        request["age_limit"] = age_limit
+    if num_limit is not None:
+        request["num_limit"] = num_limit
+    return plain("job-manager.purge", request)
+
+
+def history(count: int | None) -> Call[list[int]]:
+    """The asker's jobs, newest first."""
+    payload = {"slice": "[:]" if count is None else f"[:{count}]"}
+    return Call("job-manager.history.get", payload, lambda answer: list(answer["jobs"]))
+
+
+def lookup(job: int, keys: Iterable[str]) -> Call[dict[str, str]]:
+    """Documents of a job."""
+    return plain("job-info.lookup", {"id": job, "keys": list(keys), "flags": 0})
+
+
+def eventlog(job: int, *, follow: bool) -> StreamCall[Event]:
+    """What was logged of a job, and with `follow` what will be."""
+
+    def read(answer: dict[str, Any]) -> list[Event]:
+        text = answer["event" if follow else "eventlog"]
+        return [json.loads(line) for line in text.splitlines()]
+
+    if follow:
+        request = {"id": job, "path": "eventlog", "flags": 0}
+        return StreamCall("job-info.eventlog-watch", request, read)
+    request = {"id": job, "keys": ["eventlog"], "flags": 0}
+    return StreamCall("job-info.lookup", request, read, streaming=False)
+
+
+def output(job: int, streams: Iterable[str], *, follow: bool) -> StreamCall[tuple[str, bytes]]:
+    """What a job has written, and with `follow` what it will write."""
+    request = {"id": job, "follow": follow, "streams": list(streams)}
+
+    def read(answer: dict[str, Any]) -> list[tuple[str, bytes]]:
+        return [(answer["stream"], base64.b64decode(answer["data"]))]
+
+    return StreamCall("job-exec.output", request, read)
+
+
+def infeasible(error: RpcError) -> str:
+    """What `feasibility.check` says against a job.
+
+    Raises:
+        RpcError: it is not the job that is at fault.
+    """
+    if error.errno in {errno.ENOSYS, errno.EPERM, errno.EPROTO, errno.EIO}:
+        raise error
+    return error.strerror or str(error)
+
+
+# --- queues, resources, the instance
+
+
+def queue_status(name: str | None) -> Call[QueueStatus]:
+    """Whether a queue takes and starts jobs."""
+    return plain("job-manager.queue-status", {} if name is None else {"name": name})
+
+
+def queue_list() -> Call[list[str]]:
+    """The names of the queues."""
+    return Call("job-manager.queue-list", {}, lambda answer: list(answer["queues"]))
+
+
+def queue_set(
+    what: str, name: str | None, *, on: bool, everything: bool, reason: str | None = None
+) -> Call[None]:
+    """Enables or disables (`enable`), starts or stops (`start`) a queue, or all of them."""
+    request: dict[str, Any] = {what: on, "all": everything}
+    if name is not None:
+        request["name"] = name
+    if reason:
+        request["reason"] = reason
+    return order(f"job-manager.queue-{what}", request)
+
+
+def resource_status() -> Call[ResourceStatus]:
+    """Every target and its state."""
+    return plain("resource.status")
+
+
+def sched_status() -> Call[SchedStatus]:
+    """What the scheduler may use."""
+    return plain("resource.sched-status")
+
+
+def drain(targets: str, reason: str, mode: DrainMode | None) -> Call[None]:
+    """No more jobs for targets."""
+    request = {"targets": targets, "reason": reason}
+    return order("resource.drain", request | ({"mode": mode} if mode else {}))
+
+
+def undrain(targets: str, mode: UndrainMode | None) -> Call[None]:
+    """Jobs for targets again."""
+    return order("resource.undrain", {"targets": targets} | ({"mode": mode} if mode else {}))
+
+
+def resource_history(targets: str | None) -> Call[list[Event]]:
+    """What has happened to targets."""
+    payload = {} if targets is None else {"targets": targets}
+    return Call("resource.history", payload, lambda answer: list(answer["events"]))
+
+
+def services() -> Call[list[ServiceRow]]:
+    """Who serves what."""
+    return Call("service.list", None, lambda answer: list(answer["services"]))
+
+
+def dmesg(*, follow: bool, backlog: bool) -> StreamCall[LogRow]:
+    """The instance's log."""
+    request = {"follow": follow, "nobacklog": not backlog}
+    return StreamCall("log.dmesg", request, lambda answer: list(answer["lines"]))
+
+
+def log_append(text: str, level: Level) -> Call[None]:
+    """A line for the instance's log."""
+    return order("log.append", {"level": level, "text": text})

@@ -1,0 +1,326 @@
+"""A blocking connection to an instance: requests, and streams of answers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock import calls
+from penstock._core import Decoder, Message
+from penstock.errors import Error, RpcError
+from penstock.outstanding import (
+    STREAMING,
+    Outstanding,
+    cancellation,
+    error_of,
+    is_good_end,
+    payload_of,
+)
+from penstock.paths import default_uri, socket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.calls import Call, ManyCalls, StreamCall
+    from penstock.outstanding import Payload
+
+T = TypeVar("T")
+Key = TypeVar("Key")
+
+READ_SIZE = 256 * 1024
+
+
+class NoInstanceError(Error, ConnectionError):
+    """Nobody listens at the address, or the connection was refused or lost."""
+
+
+def connect(uri: str | None = None) -> socket.socket:
+    """Connects to an instance and reads its greeting (a status byte).
+
+    Args:
+        uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
+
+    Raises:
+        NoInstanceError: nobody listens there, or the instance does not want this user.
+        AddressError: the address is not a local one.
+    """
+    uri = uri or default_uri()
+    path = str(socket_of(uri))
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+        status = connection.recv(1)
+    except OSError as error:
+        connection.close()
+        raise NoInstanceError(
+            f"no instance at `{uri}`: {error.strerror or error}\n"
+            "hint: start one with `penstock start`, or set PENSTOCK_URI"
+        ) from None
+    if status != b"\0":
+        connection.close()
+        reason = os.strerror(status[0]) if status else "it closed the connection"
+        raise NoInstanceError(f"the instance at `{uri}` refused the connection: {reason}")
+    return connection
+
+
+class Stream(Generic[T]):
+    """The rows of a stream, one after the other, until its good end.
+
+    The request is sent when the stream is made. Whoever leaves it early closes it: by `close`, as
+    a context manager, or by letting go of it; the instance is then told that nobody listens. An
+    exception from within the iteration (`RpcError`, `NoInstanceError`, `TimeoutError`,
+    `KeyboardInterrupt`) closes it, too.
+    """
+
+    def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
+        self._connection = connection
+        self._call = call
+        self._rows: deque[T] = deque()
+        self._inbox: deque[Message] = deque()
+        self._ended = False
+        flags = STREAMING if call.streaming else 0
+        self._tag = connection._begin(call.topic, call.payload, flags, self._inbox)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        while not self._rows:
+            if self._ended:
+                raise StopIteration
+            try:
+                self._take(self._connection._receive(self._inbox))
+            except BaseException:
+                self.close()
+                raise
+        return self._rows.popleft()
+
+    def _take(self, message: Message) -> None:
+        self._ended = message.errnum != 0 or not self._call.streaming
+        if not (self._call.streaming and is_good_end(message)):
+            self._rows.extend(self._call.read(payload_of(message)))
+
+    def close(self) -> None:
+        """Leaves the stream; there are no more rows."""
+        self._rows.clear()
+        if not self._ended:
+            self._ended = True
+            self._connection._leave(self._tag, self._call.topic)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # Where the request could not be sent there is nothing to leave.
+        if hasattr(self, "_tag"):
+            self.close()
+
+
+class Connection:
+    """A connection to an instance, for one thread at a time.
+
+    A call that times out or is interrupted leaves it usable: what is half written is written to
+    its end before the next request, and late answers are dropped.
+
+    Args:
+        uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
+        timeout: seconds to wait for each message; None waits for as long as it takes.
+
+    Raises:
+        NoInstanceError: nobody listens there.
+    """
+
+    def __init__(self, uri: str | None = None, *, timeout: float | None = None) -> None:
+        self.uri = uri or default_uri()
+        self._socket = connect(self.uri)
+        self._socket.settimeout(timeout)
+        self._decoder = Decoder()
+        self._calls: Outstanding[deque[Message]] = Outstanding()
+        self._unsent: deque[memoryview] = deque()
+        self._writing = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; open streams end."""
+        self._socket.close()
+
+    def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
+        """Sends a request and returns its response, `{}` where that is empty.
+
+        Args:
+            topic: service and method, such as `job-list.list`.
+            payload: an object, or JSON text already encoded.
+
+        Raises:
+            RpcError: the service answered with an error.
+            NoInstanceError: the connection was lost.
+        """
+        inbox: deque[Message] = deque()
+        return self._answer(self._begin(topic, payload, 0, inbox), inbox)
+
+    def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
+        """Sends requests one after the other without waiting, then collects the responses.
+
+        Returns:
+            For each request its response, or its error.
+        """
+        results: list[dict[str, Any] | RpcError] = []
+        sent: list[tuple[int, deque[Message]]] = []
+        try:
+            for payload in payloads:
+                inbox: deque[Message] = deque()
+                sent.append((self._begin(topic, payload, 0, inbox), inbox))
+            for tag, inbox in sent:
+                try:
+                    results.append(self._answer(tag, inbox))
+                except RpcError as error:
+                    results.append(error)
+        finally:
+            for tag, _ in sent[len(results) :]:
+                self._leave(tag)
+        return results
+
+    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]:
+        """Sends a streaming request; the stream has its responses until the good end (ENODATA).
+
+        Raises:
+            RpcError: from the iteration: the stream ended in another error.
+            NoInstanceError: the connection was lost.
+        """
+        return Stream(self, calls.parts(topic, payload))
+
+    def merge(
+        self, requests: Mapping[Key, tuple[str, Payload]]
+    ) -> Iterator[tuple[Key, dict[str, Any] | RpcError]]:
+        """Sends several streaming requests and yields what comes, until all have ended.
+
+        Args:
+            requests: topic and payload of each, by a key of the caller's.
+
+        Returns:
+            Key and response in the order of arrival. A stream's bad end is yielded as its
+            `RpcError` and does not end the others.
+
+        Raises:
+            NoInstanceError: the connection was lost.
+        """
+        inbox: deque[Message] = deque()
+        keys: dict[int, Key] = {}
+        try:
+            for key, (topic, payload) in requests.items():
+                keys[self._begin(topic, payload, STREAMING, inbox)] = key
+            while keys:
+                message = self._receive(inbox)
+                key = keys[message.matchtag]
+                if message.errnum:
+                    del keys[message.matchtag]
+                    if not is_good_end(message):
+                        yield key, error_of(message)
+                else:
+                    yield key, payload_of(message)
+        finally:
+            for tag, key in keys.items():
+                self._leave(tag, requests[key][0])
+
+    # --- what the methods of clients are made of
+
+    def _stream(self, call: StreamCall[T]) -> Stream[T]:
+        return Stream(self, call)
+
+    def _do(self, call: Call[T]) -> T:
+        return call.read(self.rpc(call.topic, call.payload))
+
+    def _do_many(self, many: ManyCalls[T]) -> T:
+        return many.read(self.call_many(many.topic, many.payloads))
+
+    # --- messages
+
+    def _begin(self, topic: str, payload: Payload, flags: int, inbox: deque[Message]) -> int:
+        """Sends a request whose responses go to `inbox`; returns its matchtag."""
+        tag = self._calls.begin(inbox, streaming=bool(flags & STREAMING))
+        try:
+            self._write(Message.request(topic, payload, matchtag=tag, flags=flags))
+        except BaseException:
+            self._calls.leave(tag)
+            raise
+        return tag
+
+    def _leave(self, tag: int, topic: str | None = None) -> None:
+        """Waits for the answers to a request no longer, and says so where that can be said."""
+        if self._calls.leave(tag) is not None:
+            message = cancellation(topic, tag)
+            if message is not None:
+                # What cannot be written now goes before the next request.
+                with suppress(NoInstanceError, TimeoutError):
+                    self._write(message)
+
+    def _answer(self, tag: int, inbox: deque[Message]) -> dict[str, Any]:
+        try:
+            return payload_of(self._receive(inbox))
+        finally:
+            self._calls.leave(tag)
+
+    def _write(self, message: Message) -> None:
+        self._unsent.append(memoryview(message.encode()))
+        # A stream that is let go of may come in the middle of another message.
+        if self._writing:
+            return
+        self._writing = True
+        try:
+            while self._unsent:
+                data = self._unsent[0]
+                sent = self._socket.send(data)
+                if sent == len(data):
+                    self._unsent.popleft()
+                else:
+                    self._unsent[0] = data[sent:]
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from None
+        finally:
+            self._writing = False
+
+    def _lost(self, error: OSError | None = None) -> NoInstanceError:
+        reason = f": {error.strerror or error}" if error else ""
+        return NoInstanceError(f"the instance at `{self.uri}` closed the connection{reason}")
+
+    def _receive(self, inbox: deque[Message]) -> Message:
+        """The next message for an inbox; what is for others is put into theirs."""
+        while not inbox:
+            try:
+                data = self._socket.recv(READ_SIZE)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise self._lost(error) from None
+            if not data:
+                raise self._lost()
+            for message in self._decoder.feed(data):
+                waiting = self._calls.deliver(message)
+                if waiting is not None:
+                    waiting.append(message)
+        return inbox.popleft()

@@ -1,0 +1,161 @@
+"""The shapes of what an instance tells: rows of lists, states, events, results.
+
+They are the payloads as they come, so a key is spelt as on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
+
+__all__ = [
+    "DrainMode",
+    "Drained",
+    "Event",
+    "JobRow",
+    "Level",
+    "LogRow",
+    "Outcome",
+    "Purged",
+    "QueueStatus",
+    "ResourceStatus",
+    "SchedStatus",
+    "ServiceRow",
+    "Submission",
+    "UndrainMode",
+]
+
+Level = Literal["debug", "info", "warning", "error", "critical"]
+"""How much a line of the log matters."""
+DrainMode = Literal["update", "overwrite", "force-overwrite"]
+"""What becomes of the reason (and the time) of a target that is drained already."""
+UndrainMode = Literal["force"]
+"""`force` passes over targets that are not drained."""
+
+
+class JobRow(TypedDict, total=False):
+    """A job as `job-list` shows it. Keys without a value are absent, but for the required ones.
+
+    Times are seconds since the epoch. `state` is a bit (1 NEW, 2 DEPEND, 4 PRIORITY, 8 SCHED,
+    16 RUN, 32 CLEANUP, 64 INACTIVE), so is `result` (1 COMPLETED, 2 FAILED, 4 CANCELED,
+    8 TIMEOUT).
+    """
+
+    id: Required[int]
+    userid: Required[int]
+    urgency: Required[int]
+    priority: int
+    t_submit: Required[float]
+    t_depend: float
+    t_run: float
+    t_cleanup: float
+    t_inactive: float
+    state: Required[int]
+    name: Required[str]
+    cwd: str
+    queue: str
+    ntasks: Required[int]
+    ncores: Required[int]
+    nnodes: int
+    duration: Required[float]
+    ranks: str
+    nodelist: str
+    expiration: float
+    waitstatus: int
+    returncode: int
+    result: int
+    success: bool
+    exception_occurred: Required[bool]
+    exception_type: str
+    exception_severity: int
+    exception_note: str
+    annotations: dict[str, Any]
+    dependencies: list[str]
+
+
+class Event(TypedDict):
+    """An event of a log (RFC 18): when, what, and what there is to say about it."""
+
+    timestamp: float
+    name: str
+    context: NotRequired[dict[str, Any]]
+
+
+class Submission(TypedDict, total=False):
+    """One of many jobs to submit: a jobspec (RFC 25), and how often."""
+
+    jobspec: Required[dict[str, Any]]
+    urgency: int
+    count: int
+    flags: int
+
+
+class Outcome(NamedTuple):
+    """What became of a request about several jobs.
+
+    Attributes:
+        done: For how many jobs it was done.
+        errors: For each other job why not.
+    """
+
+    done: int
+    errors: dict[int, str]
+
+
+class Purged(TypedDict):
+    """Inactive jobs: how many were removed (or would be), how many are left."""
+
+    count: int
+    inactives: int
+
+
+class QueueStatus(TypedDict):
+    """A queue: whether it takes jobs, whether it starts them, and if not, why."""
+
+    enable: bool
+    start: bool
+    disable_reason: NotRequired[str]
+    stop_reason: NotRequired[str]
+
+
+class Drained(TypedDict):
+    """Why targets are drained, and since when (seconds since the epoch)."""
+
+    timestamp: float
+    reason: str
+
+
+class ResourceStatus(TypedDict):
+    """Every target: R (RFC 20), and by idset of ranks who is drained, offline, excluded."""
+
+    R: dict[str, Any]
+    drain: dict[str, Drained]
+    online: str
+    offline: str
+    exclude: str
+    torpid: NotRequired[str]
+
+
+class SchedStatus(TypedDict):
+    """What the scheduler may use, what of that is down, what allocated: an R (RFC 20) each."""
+
+    all: dict[str, Any]
+    down: dict[str, Any]
+    allocated: dict[str, Any]
+
+
+class ServiceRow(TypedDict):
+    """A service: its name, who serves it, and whether that is the daemon itself."""
+
+    name: str
+    pid: int
+    uid: int
+    inside: bool
+
+
+class LogRow(TypedDict):
+    """A line of the instance's log; `timestamp` is in seconds since the epoch."""
+
+    timestamp: float
+    level: Level
+    component: str
+    text: str

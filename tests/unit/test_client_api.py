@@ -1,0 +1,54 @@
+"""Both clients offer the same: the same methods with the same arguments and answers."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from penstock import aclient, client, rows
+
+# What only one of them is for: the other serves nobody, or is closed by its block.
+BLOCKING_ONLY = {"close"}
+TRIO_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
+# The answer's type tells how one gets it: one by one, or in an `async for`.
+TRANSPORT = {"merge"}
+
+
+def methods(kind):
+    return {
+        name: method
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+BLOCKING, TRIO = methods(client.Client), methods(aclient.Client)
+
+
+def test_there_are_the_same_methods():
+    assert set(BLOCKING) - BLOCKING_ONLY == set(TRIO) - TRIO_ONLY
+
+
+@pytest.mark.parametrize("name", sorted(set(BLOCKING) - BLOCKING_ONLY))
+def test_a_method_takes_and_gives_the_same(name):
+    blocking, trio = inspect.signature(BLOCKING[name]), inspect.signature(TRIO[name])
+    assert blocking.parameters == trio.parameters
+    assert BLOCKING[name].__doc__
+    assert TRIO[name].__doc__
+    if name in TRANSPORT:
+        return
+    assert blocking.return_annotation == trio.return_annotation
+    streams = blocking.return_annotation.startswith("Stream[")
+    assert inspect.iscoroutinefunction(TRIO[name]) is not streams
+
+
+def test_methods_give_rows_whose_keys_are_known():
+    untyped = {
+        name
+        for name, method in BLOCKING.items()
+        if "Any" in inspect.signature(method).return_annotation
+    }
+    # What a service says in its own words, and documents of the site.
+    assert untyped == {"rpc", "call_many", "stream", "merge", "stats", "config"}
+    assert set(rows.__all__) <= set(vars(rows))

@@ -1,0 +1,249 @@
+"""Leaving calls and streams early: the instance is told, late answers are dropped."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import signal
+import threading
+
+import pytest
+import trio
+
+from penstock._core import Message
+from penstock.aclient import connect
+from penstock.client import Client
+from penstock.outstanding import CANCELS, LAST_TAG, NORESPONSE, Outstanding
+
+STREAMS = {
+    "job-list.wait": lambda client: client.wait([1]),
+    "job-info.eventlog-watch": lambda client: client.eventlog(1, follow=True),
+    "job-exec.output": lambda client: client.output(1, follow=True),
+    "log.dmesg": lambda client: client.dmesg(follow=True),
+    "resource.monitor": lambda client: client.stream("resource.monitor", {"ranks": "0"}),
+}
+# One answer of each, from which a row is read.
+ANSWERS = {
+    "job-list.wait": {"jobs": [{"id": 1}]},
+    "job-info.eventlog-watch": {"event": '{"timestamp":1.0,"name":"submit"}\n'},
+    "job-exec.output": {"stream": "stdout", "data": "aGk="},
+    "log.dmesg": {"lines": [{"text": "hello"}]},
+    "resource.monitor": {},
+}
+
+
+class Interrupted:
+    """A socket whose user presses Ctrl-C while it is read from."""
+
+    def __init__(self, socket):
+        self.send = socket.send
+
+    def recv(self, size):
+        signal.raise_signal(signal.SIGINT)
+
+
+def run(function):
+    async def limited():
+        with trio.fail_after(60):
+            return await function()
+
+    return trio.run(limited)
+
+
+@pytest.fixture(params=sorted(STREAMS))
+def topic(request, fake):
+    """A stream that answers once and stays open until it is cancelled."""
+    topic, asked = request.param, {}
+
+    def begin(message):
+        asked[message.matchtag] = message
+        yield message.respond(ANSWERS[topic])
+
+    def cancel(message):
+        assert message.noresponse
+        first = asked.pop(message.object()["matchtag"])
+        # One that was on its way already, and the end that the cancellation brings.
+        yield first.respond(ANSWERS[topic])
+        yield first.respond(errnum=errno.ENODATA)
+
+    fake.methods |= {
+        topic: begin,
+        f"{topic}-cancel": cancel,
+        "a.b": lambda message: [message.respond({"open": len(asked)})],
+    }
+    return topic
+
+
+def cancelled(fake, topic, first):
+    message = fake.wait_for(CANCELS[topic])
+    assert message.flags & NORESPONSE
+    assert message.matchtag == 0
+    assert message.object() == {"matchtag": first.matchtag}
+
+
+def test_a_stream_that_is_closed_is_cancelled(topic, fake):
+    with Client() as client:
+        stream = STREAMS[topic](client)
+        next(stream)
+        stream.close()
+        stream.close()
+        assert list(stream) == []
+        assert client.rpc("a.b") == {"open": 0}
+        assert len(client._calls) == 0
+        first = fake.wait_for(topic)
+        cancelled(fake, topic, first)
+
+
+def test_a_stream_that_is_let_go_of_is_cancelled(topic, fake):
+    with Client() as client:
+        for _ in STREAMS[topic](client):
+            break
+        gc.collect()
+        assert client.rpc("a.b") == {"open": 0}
+
+
+def test_a_block_that_is_left_by_an_exception_cancels_its_stream(topic, fake):
+    def leave(client):
+        with STREAMS[topic](client) as stream:
+            next(stream)
+            raise KeyError
+
+    with Client() as client:
+        with pytest.raises(KeyError):
+            leave(client)
+        assert client.rpc("a.b") == {"open": 0}
+
+
+def test_a_stream_that_runs_out_of_time_is_cancelled(topic, fake):
+    with Client() as client:
+        stream = STREAMS[topic](client)
+        next(stream)
+        client._socket.settimeout(0.01)
+        with pytest.raises(TimeoutError):
+            next(stream)
+        client._socket.settimeout(60)
+        assert client.rpc("a.b") == {"open": 0}
+        assert list(stream) == []
+
+
+def test_an_interrupt_cancels_the_stream(topic, fake, monkeypatch):
+    with Client() as client:
+        stream = STREAMS[topic](client)
+        next(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "_socket", Interrupted(client._socket))
+            with pytest.raises(KeyboardInterrupt):
+                next(stream)
+        assert client.rpc("a.b") == {"open": 0}
+
+
+def test_trio_streams_are_cancelled_however_they_are_left(topic, fake):
+    async def main():
+        async with connect() as client:
+            async with STREAMS[topic](client) as stream:
+                await anext(stream)
+            assert [row async for row in stream] == []
+            assert await client.rpc("a.b") == {"open": 0}
+            async for _ in STREAMS[topic](client):
+                break
+            gc.collect()
+            assert await client.rpc("a.b") == {"open": 0}
+            stream = STREAMS[topic](client)
+            await anext(stream)
+            with trio.move_on_after(0.01) as scope:
+                await anext(stream)
+            assert scope.cancelled_caught
+            assert await client.rpc("a.b") == {"open": 0}
+            assert len(client._calls) == 0
+
+    run(main)
+
+
+def test_streams_that_are_merged_are_cancelled_together(topic, fake):
+    requests = {n: (topic, {"id": n}) for n in range(3)}
+    with Client() as client:
+        merged = client.merge(requests)
+        assert {next(merged)[0] for _ in requests} == set(requests)
+        merged.close()
+        assert client.rpc("a.b") == {"open": 0}
+
+    async def main():
+        async with connect() as client:
+            async with client.merge(requests) as merged:
+                assert {(await anext(merged))[0] for _ in requests} == set(requests)
+            assert await client.rpc("a.b") == {"open": 0}
+
+    run(main)
+
+
+def test_a_stream_outlives_its_connection_in_peace(topic, fake):
+    with Client() as client:
+        stream = STREAMS[topic](client)
+        next(stream)
+    stream.close()
+    later = []
+
+    async def main():
+        async with connect() as client:
+            later.append(STREAMS[topic](client))
+            await anext(later[0])
+
+    run(main)
+    later[0].close()
+
+
+def test_a_stream_that_has_ended_is_not_cancelled(fake, answers):
+    fake.methods["job-list.wait"] = answers({"jobs": [{"id": 1}]})
+    fake.methods["a.b"] = lambda message: [message.respond()]
+    with Client() as client:
+        assert [row["id"] for row in client.wait([1])] == [1]
+        client.rpc("a.b")
+    assert [fake.received.get(timeout=60).topic for _ in range(2)] == ["job-list.wait", "a.b"]
+    assert fake.received.empty()
+
+
+def test_what_was_half_written_is_written_to_its_end(fake):
+    go = threading.Event()
+
+    def slow(message):
+        go.wait(60)
+        return [message.respond({"late": True})]
+
+    fake.methods |= {
+        "a.slow": slow,
+        "a.b": lambda message: [message.respond({"size": len(message.object().get("text", ""))})],
+    }
+    with Client(timeout=0.01) as client:
+        with pytest.raises(TimeoutError):
+            client.rpc("a.slow")
+        # The other side does not read now: more than the socket holds stays half written.
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                client.rpc("a.b", {"text": "x" * 5_000_000})
+        assert client._unsent
+        go.set()
+        client._socket.settimeout(60)
+        assert client.rpc("a.b", {"text": "y"}) == {"size": 1}
+        assert not client._unsent
+        assert len(client._calls) == 0
+
+
+def test_matchtags_are_not_used_again_while_an_answer_may_come():
+    calls = Outstanding()
+    assert [calls.begin("one", streaming=False), calls.begin("two", streaming=True)] == [1, 2]
+    calls._last = LAST_TAG - 1
+    assert calls.begin("last", streaming=False) == LAST_TAG
+    assert calls.leave(1) == "one"
+    assert calls.leave(1) is None
+    # 0 is no matchtag, 1 and 2 may still be answered.
+    assert calls.begin("three", streaming=False) == 3
+
+    def response(tag, errnum=0):
+        return Message.request("a.b", matchtag=tag).respond(errnum=errnum)
+
+    assert calls.deliver(response(1)) is None
+    assert calls.deliver(response(2)) == "two"
+    assert calls.deliver(response(2, errno.ENODATA)) == "two"
+    assert calls.deliver(response(2)) is None
+    calls._last = LAST_TAG
+    assert [calls.begin("four", streaming=False) for _ in range(3)] == [1, 2, 4]
