@@ -26,11 +26,13 @@ class RunningInstance:
         self.socket = state / "socket"
         self.uri = f"local://{self.socket}"
 
-    def penstock(self, *args: str, stdin: str | None = None) -> subprocess.CompletedProcess:
+    def penstock(
+        self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess:
         """Runs a command against the instance."""
         return subprocess.run(
             [*PENSTOCK, *args],
-            env={**os.environ, "PENSTOCK_URI": self.uri},
+            env={**os.environ, "PENSTOCK_URI": self.uri, **(env or {})},
             input=stdin,
             capture_output=True,
             text=True,

@@ -52,6 +52,20 @@ def test_an_exclusive_node_s_cores_are_shared_out():
     ]
 
 
+def test_one_task_may_have_all_that_the_job_has_on_its_node():
+    options = {
+        "system.shell.options.cpu-affinity": "off",
+        "system.shell.options.gpu-affinity": "off",
+    }
+    spec = from_command(
+        ["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/", setattr=options
+    )
+    spec["tasks"][0]["count"] = {"total": 1}
+    assert shown(lay_out(spec, made_up(2, 4, 4))) == [(0, 0, "node0", "0-3", "0-3")]
+    del spec["attributes"]["system"]["shell"]
+    assert shown(lay_out(spec, made_up(2, 4, 4))) == [(0, 0, "node0", "0", "0")]
+
+
 def test_too_small_an_r_is_an_error():
     spec = from_command(["app"], ntasks=3, environment={}, cwd="/")
     with pytest.raises(LayoutError, match="R has 2 slots, the jobspec asks for 3"):

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import paths
 from penstock.config import Config, load
+from penstock.instance.claims import LONGEST_PATH, StartError
 from penstock.instance.options import StartOptions
 
 if TYPE_CHECKING:
     import argparse
 
+    from penstock.instance.parent import Parent
+
 SUMMARY = """Start an instance on this machine, or on made-up nodes.
 
 Without COMMAND it runs in the foreground until it gets SIGINT, SIGTERM or SIGHUP. With COMMAND it
-runs that with PENSTOCK_URI set, and ends with it and its exit code."""
+runs that with PENSTOCK_URI set, and ends with it and its exit code.
+
+In a job, of Penstock or of Flux, the resources are that job's unless others are named, and state
+and socket are in a temporary directory."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +51,14 @@ def register(parser: argparse.ArgumentParser) -> None:
         choices=["inside", "process", "none"],
         help="scheduler: inside the daemon, kept as a process, or none (attach `penstock sched`)",
     )
+    add("--script", action="store_true", help="run the script that this job carries (see `batch`)")
     add("-v", "--verbose", action="store_true", help="log more")
-    add("command", nargs="*", metavar="COMMAND", help="what to run, after `--`")
+    add(
+        "command",
+        nargs="*",
+        metavar="COMMAND",
+        help="what to run, after `--`; arguments for --script",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -63,7 +78,30 @@ def main(args: argparse.Namespace) -> int:
         return 1
     from penstock.instance.daemon import run
 
-    return run(_options(args, config))
+    parent = _parent(args, config)
+    with ExitStack() as stack:
+        return run(_options(args, config, parent, stack))
+
+
+def _parent(args: argparse.Namespace, config: Config) -> Parent | None:
+    """The instance that this process is a job of, if it is in a job.
+
+    Raises:
+        StartError: the job's resources are wanted and cannot be found out.
+    """
+    from penstock.instance.parent import check_alone, find_parent
+
+    named = args.R or args.nodes or config.resource.path or config.resource.config
+    try:
+        parent = find_parent(os.environ)
+    except StartError as error:
+        if args.script or not named:
+            raise
+        logging.getLogger("penstock").warning("%s", str(error).partition("\n")[0])
+        return None
+    if parent is not None and not named:
+        check_alone(os.environ)
+    return parent
 
 
 def _problem(args: argparse.Namespace) -> str | None:
@@ -79,6 +117,8 @@ def _problem(args: argparse.Namespace) -> str | None:
     ):
         if number is not None and number < least:
             return f"{name}: expected at least {least}, found {number}"
+    if args.script and not (os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID")):
+        return "--script: this is no job\nhint: submit a script with `penstock batch`"
     if made_up and args.exec == "local" and not args.oversubscribe:
         return (
             "made-up nodes have no cores to run on: --exec local needs --oversubscribe\n"
@@ -87,34 +127,77 @@ def _problem(args: argparse.Namespace) -> str | None:
     return None
 
 
-def _options(args: argparse.Namespace, config: Config) -> StartOptions:
-    state = args.state or config.penstock.state or paths.default_state()
-    socket = args.socket or config.penstock.socket
-    if socket is None:
-        # The address that clients will use, too.
-        socket = paths.socket_of(paths.default_uri())
-    # Jobs and the command get to know these: they need not be where this process is.
-    state, socket = state.absolute(), socket.absolute()
-    oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
-    fallback = "sim" if args.nodes is not None and not oversubscribe else "local"
-    sched = args.sched or config.penstock.scheduler.mode
-    settings = dataclasses.replace(
-        config.penstock,
+def _options(
+    args: argparse.Namespace, config: Config, parent: Parent | None, stack: ExitStack
+) -> StartOptions:
+    state, socket = _places(args, config, stack)
+    options = StartOptions(
         state=state,
         socket=socket,
-        scheduler=dataclasses.replace(config.penstock.scheduler, mode=sched),
-        exec=dataclasses.replace(config.penstock.exec, oversubscribe=oversubscribe),
-    )
-    return StartOptions(
-        state=state,
-        socket=socket,
-        config=dataclasses.replace(config, penstock=settings),
+        config=config,
         R=args.R,
         nodes=args.nodes,
         cores=args.cores,
         gpus=args.gpus,
+        sched=args.sched or config.penstock.scheduler.mode,
+        command=tuple(args.command),
+        parent=parent,
+    )
+    oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
+    if parent is not None and options.inherits:
+        oversubscribe = oversubscribe or parent.oversubscribe
+    fallback = "sim" if args.nodes is not None and not oversubscribe else "local"
+    settings = dataclasses.replace(
+        config.penstock,
+        state=state,
+        socket=socket,
+        scheduler=dataclasses.replace(config.penstock.scheduler, mode=options.sched),
+        exec=dataclasses.replace(config.penstock.exec, oversubscribe=oversubscribe),
+    )
+    if args.script:
+        options = dataclasses.replace(options, command=_with_script(options, stack))
+    return dataclasses.replace(
+        options,
+        config=dataclasses.replace(config, penstock=settings),
         exec="sim" if (args.exec or fallback) == "sim" else "local",
         oversubscribe=oversubscribe,
-        sched=sched,
-        command=tuple(args.command),
     )
+
+
+def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple[Path, Path]:
+    """The state directory and the socket; those of an instance in a job are its own."""
+    state = args.state or config.penstock.state
+    socket = args.socket or config.penstock.socket
+    if os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID"):
+        state = state or _temporary(stack)
+        socket = socket or state / "socket"
+        if len(os.fsencode(socket.absolute())) > LONGEST_PATH and not args.socket:
+            socket = _temporary(stack) / "socket"
+    else:
+        state = state or paths.default_state()
+        # The address that clients will use, too.
+        socket = socket or paths.socket_of(paths.default_uri())
+    # Jobs and the command get to know these: they need not be where this process is.
+    return state.absolute(), socket.absolute()
+
+
+def _temporary(stack: ExitStack) -> Path:
+    """A directory for as long as the instance runs, whose name leaves room for a socket's."""
+    base = tempfile.gettempdir()
+    if len(os.fsencode(base)) > LONGEST_PATH - 40:
+        base = "/tmp"
+    directory = tempfile.TemporaryDirectory(
+        prefix="penstock-", dir=base, ignore_cleanup_errors=True
+    )
+    return Path(stack.enter_context(directory))
+
+
+def _with_script(options: StartOptions, stack: ExitStack) -> tuple[str, ...]:
+    """The command that runs the job's script, which is written out for that."""
+    from penstock.instance.parent import script_of
+
+    assert options.parent is not None
+    path = _temporary(stack) / "script"
+    path.write_bytes(script_of(options.parent.jobspec))
+    path.chmod(0o700)
+    return (str(path), *options.command)

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import Batch, IDset, JobManager, Message, ResourceSet
+from penstock._core import Batch, IDset, JobManager, Message, ResourceSet, fluid_f58
 from penstock.errors import Error
 from penstock.instance import inventory
 from penstock.instance.backoff import Backoff
@@ -22,6 +22,8 @@ from penstock.instance.broker import Broker
 from penstock.instance.children import Children
 from penstock.instance.claims import StartError, claim_state, clear_stale_socket
 from penstock.instance.control import ControlService
+from penstock.instance.environment import command_environment
+from penstock.instance.parent import ParentLink
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 
@@ -106,7 +108,7 @@ class Instance:
                 "broker.pid": str(os.getpid()),
                 "broker.starttime": str(time.time()),
                 "statedir": str(options.state),
-                "instance-level": "0",
+                **_nesting(options),
             },
             config=options.config.to_dict(),
             shut_down=self._stopping.set,
@@ -118,14 +120,19 @@ class Instance:
 
     async def run(self) -> int:
         """Serves until told to stop; returns the exit code."""
+        options = self._options
         self._attach_services()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._broker.pump)
             nursery.start_soon(self._jobs.run)
             nursery.start_soon(self._watch_signals)
             async with self._execution(nursery):
-                await nursery.start(self._broker.listen, self._options.socket)
+                await nursery.start(self._broker.listen, options.socket)
                 log.info("%s: %s", self._uri, self._resources.summary())
+                if options.parent is not None:
+                    inherits = options.inherits
+                    link = ParentLink(self._broker, options.parent, self._uri, inherits=inherits)
+                    nursery.start_soon(link.run)
                 code = await self._serve(nursery)
                 await self._wind_down()
             nursery.cancel_scope.cancel()
@@ -149,7 +156,7 @@ class Instance:
             uri=self._uri,
             output_dir=options.state / "output",
             settings=options.config.penstock.exec,
-            oversubscribe=options.oversubscribe,
+            oversubscribe=options.oversubscribe or _flux_counts(options),
             children=self._children,
         )
         async with service.running():
@@ -168,10 +175,7 @@ class Instance:
         return await self._run_command(self._options.command)
 
     async def _run_command(self, command: tuple[str, ...]) -> int:
-        # A command that runs in a job of an outer instance is not a job of this one.
-        outer = ("PENSTOCK_JOB_ID", "FLUX_JOB_ID")
-        environment = {name: value for name, value in os.environ.items() if name not in outer}
-        environment["PENSTOCK_URI"] = self._uri
+        environment = command_environment(self._uri, nested=self._options.parent is not None)
         async with AsyncExitStack() as stack:
             try:
                 opening = self._children.open(command, env=environment)
@@ -282,15 +286,48 @@ def _inventory(options: StartOptions) -> ResourceSet:
     """
     resources = _named_resources(options)
     if options.exec == "local" and not options.oversubscribe:
+        if options.inherits:
+            _settle_on(resources)
         own = inventory.discover()
         cores = own.node(0).cores
-        if resources.nnodes > 1 or not resources.node(next(iter(resources.ranks))).cores <= cores:
+        if _flux_counts(options):
+            here = set(resources.nodelist) == set(own.nodelist)
+        else:
+            here = resources.nnodes == 1 and next(resources.nodes()).cores <= cores
+        if not here:
             raise StartError(
-                f"this machine has rank0/core[{cores}], the resources are {resources.summary()}\n"
+                f"this machine is {own.nodelist} with rank0/core[{cores}], the resources are "
+                f"{resources.summary()} of {resources.nodelist}\n"
                 "hint: simulate execution with `--exec sim`, or share this machine's cores among "
                 "all jobs with `--oversubscribe`"
             )
     return resources
+
+
+def _flux_counts(options: StartOptions) -> bool:
+    """Whether the resources' cores are numbered by Flux, whose numbers are not those of CPUs.
+
+    What runs on them keeps to the CPUs that Flux has bound this process to.
+    """
+    return options.inherits and options.parent is not None and options.parent.flux
+
+
+def _settle_on(resources: ResourceSet) -> None:
+    """Has this process run on all the cores that its job has here, not only on its task's."""
+    with suppress(OSError):
+        os.sched_setaffinity(0, next(resources.nodes()).cores)
+
+
+def _nesting(options: StartOptions) -> dict[str, str]:
+    """The attributes that say where among instances this one stands."""
+    parent = options.parent
+    if parent is None:
+        return {"instance-level": "0"}
+    return {
+        "instance-level": str(parent.level + 1),
+        "parent-uri": parent.uri,
+        "jobid": fluid_f58(parent.job),
+    }
 
 
 def _named_resources(options: StartOptions) -> ResourceSet:
@@ -303,6 +340,8 @@ def _named_resources(options: StartOptions) -> ResourceSet:
         return inventory.from_file(resource.path)
     if resource.config:
         return inventory.from_config(resource.config)
+    if options.parent is not None:
+        return options.parent.resources
     return inventory.discover()
 
 

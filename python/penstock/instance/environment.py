@@ -12,6 +12,33 @@ if TYPE_CHECKING:
 
     from penstock.instance.layout import TaskPlace
 
+# What tells a task which one of which job it is.
+OF_A_TASK = frozenset(
+    f"{prefix}_{word}"
+    for prefix in ("PENSTOCK", "FLUX")
+    for word in (
+        *("JOB_ID", "JOB_SIZE", "JOB_NNODES", "NTASKS", "NNODES"),
+        *("TASK_RANK", "TASK_LOCAL_RANK", "TASK_LOCAL_ID", "LOCAL_RANK"),
+    )
+)
+
+
+def command_environment(uri: str, *, nested: bool) -> dict[str, str]:
+    """The environment of an instance's command: the daemon's own, with the instance's address.
+
+    A command that runs in a job of an outer instance is not a task of this one.
+
+    Args:
+        uri: the instance's address.
+        nested: whether the instance runs in a job: then Flux's name for the address is the outer
+            instance's, and gets the new one as well.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in OF_A_TASK}
+    environment["PENSTOCK_URI"] = uri
+    if nested:
+        environment["FLUX_URI"] = uri
+    return environment
+
 
 def job_environment(
     jobspec: Mapping[str, Any], job: int, *, uri: str, ntasks: int, nnodes: int

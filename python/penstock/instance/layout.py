@@ -36,7 +36,8 @@ def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlac
 
     Each slot has a task, unless `tasks[0].count.total` says how many there are: then they are
     spread over the nodes in blocks, as evenly as possible. An exclusive node's spare cores are
-    shared out to its slots.
+    shared out to its slots. Where the shell option `cpu-affinity` is `off`, a task has all cores
+    that the job has on its node; likewise `gpu-affinity` and its gpus.
 
     Raises:
         LayoutError: R has fewer slots than the jobspec asks for.
@@ -55,7 +56,8 @@ def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlac
     for index, (node, slot_count, task_count) in enumerate(zip(nodes, slots, tasks, strict=True)):
         if len(node.cores) < slot_count * cores or len(node.gpus) < slot_count * gpus:
             raise LayoutError(f"R has too little for {slot_count} slots on rank {node.rank}")
-        own_cores, own_gpus = _split(node.cores, slot_count), _split(node.gpus, slot_count)
+        own_cores = _shares(node.cores, slot_count, jobspec, "cpu-affinity")
+        own_gpus = _shares(node.gpus, slot_count, jobspec, "gpu-affinity")
         for local in range(task_count):
             places.append(
                 TaskPlace(
@@ -99,6 +101,12 @@ def _tasks_per_node(count: Mapping[str, int], slots: list[int]) -> list[int]:
             tasks[index] += more
             left -= more
     return tasks
+
+
+def _shares(ids: IDset, slots: int, jobspec: Mapping[str, Any], option: str) -> list[IDset]:
+    """What each slot of a node has of its cores or gpus."""
+    options = jobspec["attributes"]["system"].get("shell", {}).get("options", {})
+    return [ids] * slots if options.get(option) == "off" else _split(ids, slots)
 
 
 def _split(ids: IDset, parts: int) -> list[IDset]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config import Config
+    from penstock.instance.parent import Parent
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,11 @@ class StartOptions:
     oversubscribe: bool = False
     sched: Literal["inside", "process", "none"] = "inside"
     command: tuple[str, ...] = ()
+    parent: Parent | None = None
+
+    @property
+    def inherits(self) -> bool:
+        """Whether the resources are those of the job in which the instance is started."""
+        resource = self.config.resource
+        named = self.R or resource.path or resource.config or self.nodes is not None
+        return self.parent is not None and not named

@@ -1,0 +1,220 @@
+"""The instance that this one is a job of: what it gives, and what becomes of that (RFC 20)."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import Message, ResourceSet, fluid_f58, fluid_parse
+from penstock.aclient import connect
+from penstock.client import Client
+from penstock.errors import Error, RpcError
+from penstock.instance.claims import StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock import aclient
+    from penstock._core import Batch
+    from penstock.instance.broker import Broker
+
+log = logging.getLogger("penstock.parent")
+
+# Seconds that an instance may take to tell what a job has.
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Parent:
+    """What an instance knows of the one that it is a job of.
+
+    Attributes:
+        uri: the parent's address.
+        job: the id of the job there.
+        flux: whether it is a Flux instance, which counts cores in a way of its own.
+        level: the parent's level; 0 is that of an instance in no job.
+        resources: the job's R, ranks counted from 0.
+        jobspec: the job's jobspec.
+        oversubscribe: whether the parent leaves its tasks unbound.
+    """
+
+    uri: str
+    job: int
+    flux: bool
+    level: int
+    resources: ResourceSet
+    jobspec: dict[str, Any]
+    oversubscribe: bool
+
+
+def enclosing_job(environment: Mapping[str, str]) -> tuple[str, str, bool] | None:
+    """The job that a process is in: the address of its instance, its id, and whether that is Flux.
+
+    A job of Penstock has both names for both; where they differ, Flux runs within Penstock.
+
+    Raises:
+        StartError: the id is there and the address is not.
+    """
+    for name in ("FLUX", "PENSTOCK"):
+        job, uri = environment.get(f"{name}_JOB_ID"), environment.get(f"{name}_URI")
+        if job and not uri:
+            raise StartError(f"{name}_JOB_ID is set, and {name}_URI is not\n{_hint(name)}")
+        if job and uri:
+            flux = name == "FLUX" and job != environment.get("PENSTOCK_JOB_ID")
+            return uri, job, flux
+    return None
+
+
+def _hint(name: str) -> str:
+    return (
+        f"hint: unset {name}_JOB_ID to start outside of any job, or name the resources with `--R` "
+        "or `--nodes`"
+    )
+
+
+def find_parent(environment: Mapping[str, str]) -> Parent | None:
+    """Asks the instance that this process is a job of; None where it is in no job.
+
+    Raises:
+        StartError: it is in a job, and that job's resources cannot be found out.
+    """
+    found = enclosing_job(environment)
+    if found is None:
+        return None
+    uri, name, flux = found
+    try:
+        return _ask(uri, fluid_parse(name), flux=flux)
+    except (Error, OSError) as error:
+        (reason, *_) = str(getattr(error, "strerror", None) or error).splitlines()
+        hint = _hint("FLUX" if flux else "PENSTOCK")
+        raise StartError(
+            f"cannot find out the resources of job {name} at `{uri}`: {reason}\n{hint}"
+        ) from error
+
+
+def check_alone(environment: Mapping[str, str]) -> None:
+    """Makes sure that no other task of the job starts an instance on the same resources.
+
+    Raises:
+        StartError: the job has several tasks.
+    """
+    ntasks = environment.get("FLUX_JOB_SIZE") or environment.get("PENSTOCK_NTASKS") or "1"
+    if ntasks != "1":
+        raise StartError(
+            f"this is one of {ntasks} tasks: an instance has its job's resources for itself\n"
+            "hint: submit with `penstock batch` or `penstock alloc`, or as one task with more "
+            "cores (`-c`)"
+        )
+
+
+def _ask(uri: str, job: int, *, flux: bool) -> Parent:
+    with Client(uri, timeout=PATIENCE) as client:
+        documents = client.lookup(job, "R", "jobspec")
+        level = client.rpc("attr.get", {"name": "instance-level"}).get("value")
+        # Flux has no such table.
+        settings = client.config().get("penstock", {}).get("exec", {})
+    resources = ResourceSet(documents["R"]).without_local_properties().rerank()
+    # That many slots has the job: it says nothing about those to come.
+    resources.nslots = None
+    if not resources.ranks:
+        raise RpcError(errno.EINVAL, "its R has no ranks")
+    return Parent(
+        uri=uri,
+        job=job,
+        flux=flux,
+        level=int(level or 0),
+        resources=resources,
+        jobspec=json.loads(documents["jobspec"]),
+        oversubscribe=bool(settings.get("oversubscribe")),
+    )
+
+
+def script_of(jobspec: Mapping[str, Any]) -> bytes:
+    """The script that a jobspec carries in `attributes.system.files` (RFC 37).
+
+    Raises:
+        StartError: it carries none, or one in an encoding that only Flux can read.
+    """
+    files = jobspec.get("attributes", {}).get("system", {}).get("files", {})
+    script = files.get("script") if isinstance(files, dict) else None
+    if not isinstance(script, dict):
+        raise StartError("this job carries no script\nhint: submit one with `penstock batch`")
+    data, encoding = script.get("data", ""), script.get("encoding", "utf-8")
+    if isinstance(data, str) and encoding == "utf-8":
+        return data.encode()
+    if isinstance(data, str) and encoding == "base64":
+        return base64.b64decode(data)
+    raise StartError(f"this job's script is encoded as `{encoding}`: expected utf-8 or base64")
+
+
+class ParentLink:
+    """Tells the parent this instance's address, and this instance what becomes of its job.
+
+    Args:
+        broker: this instance's broker.
+        parent: the parent.
+        uri: this instance's address.
+        inherits: whether this instance's resources are the job's: then a change of the job's
+            expiration is one of theirs.
+    """
+
+    def __init__(self, broker: Broker, parent: Parent, uri: str, *, inherits: bool) -> None:
+        self._broker = broker
+        self._parent = parent
+        self._uri = uri
+        self._inherits = inherits
+        self._expiration = parent.resources.expiration or 0.0
+        self._peer = broker.attach(self)
+
+    async def run(self) -> None:
+        """Follows the job until it is over. Without the parent the instance goes on."""
+        try:
+            async with connect(self._parent.uri) as client:
+                await self._tell_address(client)
+                if self._inherits:
+                    await self._follow(client)
+        except (Error, OSError) as error:
+            (reason, *_) = str(error).splitlines() or [repr(error)]
+            log.warning("going on without the parent: %s", reason)
+
+    async def _tell_address(self, client: aclient.Client) -> None:
+        request = {"id": self._parent.job, "memo": {"uri": self._uri}}
+        try:
+            await client.rpc("job-manager.memo", request)
+        except RpcError as error:
+            log.warning("the parent does not note this instance's address: %s", error.strerror)
+
+    async def _follow(self, client: aclient.Client) -> None:
+        request = {"id": self._parent.job, "path": "eventlog", "flags": 0}
+        async with client.stream("job-info.eventlog-watch", request) as responses:
+            async for response in responses:
+                for line in response.get("event", "").splitlines():
+                    self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        """A new expiration of the job is one of this instance's resources (RFC 28)."""
+        expiration = event.get("context", {}).get("expiration")
+        number = isinstance(expiration, (int, float)) and not isinstance(expiration, bool)
+        if event.get("name") != "resource-update" or not number:
+            return
+        expiration = float(expiration)
+        if expiration == self._expiration or not math.isfinite(expiration) or expiration < 0:
+            return
+        self._expiration = expiration
+        log.info("job %s now ends at %s", fluid_f58(self._parent.job), expiration or "no set time")
+        request = Message.request("resource.expiration", {"expiration": expiration}, matchtag=1)
+        self._broker.post_messages(self._peer, [request])
+
+    def deliver(self, batch: Batch) -> None:
+        """Takes the resource service's answers."""
+        for message in batch:
+            if message.kind == "response" and message.errnum:
+                log.warning("the job's new expiration is refused: %s", message.error_text)
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""

@@ -1,0 +1,156 @@
+"""Instances in jobs: whose resources they have, what they run, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import ResourceSet
+
+PENSTOCK = [sys.executable, "-P", "-m", "penstock"]
+SHELL = shlex.join(PENSTOCK)
+
+# What an instance's command finds out about the instance and its jobs, as JSON.
+PROBE = """
+import json, os
+from penstock.client import Client
+from penstock.jobspec import from_command
+with Client() as client:
+    def attribute(name):
+        return client.rpc("attr.get", {"name": name})["value"]
+    script = "echo $PENSTOCK_URI $FLUX_URI"
+    job = client.submit(from_command(["sh", "-c", script]))
+    (row,) = client.wait([job])
+    print(json.dumps({
+        "R": client.resource_status()["R"],
+        "attributes": {
+            name: attribute(name)
+            for name in ("instance-level", "parent-uri", "jobid", "local-uri", "statedir")
+        },
+        "config": client.config(),
+        "job": client.lookup(job, "R")["R"],
+        "returncode": row["returncode"],
+        "output": b"".join(data for _, data in client.output(job)).decode().split(),
+        "environment": dict(os.environ),
+        "affinity": sorted(os.sched_getaffinity(0)),
+    }))
+"""
+
+
+@pytest.fixture
+def probe(tmp_path):
+    """The words of a command that tells what it finds out."""
+    path = tmp_path / "probe.py"
+    path.write_text(PROBE)
+    return [sys.executable, str(path)]
+
+
+@pytest.fixture
+def cluster(start, tmp_path):
+    """Made-up nodes, whose jobs all run here."""
+    nodes = ResourceSet.uniform("0-3", "n[0-3]", cores="0-3", gpus="0")
+    nodes.add_property("fast", "2-3")
+    (tmp_path / "R").write_text(nodes.to_json())
+    with start("--R", str(tmp_path / "R"), "--oversubscribe") as instance:
+        yield instance
+
+
+def output(instance, *args):
+    done = instance.penstock(*args)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_job_s_resources_are_the_nested_instance_s_counted_from_0(cluster, probe):
+    options = ["-N1", "-c4", "-g1", "-t30", "--requires=fast", "-n1"]
+    found = json.loads(output(cluster, "run", *options, *PENSTOCK, "start", "--", *probe))
+    (name,) = cluster.lines("jobs", "-a", "-no", "{id}")
+    (document,) = cluster.lines("info", name, "R")
+    outer, inner, job = map(ResourceSet, (document, found["R"], found["job"]))
+    assert outer.summary() == "rank2/core[0-3],gpu0"
+    assert inner.summary() == "rank0/core[0-3],gpu0"
+    assert str(inner.nodelist) == "n2"
+    assert {name: str(ranks) for name, ranks in inner.properties.items()} == {"fast": "0"}
+    assert inner.expiration == outer.expiration == job.expiration
+    assert outer.expiration > 0
+    assert inner.nslots is None
+    attributes = found["attributes"]
+    assert attributes["instance-level"] == "1"
+    assert attributes["parent-uri"] == cluster.uri
+    assert attributes["jobid"] == name
+    uri = attributes["local-uri"]
+    assert uri != cluster.uri
+    assert found["output"] == [uri, uri]
+    assert found["returncode"] == 0
+    environment = found["environment"]
+    assert environment["PENSTOCK_URI"] == environment["FLUX_URI"] == uri
+    assert not {"PENSTOCK_JOB_ID", "FLUX_JOB_ID", "FLUX_TASK_RANK"} & environment.keys()
+    assert found["config"]["penstock"]["exec"]["oversubscribe"]
+    assert not Path(attributes["statedir"]).exists()
+
+
+def test_named_resources_win_and_a_named_state_stays(cluster, probe, tmp_path):
+    state = tmp_path / ("long" * 30)
+    options = ["--nodes=9", "--exec=local", "--oversubscribe", "--state", str(state)]
+    found = json.loads(output(cluster, "run", *PENSTOCK, "start", *options, "--", *probe))
+    assert ResourceSet(found["R"]).nnodes == 9
+    assert found["attributes"]["instance-level"] == "1"
+    assert found["attributes"]["statedir"] == str(state)
+    assert (state / "jobs.sqlite").exists()
+
+
+def test_an_instance_in_an_instance_in_an_instance(cluster, probe):
+    inner = [*PENSTOCK, "run", "-c2", *PENSTOCK, "start", "--", *probe]
+    found = json.loads(output(cluster, "run", "-c3", *PENSTOCK, "start", "--", *inner))
+    assert found["attributes"]["instance-level"] == "2"
+    assert found["attributes"]["parent-uri"] not in (cluster.uri, found["attributes"]["local-uri"])
+    assert ResourceSet(found["R"]).summary() == "rank0/core[0-1]"
+
+
+def test_on_this_machine_jobs_keep_to_the_cores_of_the_nested_instance(start, probe):
+    cores = sorted(os.sched_getaffinity(0))
+    with start() as instance:
+        text = output(instance, "run", "-c1", *PENSTOCK, "start", "--", *probe)
+        found = json.loads(text)
+        (node,) = ResourceSet(found["R"]).nodes()
+        assert list(node.cores) == found["affinity"] == cores[:1]
+        if len(cores) > 1:
+            whole = ["-N1", "-n2", "--setattr=shell.options.cpu-affinity=off"]
+            refused = instance.penstock("run", *whole, *PENSTOCK, "start", "--", *probe)
+            assert refused.returncode == 1
+            assert "this is one of 2 tasks: " in refused.stderr
+            assert "\nhint: submit with `penstock batch`" in refused.stderr
+
+
+def test_a_job_whose_instance_cannot_be_asked_is_told_what_to_do(tmp_path, start):
+    with start("--nodes=1") as instance:
+        for uri, reason in [("local:///nowhere", "no instance at"), (instance.uri, "no job ƒ1")]:
+            env = {"PENSTOCK_URI": uri, "PENSTOCK_JOB_ID": "ƒ1"}
+            done = instance.penstock("start", "--", "true", env=env)
+            assert done.returncode == 1
+            assert f"cannot find out the resources of job ƒ1 at `{uri}`: {reason}" in done.stderr
+            assert "\nhint: unset PENSTOCK_JOB_ID to start outside of any job, or" in done.stderr
+            done = instance.penstock("start", "--nodes=1", "--", "true", env=env)
+            assert done.returncode == 0
+            assert "cannot find out the resources" in done.stderr
+        env = {"PENSTOCK_URI": "", "PENSTOCK_JOB_ID": "ƒ1"}
+        done = instance.penstock("start", "--", "true", env=env)
+        assert "PENSTOCK_JOB_ID is set, and PENSTOCK_URI is not\nhint: " in done.stderr
+
+
+def test_the_job_s_end_is_the_nested_instance_s(cluster, tmp_path):
+    gate, told = tmp_path / "gate", tmp_path / "told"
+    os.mkfifo(gate)
+    script = f"{SHELL} submit sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
+    words = [*PENSTOCK, "start", "--", "sh", "-c", script]
+    (job,) = cluster.lines("submit", "-o", str(told), *words)
+    pid = int(gate.read_text())
+    cluster.lines("cancel", job)
+    assert cluster.penstock("wait", job).returncode == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
