@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib docs fmt clean wheel \
-	wheel-ft
+	wheel-ft conformance mutations
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -24,6 +24,15 @@ test-python: $(VENV)/.built
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest tests/peers
+
+conformance: $(VENV)/.built  ## The table of what the specifications ask and which test shows it
+	mkdir -p target
+	$(BIN)/python tests/conformance/table.py > target/conformance.md
+	mv target/conformance.md docs/conformance.md
+
+# A build for every branch that is taken out of the Rust source: an hour or less.
+mutations: $(VENV)/.built  ## Takes branches out of the source, one at a time: a test must fail
+	$(BIN)/python tests/conformance/mutations.py
 
 # What is found goes to target/fuzz; rust/fuzz/corpus is what `make test` replays.
 FUZZ_SECONDS ?= 600

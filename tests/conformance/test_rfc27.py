@@ -1,0 +1,711 @@
+"""RFC 27, the allocation protocol: sentence by sentence, with our job manager and our scheduler."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+
+import pytest
+
+from penstock import ResourceSet
+from penstock._core import Scheduler, fluid_dothex
+from penstock.sched import _converse
+from tests.conformance.ends import (
+    ANNOTATE,
+    CANCEL,
+    DENY,
+    OWNER,
+    SUCCESS,
+    Manager,
+    R,
+    Sched,
+    Wire,
+    allocs,
+    commit_op,
+    committed,
+    granted,
+    inventory,
+    payloads,
+    requests,
+    responses,
+    topics,
+)
+
+ENOSYS, EINVAL, ENODATA, EPROTO = 38, 22, 61, 71
+HIGHEST = 4294967295
+
+
+def rfc(beginning):
+    """Marks a test as one that shows this sentence of RFC 27."""
+    return pytest.mark.rfc("27", beginning)
+
+
+# --- Implementation
+
+
+@rfc("The job ID MUST appear in")
+@rfc("The request payload consists of a JSON object with the following REQUIRED key: id")
+def test_the_job_id_is_in_requests_and_responses():
+    manager = Manager()
+    job = manager.running()
+    (alloc,) = payloads(manager.sent, "sched.alloc")
+    (free,) = payloads(manager.finish(job), "sched.free")
+    assert (alloc["id"], free["id"]) == (job, job)
+
+    sched = Sched.running()
+    answers = sched.alloc(7), sched.alloc(8, cores=99), sched.alloc(9, nodes=4, cores=2), sched.cancel(9)
+    assert [it["id"] for sent in answers for it in allocs(sent)] == [7, 8, 9, 9]
+    (freed,) = responses(sched.free(7), "sched.free")
+    assert freed.object() == {"id": 7}
+
+
+@rfc("There SHALL NOT be more than one `sched.alloc` or `sched.free` request in flight")
+def test_one_request_is_in_flight_for_a_job():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    sent = list(manager.sent)
+    for urgency in (0, 20, 0, 16, 31):
+        sent += manager.ask("job-manager.urgency", {"id": job, "urgency": urgency})
+    assert len(requests(sent, "sched.alloc")) == 1
+    sent = manager.respond_alloc(job, CANCEL)
+    assert len(requests(sent, "sched.alloc")) == 1
+    sent = manager.allocate(job)
+    sent += manager.respond_start(job, "start") + manager.respond_start(job, "finish", status=0)
+    sent += manager.respond_start(job, "release", ranks="0", final=False)
+    sent += manager.respond_start(job, "release", ranks="0", final=False)
+    sent += manager.respond_start(job, "release", ranks="0-1", final=True)
+    # Today's free is not answered: its parts follow each other, and no rank is in two of them.
+    frees = payloads(sent, "sched.free")
+    assert [str(ResourceSet(it["R"]).ranks) for it in frees] == ["0", "1"]
+    assert [it["final"] for it in frees] == [False, True]
+
+
+@rfc("The errnum field in `sched.alloc` and `sched.free` response messages MUST be set to zero")
+def test_an_error_of_a_job_has_errnum_0():
+    sched = Sched.running(inventory(1, 1))
+    sched.alloc(1)
+    broken = {"id": 2, "priority": 16, "userid": OWNER, "jobspec": {"version": 99}}
+    sent = sched.ask("sched.alloc", broken)
+    (answer,) = responses(sent)
+    assert (answer.topic, answer.errnum) == ("sched.alloc", 0)
+    assert answer.object()["type"] == DENY
+    # A job that holds nothing: an error in what is asked, and yet the id goes back.
+    (answer,) = responses(sched.free(77))
+    assert (answer.topic, answer.errnum, answer.object()) == ("sched.free", 0, {"id": 77})
+    # Both have the matchtag of the request, which is 0.
+    assert answer.matchtag == 0
+
+
+def suspended(manager):
+    """Whether the manager asks nothing of the scheduler for a new job."""
+    manager.submit()
+    return topics(manager.sent) == []
+
+
+@pytest.mark.parametrize("topic", ["sched.alloc", "sched.free"])
+@rfc("The job manager SHALL treat a conventional Flux error response")
+@rfc("If the job manager receives a conventional Flux error response")
+def test_a_conventional_error_stops_requests_until_ready(topic):
+    manager = Manager()
+    job = manager.running()
+    asked = requests(manager.sent + manager.finish(job), topic)
+    assert not suspended(manager)
+    assert manager.log == []
+    manager.answer(asked[0], errnum=ENOSYS)
+    assert any(topic in line and str(ENOSYS) in line for line in manager.log)
+    assert suspended(manager)
+    assert topics(manager.hello()) == []
+    assert suspended(manager)
+    assert "sched.alloc" in topics(manager.ready())
+
+
+@rfc("Similarly, if the job manager receives a `disconnect` request from the scheduler")
+def test_a_disconnect_of_the_scheduler_suspends_scheduling():
+    manager = Manager()
+    manager.scheduler()
+    manager.submit()
+    assert topics(manager.sent) == ["sched.alloc"]
+    manager.disconnect(b"somebody else")
+    assert not suspended(manager)
+    manager.disconnect(b"sched")
+    assert suspended(manager)
+    # What was asked for and not answered is asked for again.
+    assert len(requests(manager.scheduler(), "sched.alloc")) == 3
+
+
+# --- Hello
+
+
+@rfc("Before any other RPCs are sent to the job manager, the scheduler SHALL send")
+def test_hello_is_the_first_word_to_the_job_manager():
+    sched = Sched()
+    said = [*sched.said, *sched.register(), *sched.acquire(inventory())]
+    to_manager = [it for it in said if (it.topic or "").startswith("job-manager.")]
+    assert topics(to_manager) == ["job-manager.sched-hello"]
+    assert to_manager[0].streaming
+    # Nothing but what older job managers pass over.
+    assert to_manager[0].object() == {"partial-ok": True}
+    assert "job-manager.sched-hello" not in topics(Sched().register())
+    # The job manager takes an empty request.
+    assert [it.errnum for it in Manager().hello(None)] == [ENODATA]
+
+
+@rfc("The job manager SHALL send one response message for each job with allocated resources")
+@rfc("Each response payload SHALL consist of a JSON object with the following REQUIRED keys: id")
+def test_hello_tells_every_job_with_resources_once():
+    manager = Manager()
+    running = manager.running(urgency=31)
+    done = manager.submit()
+    manager.allocate(done)
+    manager.respond_start(done, "start")
+    manager.finish(done)
+    manager.submit()
+    told = responses(manager.hello(origin=b"another"))
+    assert [it.errnum for it in told] == [0, ENODATA]
+    assert told[0].streaming
+    row = manager.row(running)
+    assert told[0].object() == {
+        "id": running,
+        "priority": HIGHEST,
+        "userid": OWNER,
+        "t_submit": row["t_submit"],
+    }
+    assert isinstance(row["t_submit"], float)
+
+
+@rfc("For each job response, the scheduler SHALL mark its assigned resources *allocated*")
+def test_what_hello_tells_of_is_not_allocated_again():
+    sched = Sched()
+    sched.register()
+    sched.acquire(inventory(2, 1))
+    sched.held(5, inventory(1, 1).to_json())
+    sched.greeted()
+    sched.answer("job-manager.sched-ready", {"count": 0})
+    assert granted(sched.alloc(6))[6].summary() == "rank1/core0"
+    assert granted(sched.alloc(7)) == {}
+    # Its free brings the rest.
+    assert granted(sched.free(5))[7].summary() == "rank0/core0"
+
+
+@rfc("The scheduler SHALL wait for an error response with ENODATA set")
+@rfc("Once the scheduler has processed the `job-manager.sched-hello` handshake")
+def test_ready_comes_after_the_end_of_hello():
+    sched = Sched()
+    sched.register()
+    sched.acquire(inventory())
+    assert "job-manager.sched-ready" not in topics(sched.held(5, R))
+    sched.storing = False
+    looking = requests(sched.held(6, R), "kvs.lookup")
+    # Every R must have been looked at, too.
+    assert topics(sched.greeted()) == []
+    answers = [answer for it in looking if (answer := sched.stored(it)) is not None]
+    assert topics(sched.take(*answers)) == ["job-manager.sched-ready"]
+
+
+def script(**refused):
+    """What a broker answers a scheduler, some of it with an error number."""
+    resources = {"resources": inventory().to_dict(), "up": "0-3"}
+    answers = {
+        "service.add": [{}],
+        "resource.acquire": [{"payload": resources}],
+        "job-manager.sched-hello": [{"errnum": ENODATA}],
+        "job-manager.sched-ready": [{"payload": {"count": 0}}],
+    }
+    wrong = {f"job-manager.sched-{name}": [{"errnum": it}] for name, it in refused.items()}
+    return Wire({**answers, **wrong})
+
+
+@pytest.mark.parametrize("name", ["hello", "ready"])
+@rfc("If an error response other than ENODATA is returned to the `job-manager.sched-hello`")
+@rfc("If an error response is returned to the `job-manager.sched-ready` request")
+def test_the_scheduler_logs_a_refusal_and_exits(name, caplog):
+    caplog.set_level(logging.INFO)
+    # Without a refusal it goes on until the connection ends.
+    assert _converse(script(), Scheduler()) == 0
+    wire = script(**{name: EPROTO})
+    assert _converse(wire, Scheduler()) == 1
+    assert wire.topics[-1] == f"job-manager.sched-{name}"
+    assert f"sched-{name} failed with errnum {EPROTO}" in caplog.text
+
+
+# --- Ready
+
+
+@rfc("The request payload SHALL consist of a JSON object with the following REQUIRED key: mode")
+@rfc("The mode string SHALL be one of the following")
+@rfc("The following key is REQUIRED for `limited` mode only: limit")
+@rfc("`limit` can be in the range of 1 to 2147483647")
+def test_ready_names_a_mode_and_limited_a_limit():
+    for limit, payload in [
+        (None, {"mode": "unlimited"}),
+        (42, {"mode": "limited", "limit": 42}),
+        (2147483647, {"mode": "limited", "limit": 2147483647}),
+    ]:
+        sched = Sched(limit=limit)
+        sched.register()
+        sched.acquire(inventory())
+        assert payloads(sched.greeted(), "job-manager.sched-ready") == [payload]
+    for payload, errnum in [
+        ({"mode": "unlimited"}, 0),
+        ({"mode": "limited", "limit": 1}, 0),
+        ({"mode": "limited", "limit": 2147483647}, 0),
+        ({"mode": "limited", "limit": 0}, EINVAL),
+        ({"mode": "limited", "limit": -1}, EINVAL),
+        ({"mode": "limited", "limit": 2147483648}, EINVAL),
+        ({"mode": "limited"}, EPROTO),
+        ({"mode": "single"}, EPROTO),
+        ({"limit": 3}, EPROTO),
+        ({}, EPROTO),
+    ]:
+        manager = Manager()
+        manager.hello()
+        (answer,) = responses(manager.ask("job-manager.sched-ready", payload, origin=b"sched"))
+        assert answer.errnum == errnum, payload
+        manager.submit()
+        assert bool(requests(manager.sent, "sched.alloc")) == (errnum == 0), payload
+
+
+@rfc("unlimited: The job manager SHALL send a `sched.alloc` request for all jobs in SCHED state")
+def test_unlimited_asks_for_all_jobs():
+    manager = Manager()
+    jobs = [manager.submit() for _ in range(50)]
+    sent = manager.scheduler()
+    for _ in range(50):
+        jobs.append(manager.submit())
+        sent += manager.sent
+    assert [it["id"] for it in payloads(sent, "sched.alloc")] == jobs
+
+
+@rfc("limited: The job manager SHALL limit the number of concurrent `sched.alloc` requests")
+def test_limited_asks_for_no_more_at_a_time():
+    manager = Manager()
+    manager.exec_hello()
+    jobs = [manager.submit() for _ in range(6)]
+
+    def asked(sent):
+        return [it["id"] for it in payloads(sent, "sched.alloc")]
+
+    assert asked(manager.scheduler(limit=2)) == jobs[:2]
+    assert asked(manager.respond_alloc(jobs[0], ANNOTATE, annotations={})) == []
+    assert asked(manager.allocate(jobs[1])) == [jobs[2]]
+    assert asked(manager.respond_alloc(jobs[0], DENY)) == [jobs[3]]
+
+
+@rfc("The response payload is a JSON object with the following REQUIRED keys: count")
+def test_ready_is_answered_with_the_depth_of_the_queue():
+    manager = Manager()
+    for _ in range(3):
+        manager.submit()
+    manager.submit(urgency=0)
+    manager.hello()
+    assert responses(manager.ready())[0].object() == {"count": 3}
+    # Asked for once and not answered: all of them are in the queue again.
+    manager.hello()
+    assert responses(manager.ready(limit=1))[0].object() == {"count": 3}
+
+
+# --- Alloc
+
+
+@rfc("The job manager SHALL send a `sched.alloc` request when a job enters SCHED state")
+def test_a_job_in_sched_is_asked_for_as_soon_as_the_scheduler_is_ready():
+    manager = Manager()
+    job = manager.submit()
+    assert topics(manager.sent) == []
+    assert topics(manager.hello()) == []
+    assert [it["id"] for it in payloads(manager.ready(), "sched.alloc")] == [job]
+    held = manager.submit(urgency=0)
+    assert topics(manager.sent) == []
+    sent = manager.ask("job-manager.urgency", {"id": held, "urgency": 16})
+    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [held]
+    dependency = {"scheme": "afterany", "value": str(job)}
+    waiting = manager.submit(dependencies=[dependency])
+    assert topics(manager.sent) == []
+    sent = manager.respond_alloc(job, DENY)
+    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [waiting]
+
+
+@rfc("The request payload consists of a JSON object with the following REQUIRED keys: id")
+def test_an_alloc_request_has_its_keys():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit(urgency=31, cores=2)
+    (asked,) = payloads(manager.sent, "sched.alloc")
+    assert (asked["id"], asked["priority"], asked["userid"]) == (job, HIGHEST, OWNER)
+    assert asked["jobspec"]["resources"][0]["with"][0] == {"type": "core", "count": 2}
+    (request,) = requests(manager.sent, "sched.alloc")
+    assert request.matchtag == 0
+
+    # The scheduler needs no more than these, and goes by the priority.
+    keys = ("id", "priority", "userid", "jobspec")
+    sched = Sched.running(inventory(1, 2))
+    sched.alloc(1, cores=2)
+    for number, priority in [(2, 1), (3, HIGHEST), (4, HIGHEST - 1), (5, 0)]:
+        values = {**asked, "id": number, "priority": priority}
+        sched.ask("sched.alloc", {it: values[it] for it in keys})
+    # Priority 0 is a job that is held.
+    order = [sched.free(it) for it in (1, 3, 4, 2)]
+    assert [list(granted(it)) for it in order] == [[3], [4], [2], []]
+    assert list(granted(sched.ask("sched.prioritize", {"jobs": [[5, 1]]}))) == [5]
+    for priority in (-1, HIGHEST + 1, 1.5):
+        assert allocs(sched.ask("sched.alloc", {**asked, "id": 9, "priority": priority})) == []
+
+
+@rfc("Should it be needed, the full jobspec SHALL be stable in the KVS")
+def test_the_full_jobspec_is_in_the_store_when_alloc_is_received():
+    manager = Manager()
+    manager.scheduler()
+    environment = {"PATH": "/bin", "LONG": "x" * 1000}
+    job = manager.submit(environment=environment)
+    (asked,) = payloads(manager.sent, "sched.alloc")
+    assert "environment" not in asked["jobspec"]["attributes"]["system"]
+    key = f"job.{fluid_dothex(job)}.jobspec"
+    lookup = {"namespace": "primary", "key": key, "flags": 0}
+    (found,) = responses(manager.ask("kvs.lookup", lookup, origin=b"sched"))
+    full = stored_value(found)
+    assert full["attributes"]["system"].pop("environment") == environment
+    assert full == asked["jobspec"]
+
+
+def stored_value(response):
+    """The JSON that a lookup found."""
+    return json.loads(base64.b64decode(response.object()["val"]["data"]))
+
+
+@rfc("The response payload is a JSON object with the following REQUIRED keys: id (integer) job ID; type")
+def test_an_alloc_response_has_an_id_and_a_type():
+    sched = Sched.running()
+    sent = [*sched.alloc(1), *sched.alloc(2, cores=9), *sched.alloc(3, nodes=4, cores=2)]
+    sent += sched.cancel(3)
+    assert [(it["id"], it["type"]) for it in allocs(sent)] == [
+        (1, SUCCESS),
+        (2, DENY),
+        (3, ANNOTATE),
+        (3, CANCEL),
+    ]
+    # Another type, and an answer without one, is refused: the request stays open.
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    (request,) = requests(manager.sent, "sched.alloc")
+    for broken in ({"id": job, "type": 4}, {"id": job}, {"type": SUCCESS}):
+        before = len(manager.log)
+        manager.answer(request, broken)
+        assert len(manager.log) == before + 1
+        assert "alloc" not in manager.names(job)
+    manager.allocate(job)
+    assert "alloc" in manager.names(job)
+
+
+# --- Alloc Success
+
+
+@rfc("If resources can be allocated, the scheduler SHALL ensure that *R* has been")
+def test_success_follows_the_commit_of_r():
+    sched = Sched.running()
+    sched.storing = False
+    sent = sched.alloc(5)
+    assert allocs(sent) == []
+    key = f"job.{fluid_dothex(5)}.R"
+    assert list(committed(sent)) == [key]
+    sent_later = sched.answer("kvs.commit", {"rootseq": 1})
+    assert granted(sent_later)[5] == committed(sent)[key]
+    # A commit that fails is no allocation.
+    sched.alloc(6)
+    assert granted(sched.answer("kvs.commit", errnum=EINVAL)) == {}
+
+    # And the job manager takes no SUCCESS without it.
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, SUCCESS)
+    assert "alloc" not in manager.names(job)
+    assert any("R" in line for line in manager.log)
+
+
+@rfc("In addition to the above REQUIRED keys, the SUCCESS response includes the OPTIONAL key")
+@rfc("If present, the job manager SHALL update the job's annotation dictionary")
+@rfc("The job manager posts an `alloc` event in response to the successful allocation")
+@rfc("A snapshot of job's annotation dictionary, after the above update, is included")
+def test_annotations_of_success_are_in_the_alloc_event():
+    (told,) = allocs(Sched.running().alloc(5))
+    assert told["annotations"]["sched"]["resource_summary"] == "rank0/core0"
+    manager = Manager()
+    manager.scheduler()
+    with_some, without = manager.submit(), manager.submit()
+    estimate = {"sched": {"t_estimate": 5.5, "reason_pending": "busy"}}
+    manager.respond_alloc(with_some, ANNOTATE, annotations=estimate)
+    final = {"sched": {"t_estimate": None, "resource_summary": "rank0"}}
+    manager.allocate(with_some, annotations=final)
+    merged = {"sched": {"reason_pending": "busy", "resource_summary": "rank0"}}
+    assert manager.event(with_some, "alloc")["annotations"] == merged
+    assert manager.row(with_some)["annotations"] == merged
+    # What comes after is of no request.
+    manager.respond_alloc(with_some, ANNOTATE, annotations={"sched": None})
+    assert manager.row(with_some)["annotations"] == merged
+    manager.allocate(without, r=inventory(4).restrict(ranks="3").to_json())
+    assert not manager.event(without, "alloc").get("annotations")
+
+
+# --- Alloc Annotate
+
+
+def annotated(*updates):
+    """A job's annotations after ANNOTATE responses with these."""
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    for update in updates:
+        manager.respond_alloc(job, ANNOTATE, annotations=update)
+    return manager.row(job).get("annotations", {})
+
+
+@rfc("In addition to the above REQUIRED keys, the ANNOTATE response includes the REQUIRED key")
+def test_annotate_carries_annotations():
+    sched = Sched.running(inventory(1, 1))
+    sched.alloc(1)
+    (told,) = allocs(sched.alloc(2))
+    assert told["type"] == ANNOTATE
+    assert told["annotations"]["sched"]["reason_pending"]
+    # One without annotates nothing, and ends nothing.
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, ANNOTATE)
+    assert "annotations" not in manager.row(job)
+    manager.allocate(job)
+    assert "alloc" in manager.names(job)
+
+
+@rfc("The job manager SHALL maintain a dictionary of annotations for each job")
+def test_each_job_has_its_own_annotations():
+    manager = Manager()
+    manager.scheduler()
+    jobs = [manager.submit() for _ in range(3)]
+    for number, job in enumerate(jobs[:2]):
+        manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"n": number}})
+    told = [manager.row(job).get("annotations") for job in jobs]
+    assert told == [{"sched": {"n": 0}}, {"sched": {"n": 1}}, None]
+
+
+@rfc("Each ANNOTATE response and the SUCCESS response")
+@rfc("If a key exists and is a dictionary, and the new value is a dictionary")
+def test_dictionaries_are_merged_recursively():
+    deep = {"sched": {"a": {"b": {"c": 1, "d": 2}}}, "user": {"x": 1}}
+    update = {"sched": {"a": {"b": {"c": 3, "e": None}}}}
+    merged = {"sched": {"a": {"b": {"c": 3, "d": 2}}}, "user": {"x": 1}}
+    assert annotated(deep, update) == merged
+
+
+@rfc("If a key exists, its value SHALL be replaced with the new value")
+def test_a_value_is_replaced():
+    assert annotated({"a": 1, "b": {"x": 1}}, {"a": [2], "b": "y"}) == {"a": [2], "b": "y"}
+    assert annotated({"a": 1}, {"a": {"x": False}}) == {"a": {"x": False}}
+
+
+@rfc("If a key exists and the new value is JSON null, the key SHALL be removed")
+def test_null_removes_a_key():
+    first = {"sched": {"a": 1, "b": 2}, "user": {"x": 1}}
+    assert annotated(first, {"sched": {"a": None}, "user": None}) == {"sched": {"b": 2}}
+
+
+@rfc("If a key does not exist, the key SHALL be added with the new value")
+def test_a_new_key_is_added():
+    assert annotated({"a": 1}, {"b": {"c": 2.5}}) == {"a": 1, "b": {"c": 2.5}}
+
+
+@rfc("Annotations SHALL be considered *volatile* until a SUCCESS response")
+def test_annotations_are_not_in_the_record_before_success():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"mark": "volatile"}})
+    assert "volatile" not in json.dumps(manager.events(job))
+    # With the scheduler they go: the next one begins anew.
+    manager.disconnect(b"sched")
+    assert "annotations" not in manager.row(job)
+    manager.scheduler()
+    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"mark": "volatile"}})
+    manager.allocate(job)
+    assert "volatile" in json.dumps(manager.events(job))
+
+
+@pytest.mark.parametrize("how", ["deny", "cancel", "exception"])
+@rfc("Annotations SHALL be discarded by the job manager if the allocation fails")
+def test_annotations_go_when_the_allocation_fails(how):
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"a": 1}})
+    assert "annotations" in manager.row(job)
+    if how == "deny":
+        manager.respond_alloc(job, DENY, note="no")
+    elif how == "cancel":
+        manager.ask("job-manager.urgency", {"id": job, "urgency": 0})
+        manager.respond_alloc(job, CANCEL)
+    else:
+        manager.raise_exception(job)
+    assert "annotations" not in manager.row(job)
+
+
+# --- Alloc Deny
+
+
+@rfc("If the resource request can never be fulfilled, the scheduler SHALL respond")
+@rfc("In addition to the above REQUIRED Keys, the DENY response includes the OPTIONAL key")
+def test_what_can_never_be_is_denied():
+    sched = Sched.running(inventory(2, 2))
+    for spec in ({"cores": 3}, {"nodes": 3}, {"constraints": {"properties": ["nosuch"]}}):
+        (told,) = allocs(sched.alloc(5, **spec))
+        assert told["type"] == DENY
+        assert isinstance(told["note"], str)
+    # What can be later is not.
+    sched.alloc(6, nodes=2, cores=2)
+    assert [it["type"] for it in allocs(sched.alloc(7, cores=2))] == [ANNOTATE]
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, DENY)
+    assert (manager.event(job, "exception")["severity"], manager.row(job)["state"]) == (0, 64)
+
+
+@rfc("If present, the note SHALL be added to the `exception` event context")
+def test_the_note_of_deny_is_in_the_exception():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, DENY, note="more nodes requested than configured")
+    assert manager.event(job, "exception")["note"] == "more nodes requested than configured"
+
+
+# --- Cancel
+
+
+@rfc("When the scheduler receives a `sched.cancel` request for a job")
+@rfc("Only the REQUIRED keys above are allowed in a CANCEL response")
+@rfc("Instead, if a `sched.alloc` request is pending for the specified job")
+def test_a_pending_request_is_cancelled():
+    sched = Sched.running(inventory(1, 1))
+    sched.alloc(1)
+    sched.alloc(2)
+    assert allocs(sched.cancel(2)) == [{"id": 2, "type": CANCEL}]
+    # It is over: the resources go to nobody.
+    assert granted(sched.free(1)) == {}
+
+
+@rfc("The scheduler SHALL NOT respond directly to the `sched.cancel` request")
+def test_cancel_itself_is_not_answered():
+    sched = Sched.running(inventory(1, 1))
+    sched.alloc(1)
+    sched.alloc(2)
+    sent = sched.cancel(2) + sched.cancel(2)
+    sent += sched.ask("sched.cancel", {"id": 3}) + sched.ask("sched.cancel", {"id": "x"})
+    assert [it.topic for it in responses(sent)] == ["sched.alloc"]
+
+
+@rfc("If the specified job does not have a pending `sched.alloc` request")
+def test_a_cancel_for_a_job_that_asked_for_nothing_is_ignored():
+    sched = Sched.running(inventory(1, 1))
+    sched.alloc(1)
+    for job in (1, 99):
+        assert sched.cancel(job) == []
+    # The job that holds resources goes on holding them.
+    assert granted(sched.alloc(2)) == {}
+    assert 2 in granted(sched.free(1))
+
+
+@rfc("The job manager may cancel a pending `sched.alloc` request by sending")
+@rfc("Upon the job entering CLEANUP state, the job manager sends a `sched.cancel` request")
+def test_the_manager_cancels_what_it_has_asked_for():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    sent = manager.raise_exception(job)
+    assert payloads(sent, "sched.cancel") == [{"id": job}]
+    assert manager.row(job)["state"] == 32
+    manager.respond_alloc(job, CANCEL)
+    assert manager.row(job)["state"] == 64
+    # None is sent for a job that was not asked for.
+    held = manager.submit(urgency=0)
+    assert requests(manager.raise_exception(held), "sched.cancel") == []
+
+
+# --- Prioritize
+
+
+@rfc("The request payload consists of a JSON object with the following REQUIRED key: jobs")
+@rfc("Each tuple SHALL consist of a two element array")
+def test_a_new_priority_is_told_as_a_pair():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    for urgency, priority in [(20, 20), (31, HIGHEST), (1, 1)]:
+        sent = manager.ask("job-manager.urgency", {"id": job, "urgency": urgency})
+        assert payloads(sent, "sched.prioritize") == [{"jobs": [[job, priority]]}]
+
+    sched = Sched.running(inventory(1, 1))
+    for number in (1, 2, 3, 4):
+        sched.alloc(number)
+    sched.ask("sched.prioritize", {"jobs": [[3, 17], [4, HIGHEST], [2, 0]]})
+    assert [list(granted(sched.free(it))) for it in (1, 4, 3)] == [[4], [3], []]
+
+
+@rfc("Job IDs which cannot be correlated to a pending `sched.alloc` request")
+@rfc("No response is sent to the `sched.prioritize` request")
+def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
+    sched = Sched.running(inventory(1, 1))
+    for number in (1, 2, 3):
+        sched.alloc(number)
+    sent = sched.ask("sched.prioritize", {"jobs": [[99, 5], [3, 30], [1, 40]]})
+    sent += sched.ask("sched.prioritize", {"jobs": "x"})
+    assert responses(sent, "sched.prioritize") == []
+    assert sched.phase == "running"
+    assert list(granted(sched.free(1))) == [3]
+
+
+# --- Free
+
+
+@rfc("The job manager SHALL send a `sched.free` request when a job that is holding resources")
+@rfc("If the job is holding resources when it enters CLEANUP, the job manager sends")
+def test_resources_are_freed_when_the_job_is_cleaned_up():
+    # Nothing was started: the resources go back at once.
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    assert "sched.free" not in topics(manager.allocate(job))
+    assert topics(manager.raise_exception(job)).count("sched.free") == 1
+    # Something runs on them: they go back as soon as it does not.
+    job = Manager.running(manager := Manager())
+    assert "sched.free" not in topics(manager.raise_exception(job))
+    assert topics(manager.finish(job)).count("sched.free") == 1
+
+
+@rfc("Once the `sched.free` request has been processed by the scheduler, it SHALL send a response")
+def test_a_free_of_the_whole_is_answered_with_the_id():
+    sched = Sched.running(inventory(1, 1))
+    sched.alloc(1)
+    sched.alloc(2)
+    sent = sched.free(1)
+    (answer,) = responses(sent, "sched.free")
+    assert (answer.errnum, answer.object()) == (0, {"id": 1})
+    # It has been processed: the next job has the resources.
+    assert list(granted(sent)) == [2]
+    # The job manager needs no answer, and takes one.
+    job = Manager.running(manager := Manager())
+    (request,) = requests(manager.finish(job), "sched.free")
+    assert manager.row(job)["state"] == 64
+    assert manager.answer(request, {"id": job}) == []
+    assert manager.log == []
+    assert not suspended(manager)
+
+
+def test_an_operation_of_the_store_is_what_the_manager_checks():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    assert manager.commit(commit_op(job, "no R")).errnum == EINVAL
+    assert manager.commit(commit_op(job, R)).errnum == 0

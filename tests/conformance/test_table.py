@@ -1,0 +1,69 @@
+"""The table is whole and true: no sentence without a test, and the page is what the tests say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.mutations import MUTATIONS, ROOT
+from tests.conformance.sentences import BINDING, PLAIN, SPECS, find, sentences
+
+TABLE = Path(__file__).with_name("table.py")
+
+
+def test_every_sentence_has_a_test_and_the_page_is_up_to_date():
+    made = subprocess.run(
+        [sys.executable, str(TABLE)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert made.returncode == 0, made.stderr
+    page = (ROOT / "docs" / "conformance.md").read_text()
+    assert page == made.stdout, "docs/conformance.md is out of date: run `make conformance`"
+
+
+@pytest.mark.parametrize("spec", PLAIN)
+def test_no_word_that_binds_is_lost_between_text_and_table(spec):
+    text = (SPECS / f"rfc{spec}.txt").read_text().partition("RFC 2119")[2] or (
+        SPECS / f"rfc{spec}.txt"
+    ).read_text().partition("Related Standards")[2]
+    in_text = Counter(BINDING.findall(text))
+    # A rule of a list stands in the row of the list by its words, and has a row of its own.
+    rules = [it.text for it in sentences() if it.spec == spec]
+    once = [it for it in rules if not any(it != other and it in other for other in rules)]
+    assert Counter(BINDING.findall(" ".join(once))) == in_text
+
+
+@pytest.mark.parametrize("spec", PLAIN)
+def test_every_sentence_that_is_named_as_binding_is_there(spec):
+    for beginning in PLAIN[spec]:
+        assert [it for it in sentences() if it.spec == spec and beginning in it.text], beginning
+
+
+def test_ids_and_sentences_are_unique():
+    ids = Counter(it.id for it in sentences())
+    assert max(ids.values()) == 1
+    assert {it.spec for it in sentences()} == {"20", "27", "28", "32", "today"}
+
+
+def test_a_beginning_of_no_sentence_or_of_several_is_refused():
+    assert find("27", "Before any other RPCs").id == "27.hello.1"
+    with pytest.raises(LookupError, match="found none"):
+        find("27", "Nobody ever wrote this")
+    with pytest.raises(LookupError, match=re.escape("found 27.")):
+        find("27", "The ")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.what.replace(" ", "-"))
+def test_what_a_mutation_takes_out_is_in_the_source_once(mutation):
+    assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
+    assert mutation.new != mutation.old
+    file, _, name = mutation.test.partition("::")
+    assert re.search(rf"^def {name}\(", (TABLE.parent / file).read_text(), re.MULTILINE)
+
+
+def test_there_are_ten_mutations():
+    assert len(MUTATIONS) >= 10
