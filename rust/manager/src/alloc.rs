@@ -1,7 +1,8 @@
 //! RFC 27 as the job manager speaks it: whom to ask for resources, for which jobs, in what order.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
@@ -46,6 +47,12 @@ pub struct Allocator {
     handshake: Handshake,
     /// The scheduler's route: who is meant by a disconnect.
     peer: Option<Vec<u8>>,
+    /// The scheduler takes allocations back in parts.
+    partial: bool,
+    /// Ranks that are free again, of jobs that the scheduler takes back only as a whole.
+    unsaid: BTreeMap<u64, IdSet>,
+    /// Jobs asked for whose priority has changed since the scheduler last heard of it.
+    reprioritized: BTreeSet<u64>,
     /// Jobs to ask for.
     queued: BTreeSet<Key>,
     /// Jobs asked for.
@@ -84,6 +91,12 @@ impl Allocator {
 }
 
 #[derive(Deserialize)]
+struct Hello {
+    #[serde(rename = "partial-ok", default)]
+    partial: bool,
+}
+
+#[derive(Deserialize)]
 struct Ready {
     mode: String,
     limit: Option<i64>,
@@ -103,6 +116,10 @@ struct AllocResponse<'a> {
 
 impl Manager {
     /// `sched-hello`: one response for every job that holds resources, then ENODATA.
+    ///
+    /// A scheduler that does not say `partial-ok` hears of a job's free ranks too, but from then on
+    /// it gets back in one piece what is left: of a job it never has more than one `sched.free`
+    /// to answer.
     pub(crate) fn sched_hello(&mut self, request: &Message) {
         if !request.is_streaming() {
             let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");
@@ -112,11 +129,21 @@ impl Manager {
             let refusal = Refusal::new(rpc::EPERM, "only the instance owner may schedule");
             return self.refuse(request, &refusal);
         }
+        let hello: Hello = match rpc::payload(request) {
+            Ok(hello) => hello,
+            Err(refusal) => return self.refuse(request, &refusal),
+        };
         self.suspend_scheduling("a scheduler says hello");
+        self.allocator.partial = hello.partial;
         self.allocator.handshake = Handshake::Greeted;
         self.allocator.peer = rpc::origin(request).map(<[u8]>::to_vec);
         let mut responses = Vec::new();
         for job in self.jobs.values().filter(|job| job.alloc == Alloc::Held) {
+            // All its ranks are free, only the execution service has not said its last word.
+            let ranks = job.r.as_ref().map(|r| r.ranks());
+            if ranks.is_some_and(|ranks| ranks.is_subset(&job.freed)) {
+                continue;
+            }
             let mut payload = json!({
                 "id": job.id,
                 "priority": job.priority,
@@ -150,6 +177,12 @@ impl Manager {
         let same = self.allocator.peer.as_deref() == rpc::origin(request);
         if self.allocator.handshake == Handshake::Suspended || !same {
             return Err(Refusal::new(EPROTO, "sched-ready without sched-hello"));
+        }
+        if self.allocator.is_ready() {
+            return Err(Refusal::new(
+                EPROTO,
+                "sched-ready twice after one sched-hello",
+            ));
         }
         match (ready.mode.as_str(), ready.limit) {
             ("unlimited", _) => Ok(None),
@@ -252,12 +285,22 @@ impl Manager {
         let Some(r) = self.jobs.get(&id).and_then(|job| job.r.as_ref()) else {
             return;
         };
-        // A scheduler that comes later does not hear of this job at hello.
+        // A scheduler that comes later hears at hello what is free by then.
         if self.allocator.is_ready() {
-            let part = if last && r.ranks() == *ranks {
+            let mut ranks = ranks.clone();
+            if !self.allocator.partial {
+                let unsaid = self.allocator.unsaid.entry(id).or_default();
+                unsaid.union_with(&ranks);
+                if !last {
+                    return;
+                }
+                ranks = std::mem::take(unsaid);
+                self.allocator.unsaid.remove(&id);
+            }
+            let part = if last && r.ranks() == ranks {
                 r.to_json()
             } else {
-                r.restrict(ranks).to_json()
+                r.restrict(&ranks).to_json()
             };
             let payload = format!("{{\"id\":{id},\"R\":{part},\"final\":{last}}}");
             self.out.push(Message::request("sched.free", &payload));
@@ -284,13 +327,12 @@ impl Manager {
             }
             Alloc::Requested => {
                 self.allocator.requested.remove(&(Reverse(old), id));
-                if new > 0 {
+                if new > 0 && self.allocator.handshake == Handshake::Ready(None) {
                     self.allocator.requested.insert((Reverse(new), id));
-                    let payload = json!({ "jobs": [[id, new]] }).to_string();
-                    let request = Message::request("sched.prioritize", &payload);
-                    self.out.push(rpc::unanswered(request));
+                    self.allocator.reprioritized.insert(id);
                 } else {
-                    // Held: the request is taken back, and not sent again until released.
+                    // Held: the request is taken back, and not sent again until released. With a
+                    // limit it is sent again in its new place in the queue.
                     job.alloc = Alloc::Recalled;
                     self.allocator.recalled += 1;
                     self.send_cancel(id);
@@ -298,6 +340,28 @@ impl Manager {
             }
             Alloc::Idle => self.revisit(id),
             Alloc::Recalled | Alloc::Held | Alloc::Freed => {}
+        }
+    }
+
+    /// Tells the scheduler of all priorities that have changed, in one request.
+    pub(crate) fn send_priorities(&mut self) {
+        if self.allocator.reprioritized.is_empty() {
+            return;
+        }
+        let mut payload = String::from("{\"jobs\":[");
+        let mut mark = "";
+        for id in std::mem::take(&mut self.allocator.reprioritized) {
+            let job = self.jobs.get(&id);
+            if let Some(job) = job.filter(|job| job.alloc == Alloc::Requested) {
+                // Writing to a String does not fail.
+                let _ = write!(payload, "{mark}[{id},{}]", job.priority);
+                mark = ",";
+            }
+        }
+        payload.push_str("]}");
+        if !mark.is_empty() {
+            let request = Message::request("sched.prioritize", &payload);
+            self.out.push(rpc::unanswered(request));
         }
     }
 
@@ -316,19 +380,22 @@ impl Manager {
         };
         let id = alloc.id;
         let state = self.jobs.get(&id).map(|job| (job.alloc, job.state));
-        let Some((Alloc::Requested | Alloc::Recalled, state)) = state else {
+        let Some((asked @ (Alloc::Requested | Alloc::Recalled), state)) = state else {
             let name = Fluid(id);
             return self.note(format!("alloc response for {name} ignored: none is due"));
         };
         match alloc.kind {
             SUCCESS => self.alloc_success(&alloc, now),
-            ANNOTATE => {
-                if let (Some(job), Some(update)) = (self.jobs.get_mut(&id), &alloc.annotations)
-                    && state == State::Sched
-                {
+            ANNOTATE => match (self.jobs.get_mut(&id), &alloc.annotations) {
+                (Some(job), Some(update)) if state == State::Sched => {
                     annotations::merge(&mut job.annotations, update);
                 }
-            }
+                (_, Some(_)) => {}
+                (_, None) => {
+                    let name = Fluid(id);
+                    self.note(format!("alloc annotate for {name} ignored: no annotations"));
+                }
+            },
             DENY => {
                 self.end_alloc(id);
                 self.drop_r(id);
@@ -338,7 +405,16 @@ impl Manager {
                 }
                 self.revisit(id);
             }
+            // It ends a request that was taken back, no other: asking again at once would only
+            // bring the next one.
+            CANCEL if asked == Alloc::Requested => {
+                let name = Fluid(id);
+                self.note(format!(
+                    "alloc cancel for {name} ignored: nobody asked for it"
+                ));
+            }
             CANCEL => {
+                self.check_cancel(response, id);
                 self.end_alloc(id);
                 self.drop_r(id);
                 if let Some(job) = self.jobs.get_mut(&id) {
@@ -366,6 +442,22 @@ impl Manager {
                     .remove(&(Reverse(job.priority), id));
             }
             job.alloc = Alloc::Idle;
+        }
+    }
+
+    /// RFC 27 allows CANCEL no other keys. They do no harm, but somebody should know of them.
+    fn check_cancel(&mut self, response: &Message, id: u64) {
+        let keys: Map<String, Value> = rpc::payload(response).unwrap_or_default();
+        let others: Vec<&str> = keys
+            .keys()
+            .map(String::as_str)
+            .filter(|key| !matches!(*key, "id" | "type"))
+            .collect();
+        if !others.is_empty() {
+            let (name, others) = (Fluid(id), others.join(", "));
+            self.note(format!(
+                "alloc cancel for {name} has keys that it must not have: {others}"
+            ));
         }
     }
 
@@ -423,6 +515,8 @@ impl Manager {
         self.allocator.peer = None;
         self.allocator.requested.clear();
         self.allocator.recalled = 0;
+        self.allocator.reprioritized.clear();
+        self.allocator.unsaid.clear();
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
             if matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {

@@ -203,15 +203,12 @@ impl Claims {
         };
         let owners = self.jobs.iter();
         let owner = owners.filter_map(|(id, claim)| Some((*id, shared(claim)?)));
-        match owner.min_by_key(|(id, _)| *id) {
-            Some((owner, (cores, gpus))) => {
-                let what = describe(rank, &cores, &gpus);
-                format!("job {}: job {} has {what}", Fluid(id), Fluid(owner))
-            }
-            None => {
-                let what = describe(rank, cores, gpus);
-                format!("job {}: {what} is not free", Fluid(id))
-            }
+        if let Some((owner, (cores, gpus))) = owner.min_by_key(|(id, _)| *id) {
+            let what = describe(rank, &cores, &gpus);
+            format!("job {}: job {} has {what}", Fluid(id), Fluid(owner))
+        } else {
+            let what = describe(rank, cores, gpus);
+            format!("job {}: {what} is not free", Fluid(id))
         }
     }
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::event::Event;
+use crate::exception::Raised;
 use crate::job::Alloc;
 use crate::manager::{Manager, priority_of};
 use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
@@ -24,6 +25,7 @@ struct Raise {
     severity: i64,
     #[serde(default)]
     note: String,
+    wait_status: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -97,7 +99,14 @@ impl Manager {
     }
 
     fn raise_one(&mut self, id: u64, raise: &Raise, userid: u32, now: f64) {
-        self.post_exception(id, now, &raise.kind, raise.severity, &raise.note, userid);
+        let raised = Raised {
+            kind: &raise.kind,
+            severity: raise.severity,
+            note: &raise.note,
+            userid,
+            wait_status: raise.wait_status.map(i32::from),
+        };
+        self.raise_exception(id, now, &raised);
     }
 
     /// `job-manager.kill`: a signal for the job's tasks, by way of the execution service.

@@ -1,4 +1,17 @@
 //! RFC 32 as the job manager speaks it: who runs jobs, and what they report.
+//!
+//! What the service may answer to a start request:
+//!
+//! | answer | when |
+//! |---|---|
+//! | `start` | first |
+//! | `reattached` | first, and only if `reattach` was asked |
+//! | `finish` | after one of these; or first, after a fatal exception or where `reattach` was asked |
+//! | `exception` | at any time |
+//! | `release` | as `finish`, and before and after it; only ranks that have not been released |
+//! | `release`, final | at any time; without a `finish` or a fatal exception it makes the job fail |
+//!
+//! Anything else is refused and logged. After the final release nothing is due any more.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +19,15 @@ use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::event::Event;
-use crate::job::{Alloc, Exec};
+use crate::exception::Raised;
+use crate::job::{Alloc, Answered, Exec};
 use crate::manager::Manager;
 use crate::rpc::{self, EINVAL, Refusal};
-use crate::state::State;
+use crate::settings::ExecHello;
 
 /// The talk with the execution service.
 #[derive(Debug, Default)]
@@ -60,12 +75,13 @@ struct Release {
 }
 
 #[derive(Deserialize)]
-struct Raised {
+struct ExceptionData {
     severity: i64,
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
     note: String,
+    wait_status: Option<u16>,
 }
 
 #[derive(Deserialize)]
@@ -76,22 +92,53 @@ struct Finish {
 impl Manager {
     /// `exec-hello`: the newcomer replaces who was there; running jobs are handed over to it.
     pub(crate) fn exec_hello(&mut self, request: &Message) {
-        let hello: Hello = match rpc::payload(request) {
-            Ok(hello) => hello,
-            Err(refusal) => return self.refuse(request, &refusal),
-        };
-        if self.settings.owner != request.userid {
-            let refusal = Refusal::new(rpc::EPERM, "only the instance owner may execute jobs");
-            return self.refuse(request, &refusal);
+        match self.accept_executor(request) {
+            Ok((service, origin)) => {
+                self.tell_replaced(&service);
+                self.stop_starts("a new execution service says hello");
+                self.executor.service = Some((service, origin));
+                self.respond(request, None);
+            }
+            Err(refusal) => self.refuse(request, &refusal),
         }
-        let Some(origin) = rpc::origin(request) else {
-            let refusal = Refusal::new(EINVAL, "exec-hello came without a route");
-            return self.refuse(request, &refusal);
-        };
-        let origin = origin.to_vec();
-        self.stop_starts("a new execution service says hello");
-        self.executor.service = Some((hello.service, origin));
-        self.respond(request, None);
+    }
+
+    fn accept_executor(&self, request: &Message) -> Result<(String, Vec<u8>), Refusal> {
+        if self.settings.owner != request.userid {
+            let text = "only the instance owner may execute jobs";
+            return Err(Refusal::new(rpc::EPERM, text));
+        }
+        let Hello { service } = rpc::payload(request)?;
+        let word = |it: char| it.is_ascii_graphic() && it != '.';
+        if service.is_empty() || !service.chars().all(word) {
+            let text = format!("invalid service name `{}`", service.escape_debug());
+            return Err(Refusal::new(EINVAL, text));
+        }
+        let origin = rpc::origin(request);
+        let origin = origin.ok_or_else(|| Refusal::new(EINVAL, "exec-hello without a route"))?;
+        if let (ExecHello::Refuse, Some((known, _))) =
+            (self.settings.exec_hello, &self.executor.service)
+        {
+            let jobs = self.jobs.values();
+            let outstanding = jobs.filter(|job| job.exec == Exec::Requested).count();
+            if outstanding > 0 {
+                let text = format!("`{known}` has start requests to answer: {outstanding}");
+                return Err(Refusal::new(EINVAL, text));
+            }
+        }
+        Ok((service, origin.to_vec()))
+    }
+
+    /// Tells a service that another one has its jobs now: it ends what it runs, and says no more.
+    fn tell_replaced(&mut self, service: &str) {
+        // Under its own name it would be the newcomer that hears of it.
+        if let Some((old, _)) = &self.executor.service
+            && old != service
+        {
+            let payload = json!({ "service": service }).to_string();
+            let request = Message::request(&format!("{old}.replaced"), &payload);
+            self.out.push(rpc::unanswered(request));
+        }
     }
 
     /// Starts what is waiting, if there is a service.
@@ -104,6 +151,7 @@ impl Manager {
                 continue;
             };
             let (userid, reattach) = (job.userid, job.started);
+            let ended = job.fatal().is_some();
             let Some(r) = job.r.as_ref().map(|r| r.to_json()) else {
                 continue;
             };
@@ -117,95 +165,135 @@ impl Manager {
             );
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.exec = Exec::Requested;
+                job.answered = Answered::Nothing;
             }
             self.out.push(Message::request(&topic, &payload));
+            if ended {
+                // The exception was told to the service that is gone.
+                self.recall_exception(id);
+            }
         }
     }
 
     /// A response to `<service>.start`.
     pub(crate) fn start_response(&mut self, response: &Message, now: f64) {
+        let topic = response.topic();
+        if self.executor.topic("start").as_deref() != Some(topic) {
+            return self.note(format!(
+                "{topic} response ignored: not the execution service"
+            ));
+        }
         if response.errnum() != 0 {
-            let (topic, errnum) = (response.topic(), response.errnum());
+            let errnum = response.errnum();
             return self.stop_starts(&format!("{topic} failed with errnum {errnum}"));
         }
         let start: StartResponse = match rpc::payload(response) {
             Ok(start) => start,
             Err(refusal) => return self.note(format!("start response ignored: {}", refusal.text)),
         };
-        let due = self.jobs.get(&start.id).map(|job| job.exec);
-        if due != Some(Exec::Requested) {
-            let name = Fluid(start.id);
-            return self.note(format!("start response for {name} ignored: none is due"));
-        }
+        let (name, kind) = (Fluid(start.id), start.kind.clone());
         if let Err(error) = self.take_start_response(start, now) {
-            self.note(format!("start response ignored: {error}"));
+            self.note(format!("`{kind}` response for {name} ignored: {error}"));
         }
     }
 
-    fn take_start_response(
-        &mut self,
-        response: StartResponse,
-        now: f64,
-    ) -> Result<(), serde_json::Error> {
+    /// Takes an answer in if RFC 32 allows it now. The error says what is wrong with it.
+    fn take_start_response(&mut self, response: StartResponse, now: f64) -> Result<(), String> {
         let id = response.id;
-        match response.kind.as_str() {
-            "start" => self.post(id, &Event::new(now, "start")),
-            // In place of `start` after a reattach: the job goes on as it was.
-            "reattached" => self.post(id, &Event::new(now, "reattached")),
-            "exception" => {
-                let raised: Raised = serde_json::from_value(response.data)?;
-                let owner = self.settings.owner;
-                let severity = raised.severity.clamp(0, 7);
-                self.post_exception(id, now, &raised.kind, severity, &raised.note, owner);
+        let job = self.jobs.get_mut(&id);
+        let job = job.filter(|job| job.exec == Exec::Requested);
+        let job = job.ok_or("none is due")?;
+        // The job has ended, if need be under a service before this one.
+        let ended = job.fatal().is_some() || job.status.is_some();
+        // One that is to be reattached has started, whether the service says so again or not.
+        let started = job.started || ended;
+        match (response.kind.as_str(), job.answered) {
+            ("start" | "reattached", Answered::Started | Answered::Finished) => {
+                return Err("it has started before".to_owned());
             }
-            "finish" => {
-                let finish: Finish = serde_json::from_value(response.data)?;
-                let context = json!({ "status": finish.status });
-                self.post(id, &Event::with(now, "finish", context));
+            ("reattached", Answered::Nothing) if !job.started => {
+                return Err("reattach was not asked for".to_owned());
             }
-            "release" => {
-                let release: Release = serde_json::from_value(response.data)?;
-                self.release(id, &release, now);
+            (kind @ ("start" | "reattached"), Answered::Nothing) => {
+                job.answered = Answered::Started;
+                // A service that knows no `reattached` says `start`; the job's start was before.
+                let name = if job.started { "reattached" } else { kind };
+                self.post(id, &Event::new(now, name));
             }
-            kind => {
-                let name = Fluid(id);
-                self.note(format!(
-                    "start response of unknown type `{kind}` for {name}"
-                ));
+            ("exception", _) => {
+                let raised: ExceptionData = data(response.data)?;
+                if !(0..=7).contains(&raised.severity) {
+                    return Err(format!("severity {}: expected 0 to 7", raised.severity));
+                }
+                let raised = Raised {
+                    kind: &raised.kind,
+                    severity: raised.severity,
+                    note: &raised.note,
+                    userid: self.settings.owner,
+                    wait_status: raised.wait_status.map(i32::from),
+                };
+                self.raise_exception(id, now, &raised);
             }
+            ("finish", Answered::Finished) => return Err("it has finished before".to_owned()),
+            ("finish", Answered::Nothing) if !started => {
+                return Err("it has not started".to_owned());
+            }
+            ("finish", _) => {
+                let finish: Finish = data(response.data)?;
+                job.answered = Answered::Finished;
+                if job.status.is_none() {
+                    let context = json!({ "status": finish.status });
+                    self.post(id, &Event::with(now, "finish", context));
+                }
+            }
+            ("release", answered) => {
+                let release: Release = data(response.data)?;
+                if !release.last && !started && answered == Answered::Nothing {
+                    return Err("it has not started".to_owned());
+                }
+                self.release(id, &release, now)?;
+            }
+            _ => return Err("unknown type".to_owned()),
         }
         Ok(())
     }
 
     /// Ranks that the execution service has finished with go back to the scheduler at once.
-    fn release(&mut self, id: u64, release: &Release, now: f64) {
+    ///
+    /// The final release frees whatever is left, whatever ranks it names: nothing else can follow.
+    fn release(&mut self, id: u64, release: &Release, now: f64) -> Result<(), String> {
         let Some(job) = self.jobs.get(&id) else {
-            return;
+            return Ok(());
         };
         let all = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
-        let named = match release.ranks.as_str() {
-            "all" => all.clone(),
-            ranks => match ranks.parse::<IdSet>() {
-                Ok(ranks) => ranks.intersection(&all),
-                Err(error) => return self.note(format!("release of {}: {error}", Fluid(id))),
-            },
-        };
         let left = all.difference(&job.freed);
-        let freed = if release.last {
-            left.clone()
-        } else {
-            named.intersection(&left)
+        let ended = job.fatal().is_some() || job.status.is_some();
+        let named = match release.ranks.as_str() {
+            "all" => left.clone(),
+            ranks => ranks.parse::<IdSet>().map_err(|error| error.to_string())?,
         };
-        if release.last && job.state == State::Run {
+        if named.is_empty() && !release.last {
+            return Err("no ranks".to_owned());
+        }
+        let not_left = named.difference(&left);
+        if !not_left.is_empty() {
+            let fault = format!("ranks {not_left} are not the job's any more, or never were");
+            if !release.last {
+                return Err(fault);
+            }
+            self.note(format!("final release of {}: {fault}", Fluid(id)));
+        }
+        let freed = if release.last { left.clone() } else { named };
+        if release.last && !ended {
             self.fail_job(id, now, "exec", "released without having finished");
         }
         if !freed.is_empty() {
             self.send_free(id, &freed, freed == left);
         }
-        let ranks = if named == all {
+        let ranks = if freed == all {
             "all".to_owned()
         } else {
-            named.to_string()
+            freed.to_string()
         };
         let context = json!({ "ranks": ranks, "final": release.last });
         self.post(id, &Event::with(now, "release", context));
@@ -214,6 +302,7 @@ impl Manager {
         }
         self.claims.release(id, &freed);
         self.revisit(id);
+        Ok(())
     }
 
     /// No starts until the next exec-hello. What runs will be handed to the next service.
@@ -250,4 +339,9 @@ impl Manager {
             self.stop_starts("it disconnected");
         }
     }
+}
+
+/// The `data` of an answer.
+fn data<T: DeserializeOwned>(data: Value) -> Result<T, String> {
+    serde_json::from_value(data).map_err(|error| format!("malformed data: {error}"))
 }

@@ -97,6 +97,17 @@ pub enum Exec {
     Released,
 }
 
+/// What the service that a job was last given to has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// Neither `start` nor `reattached` yet.
+    Nothing,
+    /// The job runs.
+    Started,
+    /// The job has finished; releases are to come.
+    Finished,
+}
+
 /// An exception as its event tells it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exception {
@@ -147,6 +158,8 @@ pub struct Job {
     pub alloc: Alloc,
     /// The talk with the execution service.
     pub exec: Exec,
+    /// Answers of the execution service to the last start request.
+    pub answered: Answered,
     /// The `start` event was logged.
     pub started: bool,
     /// Greatest wait status, from the `finish` event.
@@ -179,6 +192,7 @@ impl Job {
             freed: IdSet::new(),
             alloc: Alloc::Idle,
             exec: Exec::Idle,
+            answered: Answered::Nothing,
             started: false,
             status: None,
             exception: None,

@@ -13,6 +13,7 @@ use crate::alloc::Allocator;
 use crate::claims::Claims;
 use crate::depend::Dependencies;
 use crate::event::Event;
+use crate::exception::Raised;
 use crate::exec::Executor;
 use crate::job::{Alloc, Exec, Job};
 use crate::rpc::{self, ENOSYS, Refusal};
@@ -281,11 +282,14 @@ impl Manager {
         note: &str,
         userid: u32,
     ) {
-        let context = json!({"type": kind, "severity": severity, "note": note, "userid": userid});
-        self.post(id, &Event::with(now, "exception", context));
-        let told = json!({"id": id, "type": kind, "severity": severity});
-        self.out
-            .push(Message::event("job-exception", &told.to_string(), 0));
+        let raised = Raised {
+            kind,
+            severity,
+            note,
+            userid,
+            wait_status: None,
+        };
+        self.raise_exception(id, now, &raised);
     }
 
     /// An exception that the instance itself raises.
@@ -303,7 +307,7 @@ impl Manager {
             self.send_allocs();
             self.send_starts(now);
             if self.work.is_empty() {
-                return;
+                return self.send_priorities();
             }
         }
     }

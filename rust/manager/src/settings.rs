@@ -36,6 +36,17 @@ pub struct Queue {
     pub default_duration: Option<f64>,
 }
 
+/// What becomes of an `exec-hello` while jobs run under another execution service (RFC 32).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExecHello {
+    /// The newcomer takes over, running jobs included.
+    #[default]
+    Replace,
+    /// It is refused, as earlier versions of the protocol say.
+    Refuse,
+}
+
 /// The job manager's settings.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -50,6 +61,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Time limit of a job that names none, seconds.
     pub default_duration: Option<f64>,
+    /// What becomes of an `exec-hello` while jobs run under another execution service.
+    pub exec_hello: ExecHello,
     /// Queue of a job that names none.
     pub default_queue: Option<String>,
 }

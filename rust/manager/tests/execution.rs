@@ -1,0 +1,371 @@
+//! RFC 32: what an execution service may answer, and what becomes of whom answers otherwise.
+
+mod common;
+
+use common::{Bench, OWNER, body, refused, settings, topics};
+use penstock_manager::{ExecHello, Settings};
+use penstock_wire::{Kind, Message};
+use serde_json::{Value, json};
+
+fn nothing() -> Value {
+    json!({})
+}
+
+/// A job on ranks 0 and 1 whose start was requested.
+fn requested() -> (Bench, u64) {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&nothing());
+    let out = bench.allocate(id);
+    assert_eq!(topics(&out), ["job-exec.start"]);
+    bench.manager.take_log();
+    (bench, id)
+}
+
+/// Sends an answer that must be refused: one line in the log, and nothing changes.
+fn refuses(bench: &mut Bench, id: u64, kind: &str, data: &Value, why: &str) {
+    let (before, row) = (bench.events(id), bench.row(id));
+    let out = bench.exec(id, kind, data);
+    assert_eq!(topics(&out), [""; 0], "{kind} {data}");
+    let log = bench.manager.take_log();
+    assert_eq!(log.len(), 1, "{kind} {data}: {log:?}");
+    assert!(log[0].contains(why), "{}", log[0]);
+    assert_eq!((bench.events(id), bench.row(id)), (before, row));
+}
+
+fn named_executor(bench: &mut Bench, name: &str) -> Vec<Message> {
+    let hello = json!({ "service": name });
+    bench.request_as(name, OWNER, "job-manager.exec-hello", &hello, 0)
+}
+
+fn answer_as(bench: &mut Bench, service: &str, id: u64, kind: &str, data: &Value) -> Vec<Message> {
+    let payload = json!({"id": id, "type": kind, "data": data});
+    bench.answer(&format!("{service}.start"), &payload)
+}
+
+#[test]
+fn answers_come_in_order_or_not_at_all() {
+    let (mut bench, id) = requested();
+    let bench = &mut bench;
+    let last = json!({"ranks": "all", "final": true});
+    refuses(
+        bench,
+        id,
+        "finish",
+        &json!({"status": 0}),
+        "has not started",
+    );
+    refuses(
+        bench,
+        id,
+        "reattached",
+        &nothing(),
+        "reattach was not asked for",
+    );
+    let part = json!({"ranks": "0", "final": false});
+    refuses(bench, id, "release", &part, "has not started");
+    bench.exec(id, "start", &nothing());
+    refuses(bench, id, "start", &nothing(), "has started before");
+    refuses(bench, id, "dance", &nothing(), "unknown type");
+    refuses(bench, id, "finish", &nothing(), "malformed data");
+    refuses(
+        bench,
+        id,
+        "exception",
+        &json!({"severity": 0}),
+        "malformed data",
+    );
+    let odd = json!({"severity": 8, "type": "x"});
+    refuses(bench, id, "exception", &odd, "expected 0 to 7");
+    bench.exec(id, "finish", &json!({"status": 0}));
+    refuses(
+        bench,
+        id,
+        "finish",
+        &json!({"status": 9}),
+        "has finished before",
+    );
+    for (ranks, why) in [
+        ("x", "expected"),
+        ("", "no ranks"),
+        ("1-2", "ranks 2"),
+        ("7", "ranks 7"),
+    ] {
+        let part = json!({"ranks": ranks, "final": false});
+        refuses(bench, id, "release", &part, why);
+    }
+    bench.exec(id, "release", &part);
+    refuses(
+        bench,
+        id,
+        "release",
+        &part,
+        "ranks 0 are not the job's any more",
+    );
+    assert_eq!(bench.row(id)["state"], 32);
+    assert_eq!(topics(&bench.exec(id, "release", &last)), ["sched.free"]);
+    for (kind, data) in [
+        ("start", nothing()),
+        ("exception", json!({"severity": 0, "type": "late"})),
+        ("finish", json!({"status": 1})),
+        ("release", last),
+    ] {
+        refuses(bench, id, kind, &data, "none is due");
+    }
+    let row = bench.row(id);
+    assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(1)));
+}
+
+#[test]
+fn after_a_fatal_exception_start_and_finish_may_be_missing() {
+    let fatal = json!({"severity": 0, "type": "exec", "note": "no such directory"});
+    let last = json!({"ranks": "all", "final": true});
+    for answers in [
+        vec![],
+        vec![("start", nothing())],
+        vec![("finish", json!({"status": 256}))],
+        vec![("start", nothing()), ("finish", json!({"status": 256}))],
+        vec![("release", json!({"ranks": "1", "final": false}))],
+    ] {
+        let (mut bench, id) = requested();
+        bench.exec(id, "exception", &fatal);
+        for (kind, data) in &answers {
+            bench.exec(id, kind, data);
+            assert_eq!(bench.row(id)["state"], 32);
+        }
+        bench.exec(id, "release", &last);
+        let row = bench.row(id);
+        assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(2)));
+        assert_eq!(row["exception_note"], "no such directory");
+        assert_eq!(bench.manager.take_log(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_job_is_cleaned_only_after_the_final_release() {
+    let (mut bench, id) = requested();
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    bench.exec(id, "finish", &json!({"status": 15}));
+    bench.exec(id, "release", &json!({"ranks": "0-1", "final": false}));
+    assert_eq!(bench.row(id)["state"], 32);
+    bench.exec(id, "exception", &json!({"severity": 3, "type": "slow"}));
+    bench.exec(id, "release", &json!({"ranks": "", "final": true}));
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
+fn a_final_release_frees_what_is_left_whatever_it_names() {
+    for ranks in ["0", "0-3", "all", "9"] {
+        let (mut bench, id) = requested();
+        bench.exec(id, "start", &nothing());
+        bench.exec(id, "finish", &json!({"status": 0}));
+        let out = bench.exec(id, "release", &json!({"ranks": ranks, "final": true}));
+        let free = body(out.iter().find(|it| it.topic() == "sched.free").unwrap());
+        assert_eq!(free["R"]["execution"]["R_lite"][0]["rank"], "0-1");
+        assert_eq!(bench.row(id)["state"], 64);
+    }
+}
+
+#[test]
+fn a_release_without_an_end_fails_the_job() {
+    let (mut bench, id) = requested();
+    bench.exec(id, "start", &nothing());
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    let row = bench.row(id);
+    assert_eq!(row["exception_note"], "released without having finished");
+    assert_eq!(row["state"], 64);
+}
+
+#[test]
+fn the_wait_status_of_an_exception_is_passed_on() {
+    let (mut bench, id) = requested();
+    let told = |out: &[Message]| {
+        let event = out.iter().find(|it| it.kind == Kind::Event).unwrap();
+        body(event)
+    };
+    let raise = json!({"id": id, "type": "x", "severity": 2, "wait_status": 256});
+    let event = told(&bench.request("job-manager.raise", &raise));
+    assert_eq!(
+        event,
+        json!({"id": id, "type": "x", "severity": 2, "wait_status": 256})
+    );
+    let data = json!({"severity": 0, "type": "timeout", "wait_status": 14});
+    let event = told(&bench.exec(id, "exception", &data));
+    assert_eq!(event["wait_status"], 14);
+    let out = bench.request("job-info.lookup", &json!({"id": id, "keys": ["eventlog"]}));
+    let log = body(&out[0])["eventlog"].as_str().unwrap().to_owned();
+    let contexts: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter(|event| event["name"] == "exception")
+        .map(|event| event["context"]["wait_status"].clone())
+        .collect();
+    assert_eq!(contexts, [json!(256), json!(14)]);
+    let bad = json!({"id": id, "type": "x", "wait_status": -1});
+    assert_eq!(refused(&bench.request("job-manager.raise", &bad)).0, 71);
+}
+
+#[test]
+fn another_service_takes_over_what_runs() {
+    let (mut bench, running) = requested();
+    bench.exec(running, "start", &nothing());
+    let (starting, _) = bench.submit(&nothing());
+    bench.commit_r(starting, &common::R.replace("0-3", "4-7"));
+    bench.answer("sched.alloc", &json!({"id": starting, "type": 0}));
+    let out = named_executor(&mut bench, "sim");
+    assert_eq!(
+        topics(&out),
+        ["job-exec.replaced", "sim.start", "sim.start"]
+    );
+    let replaced = out.iter().find(|it| it.method() == "replaced").unwrap();
+    assert!(replaced.is_noresponse());
+    assert_eq!(body(replaced), json!({"service": "sim"}));
+    let starts: Vec<Value> = out
+        .iter()
+        .filter(|it| it.method() == "start")
+        .map(|it| json!([body(it)["id"], body(it)["reattach"]]))
+        .collect();
+    assert_eq!(starts, [json!([running, true]), json!([starting, false])]);
+    bench.manager.take_log();
+    // What the old one still says is not heard, errors included.
+    refuses(
+        &mut bench,
+        running,
+        "finish",
+        &json!({"status": 9}),
+        "not the execution service",
+    );
+    bench.fail("job-exec.start", 5);
+    assert!(bench.manager.take_log()[0].contains("not the execution service"));
+    answer_as(&mut bench, "sim", running, "reattached", &nothing());
+    answer_as(&mut bench, "sim", running, "finish", &json!({"status": 0}));
+    let last = json!({"ranks": "all", "final": true});
+    answer_as(&mut bench, "sim", running, "release", &last);
+    assert_eq!(bench.row(running)["result"], 1);
+    let events = bench.events(running);
+    assert_eq!(events.iter().filter(|it| *it == "start").count(), 1);
+    assert!(events.contains(&"reattached".to_owned()));
+}
+
+#[test]
+fn a_service_that_knows_no_reattached_says_start() {
+    let (mut bench, id) = requested();
+    bench.exec(id, "start", &nothing());
+    bench.executor();
+    bench.exec(id, "start", &nothing());
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    let events = bench.events(id);
+    assert_eq!(events.iter().filter(|it| *it == "start").count(), 1);
+    assert_eq!(bench.row(id)["result"], 1);
+}
+
+#[test]
+fn a_job_that_has_ended_is_reattached_to_be_released() {
+    let (mut bench, id) = requested();
+    bench.exec(id, "start", &nothing());
+    bench.exec(id, "finish", &json!({"status": 256}));
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    assert_eq!(bench.row(id)["state"], 32);
+    let out = bench.executor();
+    assert_eq!(topics(&out), ["job-exec.start"]);
+    bench.exec(id, "reattached", &nothing());
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    let events = bench.events(id);
+    assert_eq!(events.iter().filter(|it| *it == "finish").count(), 1);
+    assert_eq!(bench.row(id)["returncode"], 1);
+}
+
+#[test]
+fn the_next_service_hears_of_an_exception_that_was_raised_meanwhile() {
+    let (mut bench, id) = requested();
+    bench.exec(id, "start", &nothing());
+    bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    assert_eq!(bench.row(id)["state"], 32);
+    let out = bench.executor();
+    assert_eq!(topics(&out), ["job-exec.start", "job-exception"]);
+    assert_eq!(
+        body(&out[2]),
+        json!({"id": id, "type": "cancel", "severity": 0})
+    );
+}
+
+#[test]
+fn where_it_is_so_configured_a_newcomer_is_refused_while_a_start_is_outstanding() {
+    let settings = Settings {
+        exec_hello: ExecHello::Refuse,
+        ..settings()
+    };
+    let mut bench = Bench::with(settings);
+    bench.scheduler(None);
+    named_executor(&mut bench, "a");
+    // An idle one may be replaced.
+    let out = named_executor(&mut bench, "b");
+    assert_eq!(topics(&out), ["a.replaced"]);
+    let (id, _) = bench.submit(&nothing());
+    assert_eq!(topics(&bench.allocate(id)), ["b.start"]);
+    let (errnum, text) = refused(&named_executor(&mut bench, "c"));
+    assert_eq!(
+        (errnum, text.as_str()),
+        (22, "`b` has start requests to answer: 1")
+    );
+    answer_as(&mut bench, "b", id, "start", &nothing());
+    assert_eq!(refused(&named_executor(&mut bench, "c")).0, 22);
+    answer_as(&mut bench, "b", id, "finish", &json!({"status": 0}));
+    answer_as(
+        &mut bench,
+        "b",
+        id,
+        "release",
+        &json!({"ranks": "all", "final": true}),
+    );
+    assert_eq!(bench.row(id)["result"], 1);
+    // One that went away has nothing outstanding.
+    let (id, _) = bench.submit(&nothing());
+    bench.allocate(id);
+    bench.request_as("b", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    assert_eq!(topics(&named_executor(&mut bench, "c")), ["c.start"]);
+    assert_eq!(bench.row(id)["state"], 16);
+}
+
+#[test]
+fn exec_hello_is_checked() {
+    let mut bench = Bench::new();
+    for (hello, errnum) in [
+        (json!({}), 71),
+        (json!({"service": 7}), 71),
+        (json!({"service": ""}), 22),
+        (json!({"service": "a b"}), 22),
+        (json!({"service": "a.b"}), 22),
+    ] {
+        let out = bench.request_as("x", OWNER, "job-manager.exec-hello", &hello, 0);
+        assert_eq!(refused(&out).0, errnum, "{hello}");
+    }
+    let hello = json!({"service": "x"});
+    let out = bench.request_as("x", OWNER + 1, "job-manager.exec-hello", &hello, 0);
+    assert_eq!(refused(&out).0, 1);
+    let out = bench.request_as("x", OWNER, "job-manager.exec-hello", &hello, 0);
+    assert_eq!((out[0].errnum(), out[0].payload_json()), (0, None));
+}
+
+#[test]
+fn an_error_to_start_stops_starts_until_the_next_exec_hello() {
+    let (mut bench, first) = requested();
+    bench.fail("job-exec.start", 38);
+    assert_eq!(
+        bench.manager.take_log(),
+        ["the execution service is gone: job-exec.start failed with errnum 38"]
+    );
+    let (second, _) = bench.submit(&nothing());
+    bench.commit_r(second, &common::R.replace("0-3", "4-7"));
+    let out = bench.answer("sched.alloc", &json!({"id": second, "type": 0}));
+    assert_eq!(topics(&out), [""; 0]);
+    bench.exec(first, "start", &nothing());
+    assert_eq!(bench.events(first).last().unwrap(), "alloc");
+    let out = bench.executor();
+    assert_eq!(topics(&out), ["job-exec.start", "job-exec.start"]);
+    assert_eq!(body(&out[1])["reattach"], false);
+}

@@ -1,0 +1,394 @@
+//! RFC 27: what a scheduler that breaks the rules is told, and that it harms nobody.
+
+mod common;
+
+use common::{Bench, OWNER, R, body, refused, topics};
+use penstock_wire::{Kind, Message, STREAMING};
+use serde_json::{Value, json};
+
+fn other_r() -> String {
+    R.replace("0-3", "4-7")
+}
+
+fn success(id: u64) -> Value {
+    json!({"id": id, "type": 0})
+}
+
+/// The one line that the last message has brought.
+fn logged(bench: &mut Bench) -> String {
+    let mut log = bench.manager.take_log();
+    assert_eq!(log.len(), 1, "{log:?}");
+    log.remove(0)
+}
+
+fn scheduler_with(bench: &mut Bench, hello: &Value) -> Vec<Message> {
+    let mut out = bench.request_as("sched", OWNER, "job-manager.sched-hello", hello, STREAMING);
+    let ready = json!({"mode": "unlimited"});
+    out.extend(bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0));
+    out
+}
+
+#[test]
+fn a_success_without_a_committed_r_leaves_the_request_open() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.manager.take_log();
+    bench.answer("sched.alloc", &success(id));
+    let line = logged(&mut bench);
+    assert!(line.ends_with("without committing R: ignored"), "{line}");
+    assert_eq!(bench.row(id)["state"], 8);
+    // The scheduler may still do it right.
+    bench.allocate(id);
+    assert_eq!(bench.row(id)["state"], 16);
+}
+
+#[test]
+fn a_success_with_another_r_than_the_committed_one_is_refused() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.commit_r(id, R);
+    bench.manager.take_log();
+    let r: Value = serde_json::from_str(&other_r()).unwrap();
+    bench.answer("sched.alloc", &json!({"id": id, "type": 0, "R": r}));
+    let line = logged(&mut bench);
+    assert!(
+        line.ends_with("with another R than was committed: ignored"),
+        "{line}"
+    );
+    bench.answer(
+        "sched.alloc",
+        &json!({"id": id, "type": 0, "R": "nonsense"}),
+    );
+    assert_eq!(bench.row(id)["state"], 8);
+    logged(&mut bench);
+    // The same R in other words is the same R.
+    let mut same: Value = serde_json::from_str(R).unwrap();
+    let parts = [("0", "0-3"), ("1", "0,1,2-3")]
+        .map(|(rank, cores)| json!({"children": {"core": cores}, "rank": rank}));
+    same["execution"]["R_lite"] = json!(parts);
+    bench.answer("sched.alloc", &json!({"id": id, "type": 0, "R": same}));
+    assert_eq!(bench.row(id)["state"], 16);
+}
+
+#[test]
+fn a_second_success_and_one_for_an_unknown_job_change_nothing() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.allocate(id);
+    let before = bench.events(id);
+    bench.manager.take_log();
+    for id in [id, 12345] {
+        let out = bench.answer("sched.alloc", &success(id));
+        assert_eq!(topics(&out), [""; 0]);
+        assert!(logged(&mut bench).ends_with("none is due"));
+    }
+    assert_eq!(bench.events(id), before);
+}
+
+#[test]
+fn nothing_is_taken_before_ready() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.commit_r(id, R);
+    let hello = json!({"partial-ok": true});
+    bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    bench.manager.take_log();
+    bench.answer("sched.alloc", &success(id));
+    assert_eq!(
+        logged(&mut bench),
+        "alloc response before sched-ready: ignored"
+    );
+    let (errnum, _) = refused(&bench.commit_r(id, R));
+    assert_eq!(errnum, 22);
+    assert_eq!(bench.row(id)["state"], 8);
+}
+
+#[test]
+fn malformed_responses_are_logged_and_harm_nobody() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.commit_r(id, R);
+    bench.manager.take_log();
+    for payload in [
+        json!({"id": id, "type": 4}),
+        json!({"id": id, "type": -1}),
+        json!({"id": id, "type": "0"}),
+        json!({"id": id}),
+        json!({"type": 0}),
+        json!({"id": "x", "type": 0}),
+        json!({"id": id, "type": 0, "annotations": 7}),
+        json!({"id": id, "type": 1}),
+        json!({"id": id, "type": 2, "note": {}}),
+        json!([id, 0]),
+    ] {
+        bench.answer("sched.alloc", &payload);
+        logged(&mut bench);
+        assert_eq!(bench.row(id)["state"], 8, "{payload}");
+    }
+    bench.answer("sched.alloc", &success(id));
+    assert_eq!(bench.row(id)["state"], 16);
+}
+
+#[test]
+fn a_cancel_that_nobody_asked_for_is_refused_and_one_with_other_keys_is_logged() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.manager.take_log();
+    let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    // Not asked for again at once: that could go on for ever.
+    assert_eq!(topics(&out), [""; 0]);
+    assert!(logged(&mut bench).ends_with("nobody asked for it"));
+    let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 0}));
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let cancel = json!({"id": id, "type": 3, "note": "x", "annotations": {}});
+    bench.answer("sched.alloc", &cancel);
+    assert!(logged(&mut bench).ends_with("note, annotations"));
+    let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 16}));
+    assert_eq!(topics(&out), ["sched.alloc"]);
+}
+
+#[test]
+fn annotations_are_kept_by_success_and_discarded_by_whatever_else() {
+    let annotate =
+        |id: u64| json!({"id": id, "type": 1, "annotations": {"sched": {"a": 1, "b": 2}}});
+    for end in ["success", "deny", "cancel", "suspend", "exception"] {
+        let mut bench = Bench::new();
+        bench.scheduler(None);
+        let (id, _) = bench.submit(&json!({}));
+        bench.answer("sched.alloc", &annotate(id));
+        assert_eq!(bench.row(id)["annotations"]["sched"]["a"], 1);
+        match end {
+            "success" => {
+                bench.commit_r(id, R);
+                let kept =
+                    json!({"id": id, "type": 0, "annotations": {"sched": {"a": null, "c": 3}}});
+                bench.answer("sched.alloc", &kept);
+                assert_eq!(
+                    bench.row(id)["annotations"],
+                    json!({"sched": {"b": 2, "c": 3}})
+                );
+                // Not in SCHED any more.
+                bench.answer("sched.alloc", &annotate(id));
+                assert_eq!(
+                    bench.row(id)["annotations"],
+                    json!({"sched": {"b": 2, "c": 3}})
+                );
+                continue;
+            }
+            "deny" => drop(bench.answer("sched.alloc", &json!({"id": id, "type": 2}))),
+            "cancel" => {
+                bench.request("job-manager.urgency", &json!({"id": id, "urgency": 0}));
+                bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+            }
+            "suspend" => drop(bench.fail("sched.free", 5)),
+            _ => {
+                bench.request("job-manager.raise", &json!({"id": id, "type": "x"}));
+                bench.answer("sched.alloc", &annotate(id));
+            }
+        }
+        assert_eq!(bench.row(id).get("annotations"), None, "{end}");
+    }
+}
+
+#[test]
+fn an_error_to_alloc_or_free_suspends_until_the_next_hello_and_ready() {
+    for topic in ["sched.alloc", "sched.free"] {
+        let mut bench = Bench::new();
+        bench.scheduler(None);
+        let (id, _) = bench.submit(&json!({}));
+        bench.manager.take_log();
+        bench.fail(topic, 22);
+        assert_eq!(
+            logged(&mut bench),
+            format!("scheduling is suspended: {topic} failed with errnum 22")
+        );
+        assert_eq!(topics(&bench.submit(&json!({})).1), [""; 0]);
+        bench.answer("sched.alloc", &success(id));
+        assert_eq!(bench.row(id)["state"], 8);
+        // Ready alone is not enough.
+        let ready = json!({"mode": "unlimited"});
+        let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
+        assert_eq!(refused(&out).0, 71);
+        assert_eq!(
+            topics(&bench.scheduler(None)),
+            ["sched.alloc", "sched.alloc"]
+        );
+    }
+}
+
+#[test]
+fn the_answer_to_a_free_is_tolerated() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({}));
+    bench.allocate(id);
+    bench.exec(id, "start", &json!({}));
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.exec(id, "release", &json!({"ranks": "all", "final": true}));
+    bench.manager.take_log();
+    bench.answer("sched.free", &json!({ "id": id }));
+    assert_eq!(bench.manager.take_log(), [""; 0]);
+    assert_eq!(topics(&bench.submit(&json!({})).1), ["sched.alloc"]);
+}
+
+#[test]
+fn responses_of_others_are_not_the_schedulers() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.commit_r(id, R);
+    bench.manager.take_log();
+    let request = Message::request("sched.alloc", "");
+    for errnum in [0, 38] {
+        let payload = Some(Message::json_payload(&success(id).to_string()));
+        let mut response = Message::response_to(&request, errnum, payload);
+        response.userid = OWNER + 1;
+        bench.manager.handle(&response, 2000.0);
+        assert!(logged(&mut bench).starts_with("response of another user"));
+    }
+    assert_eq!(bench.row(id)["state"], 8);
+    assert_eq!(topics(&bench.submit(&json!({})).1), ["sched.alloc"]);
+}
+
+#[test]
+fn ready_counts_once_and_only_from_whom_has_said_hello() {
+    let mut bench = Bench::new();
+    bench.submit(&json!({}));
+    bench.submit(&json!({}));
+    let hello = json!({});
+    let ready = json!({"mode": "limited", "limit": 1});
+    bench.request_as("a", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    let out = bench.request_as("b", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(
+        refused(&out),
+        (71, "sched-ready without sched-hello".to_owned())
+    );
+    let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(body(&out[0])["count"], 2);
+    let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(refused(&out).0, 71);
+    // The second hello takes over: what was asked of the first is asked again.
+    let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!((out.len(), out[0].errnum()), (1, 61));
+    let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(refused(&out).0, 71);
+    let most = json!({"mode": "limited", "limit": 2_147_483_647});
+    let out = bench.request_as("b", OWNER, "job-manager.sched-ready", &most, 0);
+    assert_eq!(body(&out[0])["count"], 2);
+    assert_eq!(topics(&out), ["sched.alloc", "sched.alloc"]);
+    let out = bench.request_as(
+        "c",
+        OWNER,
+        "job-manager.sched-hello",
+        &json!({"partial-ok": 3}),
+        STREAMING,
+    );
+    assert_eq!(refused(&out).0, 71);
+}
+
+/// A job on two ranks that has given back the second.
+fn half_free(bench: &mut Bench) -> u64 {
+    bench.executor();
+    let (id, _) = bench.submit(&json!({}));
+    bench.allocate(id);
+    bench.exec(id, "start", &json!({}));
+    bench.exec(id, "finish", &json!({"status": 0}));
+    bench.exec(id, "release", &json!({"ranks": "1", "final": false}));
+    id
+}
+
+fn freed(out: &[Message]) -> Vec<(Value, Value)> {
+    let frees = out.iter().filter(|it| it.topic() == "sched.free");
+    frees
+        .map(|it| {
+            assert_eq!((it.matchtag, it.is_noresponse()), (0, false));
+            let free = body(it);
+            let ranks = free["R"]["execution"]["R_lite"][0]["rank"].clone();
+            (ranks, free["final"].clone())
+        })
+        .collect()
+}
+
+#[test]
+fn a_scheduler_that_takes_no_parts_gets_one_free_a_job() {
+    let mut bench = Bench::new();
+    scheduler_with(&mut bench, &Value::Null);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({}));
+    bench.allocate(id);
+    bench.exec(id, "start", &json!({}));
+    bench.exec(id, "finish", &json!({"status": 0}));
+    let part = json!({"ranks": "1", "final": false});
+    assert_eq!(freed(&bench.exec(id, "release", &part)), []);
+    let rest = json!({"ranks": "0", "final": true});
+    let out = bench.exec(id, "release", &rest);
+    assert_eq!(freed(&out), [(json!("0-1"), json!(true))]);
+}
+
+#[test]
+fn a_half_free_job_is_announced_as_such_and_only_the_rest_is_freed_again() {
+    for hello in [json!({"partial-ok": true}), json!({})] {
+        let mut bench = Bench::new();
+        scheduler_with(&mut bench, &hello);
+        let id = half_free(&mut bench);
+        let out = scheduler_with(&mut bench, &hello);
+        let told = body(&out[0]);
+        assert_eq!((&told["id"], &told["free"]), (&json!(id), &json!("1")));
+        let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
+        assert_eq!(freed(&out), [(json!("0"), json!(true))]);
+    }
+}
+
+#[test]
+fn a_job_with_all_ranks_free_is_not_announced() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let id = half_free(&mut bench);
+    let out = bench.exec(id, "release", &json!({"ranks": "0", "final": false}));
+    assert_eq!(freed(&out), [(json!("0"), json!(true))]);
+    assert_eq!(bench.row(id)["state"], 32);
+    let out = bench.scheduler(None);
+    assert_eq!(out[0].errnum(), 61);
+    let out = bench.exec(id, "release", &json!({"ranks": "", "final": true}));
+    assert_eq!(freed(&out), []);
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
+fn with_a_limit_a_new_priority_is_a_new_request() {
+    let mut bench = Bench::new();
+    bench.scheduler(Some(2));
+    let (first, _) = bench.submit(&json!({}));
+    let (second, _) = bench.submit(&json!({}));
+    let out = bench.request("job-manager.urgency", &json!({"id": second, "urgency": 20}));
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let out = bench.answer("sched.alloc", &json!({"id": second, "type": 3}));
+    let asked = out.iter().find(|it| it.kind == Kind::Request).unwrap();
+    assert_eq!(
+        (&body(asked)["id"], &body(asked)["priority"]),
+        (&json!(second), &json!(20))
+    );
+    assert_eq!(bench.row(first)["state"], 8);
+}
+
+#[test]
+fn an_alloc_that_crosses_a_new_priority_is_taken() {
+    let mut bench = Bench::new();
+    bench.scheduler(Some(2));
+    let (id, _) = bench.submit(&json!({}));
+    bench.request("job-manager.urgency", &json!({"id": id, "urgency": 20}));
+    bench.allocate(id);
+    assert_eq!(bench.row(id)["state"], 16);
+    // The scheduler ignores the cancel, and the job counts against the limit no more.
+    let (_, out) = bench.submit(&json!({}));
+    assert_eq!(topics(&out), ["sched.alloc"]);
+    let (_, out) = bench.submit(&json!({}));
+    assert_eq!(topics(&out), ["sched.alloc"]);
+}
