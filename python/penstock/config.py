@@ -3,6 +3,8 @@
 ```toml
 [resource]
 exclude = "node[0-1]"              # never scheduled: an idset of ranks or a hostlist
+[resource.properties]
+fast = "node[2-3]"                 # properties, and the ranks or hosts that have them
 
 [queues.batch]
 requires = ["batch"]               # properties that a node must have
@@ -76,6 +78,7 @@ class Resource:
     exclude: str | None = None
     path: Path | None = None
     config: tuple[HostEntry, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -219,6 +222,15 @@ def parse(text: str, name: str = "configuration") -> Config:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(name, [str(error)]) from error
+    return from_dict(document, name)
+
+
+def from_dict(document: dict[str, Any], name: str = "configuration") -> Config:
+    """A configuration from its tables, as TOML or `to_dict` has them.
+
+    Raises:
+        ConfigError: with every problem there is.
+    """
     problems: list[str] = []
     config = _build(Config, document, "", problems)
     if not problems:
@@ -257,10 +269,14 @@ def _check(config: Config, problems: list[str]) -> None:
         _check_text(Hostlist, entry.hosts, f"{path}.hosts", problems)
         _check_text(IDset, entry.cores, f"{path}.cores", problems)
         _check_text(IDset, entry.gpus, f"{path}.gpus", problems)
-    try:
-        IDset(config.resource.exclude or "")
-    except Error:
-        _check_text(Hostlist, config.resource.exclude or "", "resource.exclude", problems)
+    targets = {"resource.exclude": config.resource.exclude or ""}
+    for name, text in config.resource.properties.items():
+        targets[f"resource.properties.{name}"] = text
+    for path, text in targets.items():
+        try:
+            IDset(text)
+        except Error:
+            _check_text(Hostlist, text, path, problems)
     _check_limits(config.policy.limits, "policy.limits", problems)
     for name, settings in config.queues.items():
         _check_limits(settings.policy.limits, f"queues.{name}.policy.limits", problems)

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass, field
 
-from penstock import IDset
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import IDset, ResourceSet
 from penstock._core import Message
 from penstock.instance.inventory import made_up
 from penstock.protocol.acquire import AcquireProvider
 
 STREAMING = 64
+NOBODY = IDset()
 
 
-def request(flags=STREAMING):
-    return Message.request("resource.acquire", flags=flags, matchtag=3)
+def request(payload=None, *, flags=STREAMING, matchtag=3):
+    return Message.request("resource.acquire", payload, flags=flags, matchtag=matchtag)
 
 
-def provider():
-    return AcquireProvider(made_up(4, 2), IDset("0-2"))
+def provider(nodes=4, exclude="", up="0-2"):
+    return AcquireProvider(made_up(nodes, 2), IDset(exclude), IDset(up))
+
+
+def told(made):
+    return [response.object() for response in made.changes()]
 
 
 def test_the_first_response_has_the_inventory_and_what_is_up():
     response = provider().acquire(request())
+    assert set(response.object()) == {"resources", "up"}
     assert response.object()["up"] == "0-2"
     assert response.object()["resources"]["execution"]["nodelist"] == ["node[0-3]"]
     assert (response.streaming, response.matchtag) == (True, 3)
+
+
+def test_what_is_excluded_is_left_out():
+    response = provider(exclude="0-1", up="0-3").acquire(request()).object()
+    assert response["up"] == "2-3"
+    assert response["resources"]["execution"]["nodelist"] == ["node[2-3]"]
 
 
 def test_one_at_a_time_streaming_only_and_free_again_after_a_disconnect():
@@ -32,20 +49,249 @@ def test_one_at_a_time_streaming_only_and_free_again_after_a_disconnect():
     assert made.acquire(request(flags=0)).errnum == errno.EPROTO
     assert not made.active
     made.acquire(request())
+    # That it is taken comes before everything else that is wrong.
+    assert made.acquire(request(flags=0)).errnum == errno.EBUSY
     assert made.acquire(request()).errnum == errno.EBUSY
     assert not made.disconnect(b"somebody else")
     assert made.disconnect(b"")
     assert made.acquire(request()).errnum == 0
 
 
-def test_only_transitions_are_told():
+def test_a_cancel_ends_the_stream_and_frees_it():
     made = provider()
-    assert made.set_up(IDset("0-1")) == []
+    made.acquire(request())
+    assert made.cancel(b"", 4) == made.cancel(b"somebody else", 3) == []
+    (last,) = made.cancel(b"", 3)
+    assert (last.errnum, last.matchtag, last.streaming) == (errno.ENODATA, 3, True)
+    assert made.cancel(b"", 3) == []
+    made.update(made_up(4, 2), NOBODY, NOBODY)
+    assert made.changes() == []
+    assert made.acquire(request()).object()["up"] == ""
+
+
+@pytest.mark.parametrize("payload", [{"grow-ok": 1}, {"grow-ok": None}, b"[]\0", b"nonsense\0"])
+def test_a_payload_that_means_nothing_is_refused(payload):
+    made = provider()
+    assert made.acquire(request(payload)).errnum == errno.EPROTO
+    assert not made.active
+
+
+def test_only_transitions_are_told_in_one_response():
+    made, resources = provider(up="0-1"), made_up(4, 2)
+    assert told(made) == []
     assert made.acquire(request()).object()["up"] == "0-1"
-    (change,) = made.set_up(IDset("1-3"))
-    assert change.object() == {"up": "2-3", "down": "0"}
-    assert made.set_up(IDset("1-3")) == []
-    # What is not in the inventory is not told of.
-    assert made.set_up(IDset("1-9")) == []
-    (change,) = made.set_up(IDset())
-    assert change.object() == {"down": "1-3"}
+    made.update(resources, NOBODY, IDset("1-3"))
+    assert told(made) == [{"up": "2-3", "down": "0"}]
+    made.update(resources, NOBODY, IDset("1-3"))
+    assert told(made) == []
+    # What has come and gone before anything was told was never there.
+    made.update(resources, NOBODY, IDset("0"))
+    made.update(resources, NOBODY, IDset("1-3"))
+    assert told(made) == []
+    made.update(resources, NOBODY, NOBODY)
+    assert told(made) == [{"down": "1-3"}]
+
+
+def test_ranks_that_are_gone_are_told_once_and_in_down_where_they_were_up():
+    made, resources = provider(), made_up(4, 2)
+    made.acquire(request())
+    resources.remove_ranks("2-3")
+    made.update(resources, NOBODY, IDset("0-1"))
+    assert told(made) == [{"shrink": "2-3", "down": "2"}]
+    made.update(resources, NOBODY, IDset("0"))
+    assert told(made) == [{"down": "1"}]
+
+
+def test_properties_and_the_end_of_the_resources_are_told():
+    made, resources = provider(), made_up(4, 2)
+    resources.add_property("old", "0-2")
+    made.update(resources, NOBODY, IDset("0-2"))
+    made.acquire(request())
+    assert told(made) == []
+    resources = resources.copy()
+    resources.remove_property("old", "0")
+    resources.add_property("new", "0-1")
+    resources.expiration = 1234.5
+    made.update(resources, NOBODY, IDset("0-2"))
+    assert told(made) == [
+        {"property-add": {"new": "0-1"}, "property-remove": {"old": "0"}, "expiration": 1234.5}
+    ]
+    resources = resources.copy()
+    resources.expiration = None
+    made.update(resources, NOBODY, IDset("0-2"))
+    assert told(made) == [{"expiration": 0.0}]
+
+
+def test_new_ranks_are_told_to_those_who_ask_for_it_and_to_others_at_their_next_acquire():
+    more = made_up(6, 2)
+    more.add_property("p", "3-4")
+    asking, other = provider(), provider()
+    asking.acquire(request({"grow-ok": True}))
+    other.acquire(request({"grow-ok": False}))
+    for made in (asking, other):
+        made.update(more, IDset("5"), IDset("0-5"))
+    ((change,), (less,)) = told(asking), told(other)
+    new = ResourceSet(change.pop("grow"))
+    assert str(new.nodelist) == "node4"
+    assert new.properties == {"p": IDset("4")}
+    assert change == {"up": "3-4", "property-add": {"p": "3"}}
+    assert less == {"up": "3", "property-add": {"p": "3"}}
+    assert asking.granted.ranks == IDset("0-4")
+    assert other.granted.ranks == IDset("0-3")
+    # A rank that was excluded from the beginning is new when it is not any more.
+    for made in (asking, other):
+        made.update(more, NOBODY, IDset("0-5"))
+    assert told(asking)[0]["up"] == "5"
+    assert told(other) == []
+    other.disconnect(b"")
+    assert other.acquire(request()).object()["up"] == "0-5"
+
+
+def test_a_rank_excluded_from_now_on_goes_down_and_may_come_back():
+    made, resources = provider(), made_up(4, 2)
+    made.acquire(request({"grow-ok": True}))
+    made.update(resources, IDset("1"), IDset("0,2"))
+    assert told(made) == [{"down": "1"}]
+    # An allocation of it may be under way.
+    assert made.granted.ranks == IDset("0-3")
+    assert made.schedulable.ranks == IDset("0,2-3")
+    made.update(resources, NOBODY, IDset("0-2"))
+    assert told(made) == [{"up": "1"}]
+
+
+# --- whatever happens, the scheduler's picture is the provider's
+
+
+@dataclass
+class Consumer:
+    """What a scheduler knows after some responses."""
+
+    ranks: IDset = field(default_factory=IDset)
+    up: IDset = field(default_factory=IDset)
+    properties: dict[str, IDset] = field(default_factory=dict)
+    expiration: float = 0.0
+
+    def take(self, response):
+        if "resources" in response:
+            assert set(response) == {"resources", "up"}
+            r = ResourceSet(response["resources"])
+            self.ranks, self.up = r.ranks, IDset(response["up"])
+            assert self.up <= self.ranks
+            self.properties, self.expiration = r.properties, r.expiration or 0.0
+            return
+        assert response, "nothing to tell is not told"
+        assert set(response) <= {
+            *("up", "down", "shrink", "property-add", "property-remove", "expiration", "grow"),
+        }
+        came, gone, lost = (IDset(response.get(key, "")) for key in ("up", "down", "shrink"))
+        assert all(response.values()) or response["expiration"] == 0.0
+        if "grow" in response:
+            more = ResourceSet(response["grow"])
+            assert more.ranks
+            assert more.ranks.isdisjoint(self.ranks), "a rank that is known is not new"
+            self.ranks = self.ranks | more.ranks
+            for name, ranks in more.properties.items():
+                self.properties[name] = self.properties.get(name, IDset()) | ranks
+        assert came.isdisjoint(gone)
+        assert came.isdisjoint(lost)
+        assert came <= self.ranks - self.up, "up: transitions only"
+        assert gone <= self.up, "down: transitions only"
+        assert lost <= self.ranks
+        assert lost & self.up <= gone, "what is gone for good is down too"
+        self.up = (self.up | came) - gone
+        added, removed = (
+            {name: IDset(ranks) for name, ranks in response.get(key, {}).items()}
+            for key in ("property-add", "property-remove")
+        )
+        for name in added.keys() & removed.keys():
+            assert added[name].isdisjoint(removed[name])
+        for name, ranks in added.items():
+            assert ranks
+            assert ranks <= self.ranks - lost
+            assert ranks.isdisjoint(self.properties.get(name, IDset()))
+            self.properties[name] = self.properties.get(name, IDset()) | ranks
+        for name, ranks in removed.items():
+            assert ranks
+            assert ranks <= self.properties[name] - lost
+            self.properties[name] = self.properties[name] - ranks
+        self.ranks = self.ranks - lost
+        self.properties = {
+            name: ranks & self.ranks
+            for name, ranks in self.properties.items()
+            if ranks & self.ranks
+        }
+        if "expiration" in response:
+            assert isinstance(response["expiration"], float)
+            assert response["expiration"] != self.expiration
+            self.expiration = response["expiration"]
+
+
+RANKS = 6
+subset = st.sets(st.integers(0, RANKS - 1)).map(IDset)
+step = st.one_of(
+    st.tuples(st.just("there"), subset.filter(bool)),
+    st.tuples(st.just("exclude"), subset),
+    st.tuples(st.just("up"), subset),
+    st.tuples(st.just("up"), subset),
+    st.tuples(st.just("a"), subset),
+    st.tuples(st.just("b"), subset),
+    st.tuples(st.just("expiration"), st.sampled_from([0.0, 5.5, 7.0])),
+    st.tuples(st.just("settle"), st.none()),
+    st.tuples(st.just("settle"), st.none()),
+    st.tuples(st.just("acquire"), st.booleans()),
+    st.tuples(st.just("disconnect"), st.none()),
+)
+
+
+def inventory(state):
+    resources = made_up(RANKS, 2)
+    resources.remove_ranks(resources.ranks - state["there"])
+    for name in ("a", "b"):
+        if here := state[name] & state["there"]:
+            resources.add_property(name, here)
+    resources.expiration = state["expiration"] or None
+    return resources
+
+
+@given(st.lists(step, max_size=40))
+@settings(max_examples=500, deadline=None)
+def test_whatever_happens_the_scheduler_knows_what_the_provider_knows(steps):
+    state = {"there": IDset("0-3"), "exclude": IDset(), "up": IDset("0-5"), "expiration": 0.0}
+    state |= {"a": IDset(), "b": IDset()}
+    made = AcquireProvider(inventory(state), state["exclude"], state["up"])
+    consumer, grow_ok = None, False
+    for what, value in [*steps, ("settle", None)]:
+        if what in state:
+            state[what] = value
+            made.update(inventory(state), state["exclude"], state["up"])
+            continue
+        if what == "acquire":
+            response = made.acquire(request({"grow-ok": value}))
+            if consumer is not None:
+                assert response.errnum == errno.EBUSY
+            else:
+                consumer, grow_ok = Consumer(), value
+                consumer.take(response.object())
+                assert consumer.ranks == state["there"] - state["exclude"]
+        elif what == "disconnect":
+            assert made.disconnect(b"") == (consumer is not None)
+            consumer = None
+        else:
+            responses = told(made)
+            assert len(responses) <= (consumer is not None)
+            for response in responses:
+                consumer.take(response)
+            assert told(made) == [], "nothing is told twice"
+        if consumer is None or what == "disconnect":
+            continue
+        if what == "settle":
+            schedulable = state["there"] - state["exclude"]
+            assert consumer.ranks <= state["there"]
+            if grow_ok:
+                assert schedulable <= consumer.ranks
+            assert consumer.up == state["up"] & schedulable & consumer.ranks
+            assert consumer.expiration == state["expiration"]
+            for name in ("a", "b"):
+                known = consumer.properties.get(name, IDset())
+                assert known == state[name] & consumer.ranks
+            assert consumer.ranks <= made.granted.ranks

@@ -1,9 +1,10 @@
-"""`penstock config`: check a configuration, or show the effective one."""
+"""`penstock config`: check a configuration, show the effective one, or give an instance another."""
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,18 +13,21 @@ from penstock import config
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "Check a configuration file, or show a configuration with its defaults filled in."
+SUMMARY = """Check a configuration file, show a configuration with its defaults filled in, or give
+the running instance another: all of what it says, or nothing where a key cannot change."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|dump")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|dump|reload")
     check = verbs.add_parser("check", help="tell everything that is wrong with a file")
     check.add_argument("file", type=Path, metavar="FILE")
     dump = verbs.add_parser("dump", help="show the effective configuration as TOML")
     dump.add_argument("--json", action="store_true", help="as one JSON object")
     dump.add_argument("--live", action="store_true", help="that of the running instance")
     dump.add_argument("file", nargs="?", type=Path, metavar="FILE")
+    reload = verbs.add_parser("reload", help="give the running instance a new configuration")
+    reload.add_argument("file", type=Path, metavar="FILE")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -33,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
             config.load(args.file)
             print(f"{args.file}: ok")
             return 0
+        if args.verb == "reload":
+            return _reload(args.file)
         if args.live:
             from penstock.client import Client
 
@@ -47,4 +53,15 @@ def main(args: argparse.Namespace) -> int:
     print(json.dumps(document) if args.json else config.to_toml(document), end="")
     if args.json:
         print()
+    return 0
+
+
+def _reload(file: Path) -> int:
+    from penstock.client import Client
+
+    config.load(file)
+    with Client() as client:
+        document = tomllib.loads(file.read_text())
+        changed = client.rpc("config.reload", {"config": document})["changed"]
+    print("\n".join(f"changed: {key}" for key in changed) or "nothing has changed")
     return 0

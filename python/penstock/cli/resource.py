@@ -1,54 +1,96 @@
-"""`penstock resource`: what there is, what is free, what is drained."""
+"""`penstock resource`: what there is, what state it is in, and what an administrator does to it."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from penstock._core import IDset, ResourceSet
+from penstock._core import IDset, ResourceSet, parse_duration
 from penstock.client import Client
+from penstock.errors import Error
 
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "List resources by state; drain and undrain nodes."
+SUMMARY = """List resources by state, and administer them: drain and undrain nodes, add and remove
+nodes, properties, and the time at which the resources end. TARGETS are ranks (an idset) or hosts
+(a hostlist). What is done here outlasts a restart."""
+
+HISTORY = "TIME", "EVENT", "RANKS", "NODELIST", "ABOUT"
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|status|drain|undrain")
-    for name, text in (
-        ("list", "what the scheduler may use: free, allocated, down"),
-        ("status", "every node: available, drained, excluded"),
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def add(name: str, text: str, run: Any) -> argparse.ArgumentParser:
+        verb: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+        verb.set_defaults(run=run)
+        return verb
+
+    for name, text, run in (
+        ("list", "what the scheduler may use: free, allocated, down", _list),
+        ("status", "every node: available, drained, offline, excluded", _status),
+        ("info", "how many nodes, cores and gpus there are", _info),
     ):
-        verb = verbs.add_parser(name, help=text, description=text)
-        verb.add_argument("--json", action="store_true", help="one object a line")
-    drain = verbs.add_parser("drain", help="keep nodes from getting jobs; alone: list the drained")
+        add(name, text, run).add_argument("--json", action="store_true", help="one object a line")
+
+    drain = add("drain", "keep nodes from getting jobs; without TARGETS: list the drained", _drain)
     drain.add_argument("--json", action="store_true", help="the list as one object a line")
-    drain.add_argument("targets", nargs="?", metavar="TARGETS", help="ranks or hosts")
+    modes = drain.add_mutually_exclusive_group()
+    modes.add_argument(
+        "-f", "--force", action="count", default=0,
+        help="replace the reason where a node is drained already; twice: the time as well",
+    )  # fmt: skip
+    modes.add_argument(
+        "-u", "--update", action="store_true", help="give the reason only where there is none"
+    )
+    drain.add_argument("targets", nargs="?", metavar="TARGETS")
     drain.add_argument("reason", nargs="*", metavar="REASON")
-    undrain = verbs.add_parser("undrain", help="let drained nodes have jobs again")
-    undrain.add_argument("targets", metavar="TARGETS", help="ranks or hosts")
+
+    undrain = add("undrain", "let drained nodes have jobs again", _undrain)
+    undrain.add_argument("-f", "--force", action="store_true", help="whether drained or not")
+    undrain.add_argument("targets", metavar="TARGETS")
+    undrain.add_argument("reason", nargs="*", metavar="REASON")
+
+    history = add("history", "what has been done to nodes, and when", _history)
+    history.add_argument("--json", action="store_true", help="one event a line")
+    history.add_argument("targets", nargs="?", metavar="TARGETS")
+
+    grow = add("grow", "add the nodes of an R to the instance", _grow)
+    grow.add_argument("file", metavar="FILE", help="an R (RFC 20); - for the standard input")
+    shrink = add("shrink", "remove nodes for good; jobs on them go on", _shrink)
+    shrink.add_argument("targets", metavar="TARGETS")
+
+    change = add("property", "give nodes a property, or take it", _property)
+    change.add_argument("what", choices=["add", "remove"])
+    change.add_argument("name", metavar="NAME")
+    change.add_argument("targets", metavar="TARGETS")
+
+    expiration = add("expiration", "set when the resources end; jobs must end before", _expire)
+    expiration.add_argument(
+        "when", metavar="TIME", help="seconds since the epoch, `+DURATION` from now, or `none`"
+    )
+    unmonitor = add(
+        "unmonitor", "count offline nodes as online, of which nobody tells any more", _unmonitor
+    )
+    unmonitor.add_argument("targets", metavar="TARGETS")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        if args.verb == "undrain":
-            client.undrain(args.targets)
-        elif args.verb == "drain" and args.targets:
-            client.drain(args.targets, " ".join(args.reason))
-        elif args.verb == "drain":
-            _drained(client, as_json=args.json)
-        elif args.verb == "status":
-            _status(client, as_json=args.json)
-        else:
-            _list(client, as_json=args.json)
-    return 0
+        return int(args.run(client, args) or 0)
 
 
-def _list(client: Client, *, as_json: bool) -> None:
+# --- what there is
+
+
+def _list(client: Client, args: argparse.Namespace) -> None:
     status = client.rpc("resource.sched-status")
     everything, down, allocated = (ResourceSet(status[key]) for key in ("all", "down", "allocated"))
     groups = [
@@ -56,7 +98,7 @@ def _list(client: Client, *, as_json: bool) -> None:
         ("allocated", allocated),
         ("down", down),
     ]
-    if not as_json:
+    if not args.json:
         print(f"{'STATE':>10} {'NNODES':>7} {'NCORES':>8} {'NGPUS':>7} NODELIST")
     for state, part in groups:
         row = {
@@ -68,22 +110,42 @@ def _list(client: Client, *, as_json: bool) -> None:
             "nodelist": str(part.nodelist),
         }
         text = f"{state:>10} {part.nnodes:>7} {part.ncores:>8} {part.ngpus:>7} {row['nodelist']}"
-        print(json.dumps(row) if as_json else text.rstrip())
+        print(json.dumps(row) if args.json else text.rstrip())
 
 
-def _status(client: Client, *, as_json: bool) -> None:
+def _info(client: Client, args: argparse.Namespace) -> None:
+    resources = ResourceSet(client.resource_status()["R"])
+    row = {
+        "nnodes": resources.nnodes,
+        "ncores": resources.ncores,
+        "ngpus": resources.ngpus,
+        "properties": {name: str(ranks) for name, ranks in resources.properties.items()},
+        "expiration": resources.expiration,
+    }
+    if args.json:
+        print(json.dumps(row))
+        return
+    print(f"{resources.nnodes} nodes, {resources.ncores} cores, {resources.ngpus} gpus")
+    for name, ranks in resources.properties.items():
+        print(f"property {name}: {resources.restrict(ranks=ranks).nodelist}")
+    if resources.expiration:
+        print(f"until {_time(resources.expiration)}")
+
+
+def _status(client: Client, args: argparse.Namespace) -> None:
     status = client.resource_status()
     resources = ResourceSet(status["R"])
-    exclude = IDset(status["exclude"])
+    exclude, offline = IDset(status["exclude"]), IDset(status["offline"])
     drained = IDset()
     for idset in status["drain"]:
         drained |= IDset(idset)
     groups = [
-        ("avail", resources.ranks - exclude - drained, ""),
+        ("avail", resources.ranks - exclude - drained - offline, ""),
         ("exclude", exclude, ""),
-        *(("drained", IDset(ranks), it["reason"]) for ranks, it in status["drain"].items()),
+        ("offline", offline, ""),
+        *((it["state"], IDset(it["ranks"]), it["reason"] or "") for it in _drains(client, status)),
     ]
-    if not as_json:
+    if not args.json:
         print(f"{'STATE':>10} {'NNODES':>7} {'RANKS':<12} {'NODELIST':<16} REASON")
     for state, ranks, reason in groups:
         if not ranks and state != "avail":
@@ -92,18 +154,125 @@ def _status(client: Client, *, as_json: bool) -> None:
         row = {"state": state, "nnodes": len(ranks), "ranks": str(ranks), "nodelist": hosts}
         row["reason"] = reason or None
         text = f"{state:>10} {len(ranks):>7} {row['ranks']:<12} {hosts:<16} {reason}"
-        print(json.dumps(row) if as_json else text.rstrip())
+        print(json.dumps(row) if args.json else text.rstrip())
 
 
-def _drained(client: Client, *, as_json: bool) -> None:
-    status = client.resource_status()
+def _drains(client: Client, status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The drained targets, by time and reason, and by whether jobs are still on them.
+
+    A `*` after the state says that the targets are offline.
+    """
+    if not status["drain"]:
+        return []
     resources = ResourceSet(status["R"])
+    busy = ResourceSet(client.rpc("resource.sched-status")["allocated"]).ranks
+    offline = IDset(status["offline"])
+    rows = []
+    for text, drain in status["drain"].items():
+        for state, ranks in (("draining", IDset(text) & busy), ("drained", IDset(text) - busy)):
+            for mark, part in (("", ranks - offline), ("*", ranks & offline)):
+                if part:
+                    hosts = str(resources.restrict(ranks=part).nodelist)
+                    row = {"timestamp": drain["timestamp"], "state": state + mark}
+                    row |= {"ranks": str(part), "nodelist": hosts}
+                    rows.append(row | {"reason": drain["reason"] or None})
+    return rows
+
+
+def _history(client: Client, args: argparse.Namespace) -> None:
+    payload = {} if args.targets is None else {"targets": args.targets}
+    events = client.rpc("resource.history", payload)["events"]
+    if args.json:
+        for event in events:
+            print(json.dumps(event))
+        return
+    print(f"{HISTORY[0]:<19} {HISTORY[1]:<15} {HISTORY[2]:<12} {HISTORY[3]:<16} {HISTORY[4]}")
+    for event in events:
+        context = event["context"]
+        ranks, hosts = context.get("idset", ""), context.get("nodelist", "")
+        about = context.get("reason") or context.get("name") or ""
+        if "expiration" in context:
+            about = _time(context["expiration"]) if context["expiration"] else "none"
+        when = _time(event["timestamp"])
+        print(f"{when} {event['name']:<15} {ranks:<12} {hosts:<16} {about}".rstrip())
+
+
+# --- what is done to it
+
+
+def _drain(client: Client, args: argparse.Namespace) -> int:
+    if args.targets is None:
+        if args.force or args.update:
+            print("penstock resource: --force and --update want TARGETS", file=sys.stderr)
+            return 2
+        _list_drained(client, as_json=args.json)
+        return 0
+    payload = {"targets": args.targets, "reason": " ".join(args.reason)}
+    if args.force:
+        payload["mode"] = "overwrite" if args.force == 1 else "force-overwrite"
+    elif args.update:
+        payload["mode"] = "update"
+    client.rpc("resource.drain", payload)
+    return 0
+
+
+def _list_drained(client: Client, *, as_json: bool) -> None:
+    rows = _drains(client, client.resource_status())
     if not as_json:
-        print(f"{'TIME':<19} {'RANKS':<12} {'NODELIST':<16} REASON")
-    for ranks, drain in status["drain"].items():
-        hosts = str(resources.restrict(ranks=IDset(ranks)).nodelist)
-        row = {"timestamp": drain["timestamp"], "ranks": ranks, "nodelist": hosts}
-        row["reason"] = drain["reason"] or None
-        when = datetime.fromtimestamp(drain["timestamp"]).astimezone()
-        text = f"{when:%Y-%m-%d %H:%M:%S} {ranks:<12} {hosts:<16} {drain['reason']}"
+        print(f"{'TIME':<19} {'STATE':<9} {'RANKS':<12} {'NODELIST':<16} REASON")
+    for row in rows:
+        text = (
+            f"{_time(row['timestamp'])} {row['state']:<9} {row['ranks']:<12} "
+            f"{row['nodelist']:<16} {row['reason'] or ''}"
+        )
         print(json.dumps(row) if as_json else text.rstrip())
+
+
+def _undrain(client: Client, args: argparse.Namespace) -> None:
+    payload = {"targets": args.targets}
+    if args.force:
+        payload["mode"] = "force"
+    if args.reason:
+        payload["reason"] = " ".join(args.reason)
+    client.rpc("resource.undrain", payload)
+
+
+def _grow(client: Client, args: argparse.Namespace) -> None:
+    text = sys.stdin.read() if args.file == "-" else Path(args.file).read_text()
+    try:
+        resources = ResourceSet(text)
+    except Error as error:
+        raise type(error)(f"`{args.file}`: {error}") from error
+    client.rpc("resource.grow", {"R": resources.to_dict()})
+
+
+def _shrink(client: Client, args: argparse.Namespace) -> None:
+    client.rpc("resource.shrink", {"targets": args.targets})
+
+
+def _property(client: Client, args: argparse.Namespace) -> None:
+    payload = {"name": args.name, "targets": args.targets}
+    client.rpc(f"resource.property-{args.what}", payload)
+
+
+def _expire(client: Client, args: argparse.Namespace) -> int:
+    try:
+        if args.when == "none":
+            end = 0.0
+        elif args.when.startswith("+"):
+            end = time.time() + parse_duration(args.when[1:])
+        else:
+            end = float(args.when)
+    except ValueError as error:
+        print(f"penstock resource: `{args.when}` is no time: {error}", file=sys.stderr)
+        return 2
+    client.rpc("resource.expiration", {"expiration": end})
+    return 0
+
+
+def _unmonitor(client: Client, args: argparse.Namespace) -> None:
+    client.rpc("resource.unmonitor", {"targets": args.targets})
+
+
+def _time(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

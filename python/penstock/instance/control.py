@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Batch
-from penstock.errors import WireError
+from penstock.errors import Error, WireError
 
 if TYPE_CHECKING:
     from penstock._core import Message
+    from penstock.config import Config
     from penstock.instance.broker import Broker
 
 log = logging.getLogger("penstock")
@@ -75,6 +76,8 @@ class ControlService:
         attributes: values for `attr.get`.
         config: the effective configuration for `config.get`.
         shut_down: called by `broker.shutdown`.
+        reload: called by `config.reload` with the tables of a new configuration; returns what
+            comes of it, and the keys that differ, or raises an `Error` and changes nothing.
     """
 
     NAMES = ("service", "event", "attr", "config", "broker", "state-machine")
@@ -86,10 +89,12 @@ class ControlService:
         attributes: dict[str, str],
         config: dict[str, Any],
         shut_down: Callable[[], None],
+        reload: Callable[[dict[str, Any]], tuple[Config, list[str]]] | None = None,
     ) -> None:
         self._broker = broker
         self._attributes = attributes
         self._config = config
+        self._reload = reload
         self._shut_down = shut_down
         self._began = time.monotonic()
         self._methods: Methods = {
@@ -100,6 +105,7 @@ class ControlService:
             "event.unsubscribe": self._unsubscribe,
             "attr.get": self._attr_get,
             "config.get": self._config_get,
+            "config.reload": self._config_reload,
             "broker.ping": self._ping,
             "broker.shutdown": self._shutdown,
             "state-machine.get": self._state,
@@ -163,6 +169,25 @@ class ControlService:
 
     def _config_get(self, _request: Message) -> dict[str, Any]:
         return self._config
+
+    def _config_reload(self, request: Message) -> dict[str, Any]:
+        if request.userid != self._broker.owner:
+            raise Refused(errno.EPERM, "only the instance owner may change the configuration")
+        if self._reload is None:
+            raise Refused(errno.ENOSYS, "the configuration cannot change")
+        try:
+            payload = request.object()
+        except WireError as error:
+            raise Refused(errno.EPROTO, f"config.reload: {error}") from error
+        document = payload.get("config") if isinstance(payload, dict) else None
+        if not isinstance(document, dict):
+            raise Refused(errno.EPROTO, "config.reload: expected `config` (object)")
+        try:
+            config, changed = self._reload(document)
+        except Error as error:
+            raise Refused(errno.EINVAL, str(error)) from error
+        self._config = config.to_dict()
+        return {"changed": changed}
 
     def _ping(self, _request: Message) -> dict[str, Any]:
         return {"pid": os.getpid()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import Batch, IDset, JobManager, Message, ResourceSet, fluid_f58
+from penstock._core import Batch, JobManager, Message, ResourceSet, fluid_f58
+from penstock.config import ConfigError
 from penstock.errors import Error
 from penstock.instance import inventory
 from penstock.instance.backoff import Backoff
@@ -24,12 +26,15 @@ from penstock.instance.claims import StartError, claim_state, clear_stale_socket
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.parent import ParentLink
+from penstock.instance.reload import merge
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from penstock.config import Config
+    from penstock.instance.local import LocalExecService
     from penstock.instance.options import StartOptions
 
 log = logging.getLogger("penstock")
@@ -84,6 +89,7 @@ class Instance:
         self._resources = _inventory(options)
         self._stopping = trio.Event()
         self._children = Children()
+        self._local: LocalExecService | None = None
         config = options.config
         self._broker = Broker(
             owner=os.geteuid(),
@@ -112,11 +118,49 @@ class Instance:
             },
             config=options.config.to_dict(),
             shut_down=self._stopping.set,
+            reload=self._reload,
         )
         # The manager settles first: what the others answer is on disk by then.
         self._jobs = ManagerService(broker, self._manager)
-        exclude = _excluded(options.config.resource.exclude, self._resources)
-        ResourceService(broker, self._manager, self._resources, exclude)
+        self._resource = ResourceService(
+            broker, self._manager, self._resources, options.config.resource, self._admit
+        )
+
+    def _admit(self, resources: ResourceSet) -> None:
+        """Refuses resources on which jobs cannot be run here."""
+        options = self._options
+        more = resources.ranks - self._resources.ranks
+        if more and options.exec == "local" and not options.oversubscribe:
+            raise StartError(
+                f"jobs run on this machine, which does not have ranks {more}\n"
+                "hint: simulate execution with `--exec sim`, or share this machine's cores among "
+                "all jobs with `--oversubscribe`"
+            )
+
+    def _reload(self, document: dict[str, Any]) -> tuple[Config, list[str]]:
+        """Takes a new configuration: all of it, or, with an error, nothing."""
+        old = self._options
+        config, changed = merge(old.config, document)
+        new = dataclasses.replace(old, config=config)
+        self._set_manager(old, new)
+        try:
+            self._resource.reconfigure(config.resource)
+        except Error:
+            self._set_manager(new, old)
+            raise
+        if self._local is not None:
+            self._local.set_settings(config.penstock.exec)
+        self._options = new
+        log.info("configuration: %s", ", ".join(changed) or "nothing has changed")
+        return config, changed
+
+    def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
+        settings = _manager_settings(after)
+        if settings != _manager_settings(before):
+            set_settings = getattr(self._manager, "set_settings", None)
+            if set_settings is None:
+                raise ConfigError("new configuration", ["queues and policies cannot change"])
+            set_settings(json.dumps(settings))
 
     async def run(self) -> int:
         """Serves until told to stop; returns the exit code."""
@@ -159,6 +203,7 @@ class Instance:
             oversubscribe=options.oversubscribe or _flux_counts(options),
             children=self._children,
         )
+        self._local = service
         async with service.running():
             yield
 
@@ -343,15 +388,6 @@ def _named_resources(options: StartOptions) -> ResourceSet:
     if options.parent is not None:
         return options.parent.resources
     return inventory.discover()
-
-
-def _excluded(text: str | None, resources: ResourceSet) -> IDset:
-    if not text:
-        return IDset()
-    try:
-        return IDset(text)
-    except Error:
-        return IDset(resources.host_ranks(text))
 
 
 def _manager_settings(options: StartOptions) -> dict[str, Any]:

@@ -80,6 +80,10 @@ class LocalExecService:
     def settle(self, now: float) -> None:
         """Has nothing to settle."""
 
+    def set_settings(self, settings: ExecSettings) -> None:
+        """Takes other settings, for what begins from now on."""
+        self._runner.set_settings(settings)
+
     def _answered(self, response: Message) -> None:
         waiting = self._asked.get(response.matchtag)
         if waiting is not None:

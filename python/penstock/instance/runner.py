@@ -198,6 +198,10 @@ class LocalRunner:
 
     # --- jobs
 
+    def set_settings(self, settings: ExecSettings) -> None:
+        """Takes other settings, for what begins from now on."""
+        self._settings = settings
+
     async def run(self) -> None:
         """Runs jobs until cancelled; whatever runs then is killed and reaped."""
         self._watcher = FileWatcher()

@@ -1,0 +1,88 @@
+"""A new configuration for a running instance: which keys can change, and what comes of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from penstock.config import Config, ConfigError, from_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Keys, or tables, that may change while an instance runs.
+RELOADABLE = (
+    "resource.exclude",
+    "resource.properties",
+    "queues",
+    "policy",
+    "job-manager",
+    "penstock.exec.kill-timeout",
+    "penstock.exec.output-limit",
+)
+
+
+def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
+    """The configuration that comes of a new document.
+
+    A key that cannot change while an instance runs may be left out, or be what it is. One that
+    can change gets its default where it is left out.
+
+    Args:
+        old: the configuration that is in force.
+        document: the new one's tables, as TOML has them.
+
+    Returns:
+        The new configuration, and the dotted names of the keys that differ.
+
+    Raises:
+        ConfigError: with everything that is wrong, and every key that would have to change and
+            cannot.
+    """
+    before, after = old.to_dict(), from_dict(document, "new configuration").to_dict()
+    fixed = [
+        f"`{key}` cannot change while the instance runs"
+        for key in _leaves(document)
+        if not _reloadable(key) and _value(before, key) != _value(after, key)
+    ]
+    if fixed:
+        raise ConfigError("new configuration", fixed)
+    merged = copy.deepcopy(before)
+    for key in RELOADABLE:
+        _set(merged, key, _value(after, key))
+    new = from_dict(merged, "new configuration")
+    plain = new.to_dict()
+    keys = dict.fromkeys([*_leaves(before), *_leaves(plain)])
+    return new, [key for key in keys if _value(before, key) != _value(plain, key)]
+
+
+def _reloadable(key: str) -> bool:
+    return any(key == it or key.startswith(f"{it}.") for it in RELOADABLE)
+
+
+def _leaves(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in table.items():
+        path = f"{prefix}.{key}" if prefix else key
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, path)
+        else:
+            yield path
+
+
+def _value(table: dict[str, Any], path: str) -> Any:
+    value: Any = table
+    for key in path.split("."):
+        if not isinstance(value, dict) or key not in value:
+            return None
+        value = value[key]
+    return value
+
+
+def _set(table: dict[str, Any], path: str, value: Any) -> None:
+    *tables, last = path.split(".")
+    for key in tables:
+        table = table.setdefault(key, {})
+    if value is None:
+        table.pop(last, None)
+    else:
+        table[last] = value
