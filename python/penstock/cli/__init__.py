@@ -25,11 +25,20 @@ VERBS = {
     "jobs": ("jobs", "list jobs"),
     "logs": ("logs", "show a job's output"),
     "cancel": ("cancel", "cancel jobs"),
+    "kill": ("kill", "send a signal to running jobs"),
+    "urgency": ("urgency", "hold, release and expedite pending jobs"),
+    "update": ("update", "change the time limit of jobs"),
+    "memo": ("memo", "note something on a job"),
     "wait": ("wait", "wait for jobs to end"),
     "info": ("info", "show what is known of a job"),
     "eventlog": ("eventlog", "show a job's events"),
+    "purge": ("purge", "remove inactive jobs"),
+    "queue": ("queue", "list, start, stop, enable and disable queues"),
     "resource": ("resource", "list, drain and undrain resources"),
     "services": ("services", "list the services of an instance"),
+    "ping": ("ping", "measure how long a service takes to answer"),
+    "stats": ("stats", "show the numbers that a service keeps"),
+    "dmesg": ("dmesg", "show the log of an instance"),
     "sched": ("sched", "run a scheduler as a process of its own"),
     "config": ("config", "check or show a configuration"),
     "idset": ("idset", "sets of ids: expand, fold, count, combine"),
@@ -38,16 +47,32 @@ VERBS = {
 }
 
 
-def _help() -> str:
+# Where a verb is in no group it is listed with the jobs' ones.
+GROUPS = {
+    "jobs": (),
+    "the instance": tuple(
+        "start queue resource services ping stats dmesg sched config uri".split()
+    ),
+    "the library": ("idset", "hostlist", "R"),
+}
+
+
+def _group(title: str, names: Sequence[str]) -> list[str]:
     width = max(map(len, VERBS))
-    lines = [f"  {verb:<{width}}  {summary}" for verb, (_, summary) in VERBS.items()]
+    return ["", f"{title}:", *(f"  {name:<{width}}  {VERBS[name][1]}" for name in names)]
+
+
+def _help() -> str:
+    elsewhere = {name for names in GROUPS.values() for name in names}
+    lines: list[str] = []
+    for title, names in GROUPS.items():
+        chosen = names or [name for name in VERBS if name not in elsewhere]
+        lines += _group(title, [name for name in chosen if name in VERBS])
     return "\n".join(
         [
             "usage: penstock [--version] VERB …",
             "",
             "Resource sets and a scheduler for clusters.",
-            "",
-            "verbs:",
             *lines,
             "",
             "`penstock VERB --help` tells more. The instance is the one that PENSTOCK_URI names,",

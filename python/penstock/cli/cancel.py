@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_f58
-from penstock.cli.rows import job_id
+from penstock.cli.arguments import userid
+from penstock.cli.rows import job_id, tell
 from penstock.client import Client
 
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "Cancel jobs, pending or running."
+    from penstock.rows import Outcome
+
+SUMMARY = """Cancel jobs, pending or running.
+
+--all means all active jobs (of a guest: all of the guest's own), --user those of one user,
+--states those in these states: they go together, and not with job ids."""
+
+STATES = ("active", "pending", "running", "depend", "priority", "sched", "run")
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("--all", action="store_true", help="all active jobs")
-    parser.add_argument("-u", "--user", type=int, metavar="UID", help="with --all: of this user")
-    parser.add_argument("-m", "--message", default="", metavar="NOTE", help="a note for the record")
-    parser.add_argument("id", nargs="*", type=job_id, metavar="ID")
+    add = parser.add_argument
+    add("--all", action="store_true", help="all active jobs")
+    add("-u", "--user", type=userid, metavar="USER", help="active jobs of this user (name or id)")
+    add("--states", metavar="STATES", help=f"jobs in these states: {', '.join(STATES)}")
+    add("-m", "--message", default="", metavar="NOTE", help="a note for the record")
+    add("id", nargs="*", type=job_id, metavar="ID")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    if args.all == bool(args.id):
-        print("penstock cancel: expected job ids, or --all", file=sys.stderr)
+    many = args.all or args.user is not None or args.states is not None
+    if many == bool(args.id):
+        text = "expected job ids, or --all, --user, --states"
+        print(f"penstock cancel: {text}", file=sys.stderr)
+        return 2
+    states = args.states.lower().split(",") if args.states else []
+    if unknown := [state for state in states if state not in STATES]:
+        text = f"unknown state `{unknown[0]}`: expected {', '.join(STATES)}"
+        print(f"penstock cancel: {text}", file=sys.stderr)
         return 2
     with Client() as client:
-        if args.all:
-            count, errors = client.cancel(note=args.message, userid=args.user)
-            print(f"{count} {'job' if count == 1 else 'jobs'} cancelled")
-        else:
-            _count, errors = client.cancel(args.id, note=args.message)
-    for job, text in errors.items():
-        print(f"penstock cancel: {fluid_f58(job)}: {text}", file=sys.stderr)
-    return 1 if errors else 0
+        if args.id:
+            return tell("cancel", client.cancel(args.id, note=args.message).errors)
+        count, errors = _cancel_many(client, args, states)
+    print(f"{count} {'job' if count == 1 else 'jobs'} cancelled")
+    return tell("cancel", errors)
+
+
+def _cancel_many(client: Client, args: argparse.Namespace, states: list[str]) -> Outcome:
+    if not states:
+        return client.cancel(note=args.message, userid=args.user)
+    parts: list[dict[str, Any]] = [{"states": states}, {"states": ["active"]}]
+    if args.user is not None:
+        parts.append({"userid": [args.user]})
+    elif not args.all:
+        parts.append({"userid": [os.getuid()]})
+    rows = client.iter_jobs(constraint={"and": parts}, attrs=["id"])
+    return client.cancel([row["id"] for row in rows], note=args.message)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from penstock._core import IDset, parse_duration
+from penstock.cli.arguments import attribute, urgency
 from penstock.errors import Error, JobspecError
 from penstock.jobspec import environment_from_rules, from_command
-
-URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 
 
 def _amount(least: int) -> Any:
@@ -35,30 +33,11 @@ def _duration(text: str) -> float:
     return 0.0 if seconds == float("inf") else seconds
 
 
-def _urgency(text: str) -> int:
-    if text in URGENCIES:
-        return URGENCIES[text]
-    if text.isdecimal() and int(text) <= 31:
-        return int(text)
-    names = ", ".join(URGENCIES)
-    raise argparse.ArgumentTypeError(f"expected 0 to 31 or {names}, found `{text}`")
-
-
 def _idset(text: str) -> IDset:
     try:
         return IDset(text)
     except Error as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _attribute(text: str) -> tuple[str, Any]:
-    path, separator, value = text.partition("=")
-    if not separator:
-        return path, 1
-    try:
-        return path, json.loads(value)
-    except ValueError:
-        return path, value
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +65,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="CONSTRAINT",
         help="what a node must have, such as `gpu&-slow` or `host:node[0-3]` (RFC 35)",
     )
-    add("--urgency", type=_urgency, default=16, metavar="N", help="0 (hold) to 31 (expedite)")
+    add("--urgency", type=urgency, default=16, metavar="N", help="0 (hold) to 31 (expedite)")
     add(
         "--dependency",
         action="append",
@@ -110,7 +89,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--setattr",
         action="append",
         default=[],
-        type=_attribute,
+        type=attribute,
         metavar="KEY=VALUE",
         help="a jobspec attribute; VALUE is JSON or a string",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,8 @@ from penstock._core import fluid_f58, fluid_parse
 from penstock.errors import JobspecError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.rows import JobRow
 
 STATES = {
@@ -89,6 +92,13 @@ def exit_code(row: JobRow) -> int:
     if row.get("exception_occurred") and row.get("exception_severity") == 0:
         return 143 if row["exception_type"] == "timeout" else 1
     return int(row.get("returncode", 1))
+
+
+def tell(verb: str, errors: Mapping[int, str]) -> int:
+    """Tells for each of these jobs why a request was refused; returns the exit code."""
+    for job, text in errors.items():
+        print(f"penstock {verb}: {fluid_f58(job)}: {text}", file=sys.stderr)
+    return 1 if errors else 0
 
 
 def job_id(text: str) -> int:

@@ -147,6 +147,14 @@ class Broker:
             rows.append({"name": name, "pid": pid, "uid": uid, "inside": remote is None})
         return rows
 
+    def stats(self) -> dict[str, object]:
+        """How many connect and serve, and how many bytes wait to be read by them."""
+        return {
+            "connections": len(self._sockets),
+            "services": len(self._router.services()),
+            "unsent": sum(remote.unsent for remote in self._sockets.values()),
+        }
+
     # --- the pump
 
     async def pump(self) -> None:

@@ -45,7 +45,24 @@ def field(request: Message, key: str, kind: type[str]) -> str:
     return value
 
 
+def echo(request: Message) -> dict[str, Any]:
+    """`ping`: the payload comes back as it went.
+
+    Raises:
+        Refused: the payload is not an object.
+    """
+    try:
+        payload = request.object()
+    except WireError as error:
+        raise Refused(errno.EPROTO, f"{request.topic}: {error}") from error
+    if not isinstance(payload, dict | None):
+        raise Refused(errno.EPROTO, f"{request.topic}: expected an object")
+    return payload or {}
+
+
 Methods = Mapping[str, Callable[["Message"], dict[str, Any] | None]]
+# What every service answers; one that has numbers to tell does so by a method of its own.
+EVERY: Methods = {"ping": echo, "stats-get": lambda _request: {}}
 
 
 def answer(request: Message, methods: Methods) -> Message | None:
@@ -56,7 +73,8 @@ def answer(request: Message, methods: Methods) -> Message | None:
         traceback in the log, and harms nobody else.
     """
     try:
-        method = methods.get(request.topic or "")
+        topic = request.topic or ""
+        method = methods.get(topic) or EVERY.get(topic.partition(".")[2])
         if method is None:
             raise Refused(errno.ENOSYS, f"unknown method `{request.topic}`")
         response = request.respond(method(request))
@@ -107,6 +125,7 @@ class ControlService:
             "config.get": self._config_get,
             "config.reload": self._config_reload,
             "broker.ping": self._ping,
+            "broker.stats-get": self._stats,
             "broker.shutdown": self._shutdown,
             "state-machine.get": self._state,
         }
@@ -189,8 +208,11 @@ class ControlService:
         self._config = config.to_dict()
         return {"changed": changed}
 
-    def _ping(self, _request: Message) -> dict[str, Any]:
-        return {"pid": os.getpid()}
+    def _ping(self, request: Message) -> dict[str, Any]:
+        return {**echo(request), "pid": os.getpid()}
+
+    def _stats(self, _request: Message) -> dict[str, Any]:
+        return self._broker.stats()
 
     def _state(self, _request: Message) -> dict[str, Any]:
         # Who can ask is served: Flux's other states are before the socket is there, or after.

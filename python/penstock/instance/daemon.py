@@ -25,6 +25,7 @@ from penstock.instance.children import Children
 from penstock.instance.claims import StartError, claim_state, clear_stale_socket
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
+from penstock.instance.logbook import Logbook
 from penstock.instance.parent import ParentLink
 from penstock.instance.reload import merge
 from penstock.instance.resource import ResourceService
@@ -120,6 +121,7 @@ class Instance:
             shut_down=self._stopping.set,
             reload=self._reload,
         )
+        self._logbook = Logbook(broker)
         # The manager settles first: what the others answer is on disk by then.
         self._jobs = ManagerService(broker, self._manager)
         self._resource = ResourceService(
@@ -169,6 +171,7 @@ class Instance:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._broker.pump)
             nursery.start_soon(self._jobs.run)
+            nursery.start_soon(self._logbook.run)
             nursery.start_soon(self._watch_signals)
             async with self._execution(nursery):
                 await nursery.start(self._broker.listen, options.socket)

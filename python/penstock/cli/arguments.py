@@ -1,0 +1,75 @@
+"""Kinds of arguments that several verbs take. What cannot be read is bad usage."""
+
+from __future__ import annotations
+
+import json
+import pwd
+import signal
+from argparse import ArgumentTypeError
+from typing import Any
+
+from penstock._core import parse_duration
+from penstock.errors import Error
+
+URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
+
+
+def urgency(text: str) -> int:
+    """0 to 31, or a name (RFC 30)."""
+    if text in URGENCIES:
+        return URGENCIES[text]
+    if text.isdecimal() and int(text) <= 31:
+        return int(text)
+    names = ", ".join(URGENCIES)
+    raise ArgumentTypeError(f"expected 0 to 31 or {names}, found `{text}`")
+
+
+def attribute(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE`, the value JSON or else a string; a key alone has the value 1."""
+    path, separator, value = text.partition("=")
+    if not separator:
+        return path, 1
+    try:
+        return path, json.loads(value)
+    except ValueError:
+        return path, value
+
+
+def whole(text: str) -> int:
+    """A whole number from 0 on."""
+    if not text.isdecimal() or not text.isascii():
+        raise ArgumentTypeError(f"expected a whole number, found `{text}`")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A Flux Standard Duration (RFC 23) in seconds; it is not infinite."""
+    try:
+        duration = parse_duration(text)
+    except Error as error:
+        raise ArgumentTypeError(str(error)) from None
+    if duration == float("inf"):
+        raise ArgumentTypeError(f"expected a finite duration, found `{text}`")
+    return duration
+
+
+def userid(text: str) -> int:
+    """A user by name or number."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return pwd.getpwnam(text).pw_uid
+    except KeyError:
+        raise ArgumentTypeError(f"unknown user `{text}`") from None
+
+
+def signum(text: str) -> int:
+    """A signal by number or name, such as `9`, `KILL` or `SIGKILL`."""
+    if text.isdecimal() and 0 < int(text) < signal.NSIG:
+        return int(text)
+    name = text.upper()
+    try:
+        return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"].value
+    except KeyError:
+        expected = f"1 to {signal.NSIG - 1} or a name such as TERM"
+        raise ArgumentTypeError(f"unknown signal `{text}`: expected {expected}") from None

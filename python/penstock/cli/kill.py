@@ -1,0 +1,36 @@
+"""`penstock kill`: signals for running jobs."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import signum
+from penstock.cli.rows import job_id, tell
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """Send a signal to every task of running jobs.
+
+`penstock cancel` ends jobs, running or not."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument(
+        "-s",
+        "--signal",
+        type=signum,
+        default=signal.SIGTERM,
+        metavar="SIGNAL",
+        help="number or name (default TERM)",
+    )
+    parser.add_argument("id", nargs="+", type=job_id, metavar="ID")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    with Client() as client:
+        return tell("kill", client.kill(args.id, args.signal).errors)

@@ -1,0 +1,59 @@
+"""`penstock purge`: forget inactive jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import seconds, whole
+from penstock.cli.rows import job_id
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """Remove inactive jobs for good; without --force, tell how many it would be.
+
+The configuration's [job-manager] has the same limits for purging as a matter of course:
+inactive-age-limit and inactive-num-limit."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    add = parser.add_argument
+    add("-f", "--force", action="store_true", help="do it")
+    add("--age-limit", type=seconds, metavar="FSD", help="those that ended longer ago than this")
+    add("--num-limit", type=whole, metavar="N", help="the oldest, until N are left")
+    add("--json", action="store_true", help="the numbers as one object")
+    add("id", nargs="*", type=job_id, metavar="ID", help="these jobs")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    if not args.id and args.age_limit is None and args.num_limit is None:
+        print(
+            "penstock purge: expected job ids, --age-limit or --num-limit (0: all)",
+            file=sys.stderr,
+        )
+        return 2
+    with Client() as client:
+        purged = client.purge(
+            args.id or None,
+            age_limit=args.age_limit,
+            num_limit=args.num_limit,
+            force=args.force,
+        )
+    if args.json:
+        print(json.dumps(purged))
+        return 0
+    count, left = purged["count"], purged["inactives"]
+    if args.force:
+        print(f"{_jobs(count)} purged, {left} left")
+    else:
+        print(f"{_jobs(count)} would be purged of {left} (--force does it)")
+    return 0
+
+
+def _jobs(count: int) -> str:
+    return f"{count} inactive {'job' if count == 1 else 'jobs'}"

@@ -1,0 +1,99 @@
+"""`penstock queue`: which queues take jobs, and which start them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import seconds
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """List queues; let them take jobs or not, start jobs or not.
+
+A queue that is disabled refuses jobs; one that is stopped keeps those that it has waiting, and what
+runs goes on. Where no queues are configured there is one without a name: name none."""
+
+ACTIONS = {
+    "enable": "let queues take jobs",
+    "disable": "let queues take no more jobs",
+    "start": "let queues start jobs",
+    "stop": "let queues start no more jobs",
+}
+WAITS = {"drain": "wait until no job is active", "idle": "wait until no job is running"}
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="|".join(["list", *ACTIONS, *WAITS])
+    )
+    text = "show queues and their states"
+    shown = verbs.add_parser("list", aliases=["status"], help=text, description=text)
+    shown.add_argument("--json", action="store_true", help="one object a line")
+    shown.add_argument("name", nargs="*", metavar="NAME", help="default: every queue")
+    for action, text in ACTIONS.items():
+        verb = verbs.add_parser(action, help=text, description=text)
+        verb.add_argument("-a", "--all", action="store_true", help="every queue")
+        if action in ("disable", "stop"):
+            verb.add_argument("-m", "--message", metavar="REASON", help="why; users are told")
+        verb.add_argument("name", nargs="*", metavar="NAME")
+    for wait, text in WAITS.items():
+        verb = verbs.add_parser(wait, help=text, description=text)
+        verb.add_argument("-t", "--timeout", type=seconds, metavar="FSD", help="wait no longer")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    if args.verb in WAITS:
+        return _wait(args)
+    with Client() as client:
+        if args.verb in ("list", "status"):
+            _list(client, args.name, as_json=args.json)
+            return 0
+        for name in args.name or [None]:
+            _act(client, args, name)
+    return 0
+
+
+def _act(client: Client, args: argparse.Namespace, name: str | None) -> None:
+    if args.verb == "enable":
+        client.queue_enable(name, everything=args.all)
+    elif args.verb == "start":
+        client.queue_start(name, everything=args.all)
+    elif args.verb == "disable":
+        client.queue_disable(name, reason=args.message, everything=args.all)
+    else:
+        client.queue_stop(name, reason=args.message, everything=args.all)
+
+
+def _wait(args: argparse.Namespace) -> int:
+    with Client(timeout=args.timeout) as client:
+        if args.verb == "drain":
+            client.queue_drain()
+        else:
+            client.queue_idle()
+    return 0
+
+
+def _list(client: Client, wanted: list[str], *, as_json: bool) -> None:
+    names: list[str | None] = [*(wanted or client.queue_list())]
+    if not as_json:
+        print(f"{'QUEUE':<12} {'SUBMIT':<8} {'START':<8} REASON")
+    for name in names or [None]:
+        status = client.queue_status(name)
+        disabled, stopped = status.get("disable_reason"), status.get("stop_reason")
+        row = {
+            "name": name,
+            "enable": status["enable"],
+            "start": status["start"],
+            "disable_reason": disabled,
+            "stop_reason": stopped,
+        }
+        takes = "enabled" if status["enable"] else "disabled"
+        starts = "started" if status["start"] else "stopped"
+        reasons = "; ".join(filter(None, [disabled, stopped]))
+        text = f"{name or '-':<12} {takes:<8} {starts:<8} {reasons}"
+        print(json.dumps(row, ensure_ascii=False) if as_json else text.rstrip())

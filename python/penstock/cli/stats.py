@@ -1,0 +1,45 @@
+"""`penstock stats`: what a service tells of itself."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+SUMMARY = "Show the numbers that a service keeps of itself."
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--json", action="store_true", help="as one object")
+    parser.add_argument(
+        "service", nargs="?", default="job-manager", metavar="SERVICE", help="default: job-manager"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    with Client() as client:
+        stats = client.stats(args.service)
+    if args.json:
+        print(json.dumps(stats, ensure_ascii=False))
+        return 0
+    rows = list(_flat("", stats))
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def _flat(prefix: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(f"{prefix}{key}.", value)
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield prefix + key, text

@@ -1,0 +1,31 @@
+"""`penstock urgency`: which of the pending jobs go first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import urgency
+from penstock.cli.rows import job_id, tell
+from penstock.client import Client
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """Give pending jobs another urgency (RFC 30).
+
+0 holds a job, 16 is what jobs have by default, 31 lets it go first. Only the instance owner may go
+above 16."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("id", nargs="+", type=job_id, metavar="ID")
+    parser.add_argument(
+        "urgency", type=urgency, metavar="URGENCY", help="0 to 31, or hold, default, expedite"
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    with Client() as client:
+        return tell("urgency", client.urgency(args.id, args.urgency).errors)
