@@ -16,7 +16,6 @@ from penstock._core import (
     validate_constraint,
     validate_jobspec,
 )
-from penstock.constraint import parse_requires
 from penstock.errors import JobspecError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -150,56 +149,6 @@ def test_everything_else_goes_where_rfc_14_has_it():
         },
         "user": {"d": 3},
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "constraint"),
-    [
-        ("gpu", {"properties": ["gpu"]}),
-        ("gpu,big", {"properties": ["gpu", "big"]}),
-        ("^gpu", {"properties": ["^gpu"]}),
-        ("-gpu", {"not": [{"properties": ["gpu"]}]}),
-        ("not gpu", {"not": [{"properties": ["gpu"]}]}),
-        ("host:node[0-3,7]", {"hostlist": ["node[0-3,7]"]}),
-        ("rank:0-3,5", {"ranks": ["0-3,5"]}),
-        ("a&b", {"and": [{"properties": ["a"]}, {"properties": ["b"]}]}),
-        ("a b", {"and": [{"properties": ["a"]}, {"properties": ["b"]}]}),
-        ("a|b", {"or": [{"properties": ["a"]}, {"properties": ["b"]}]}),
-        (
-            "a or b and c",
-            {
-                "or": [
-                    {"properties": ["a"]},
-                    {"and": [{"properties": ["b"]}, {"properties": ["c"]}]},
-                ]
-            },
-        ),
-        (
-            "!(a|rank:1)",
-            {"not": [{"or": [{"properties": ["a"]}, {"ranks": ["1"]}]}]},
-        ),
-    ],
-)
-def test_queries_become_constraints(text, constraint):
-    assert parse_requires(text) == constraint
-
-
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [
-        ("", "expected a term at byte 0"),
-        ("a|", "expected a term at byte 2"),
-        ("(a", "expected `)` at byte 2"),
-        ("a)", "expected the end at byte 1"),
-        ("a,,b", "expected a value at byte 0"),
-        ("colour:red", "unknown operator `colour`"),
-        ("(" * 100, "nested too deeply"),
-    ],
-)
-def test_bad_queries_say_where(text, error):
-    with pytest.raises(JobspecError) as caught:
-        parse_requires(text)
-    assert error in str(caught.value)
 
 
 def test_environment_rules_apply_in_order(monkeypatch):
