@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SUMMARY = """Cancel jobs, pending or running.
 
---all means all active jobs (of a guest: all of the guest's own), --user those of one user,
---states those in these states: they go together, and not with job ids."""
+--all means all active jobs (of a guest: all of the guest's own), --user those of one user; --states
+leaves of them, or of one's own, those in these states. They do not go with job ids."""
 
 STATES = ("active", "pending", "running", "depend", "priority", "sched", "run")
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pwd
 import re
 import string
 import sys
+import textwrap
 import time
+from argparse import ArgumentTypeError
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.rows import ABBREVIATIONS, KEYS, job_id, job_row
+from penstock.cli.arguments import seconds, userid
+from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_row
 from penstock.client import Client
 from penstock.errors import Error
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.rows import JobRow
 
@@ -70,7 +75,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-a", action="store_true", dest="every_state", help="jobs in all states, not only active")
     add("-A", action="store_true", dest="every_user", help="jobs of all users")
-    add("-u", "--user", metavar="USER", help="jobs of this user (name or id; `all` for everyone)")
+    add(
+        "-u",
+        "--user",
+        type=_user,
+        metavar="USER",
+        help="jobs of this user (name or id; `all` for everyone)",
+    )
     add("-f", "--filter", metavar="WORDS", help=f"states or results: {', '.join(FILTERS)}")
     add("-q", "--queue", metavar="NAMES", help="jobs of these queues")
     add("--name", metavar="NAMES", help="jobs with these names")
@@ -85,7 +96,50 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("-n", "--no-header", action="store_true", help="without the line of titles")
     add("-o", "--format", metavar="FORMAT", help="such as `{id:>12} {status} {reason}`")
     add("--json", action="store_true", help="one object a line, with every key")
+    add(
+        "--since",
+        type=since,
+        metavar="WHEN",
+        help="jobs that were active after this: a duration before now (2h), an ISO date, @SECONDS; "
+        "it implies -a",
+    )
+    add("--stats", action="store_true", help="only how many there are of each kind; it implies -a")
     add("id", nargs="*", type=job_id, metavar="ID")
+    parser.epilog = "\n".join(
+        [
+            "fields of a FORMAT, which are the keys of --json and a few that are made of them:",
+            *textwrap.wrap(
+                ", ".join(sorted(FIELDS)), 98, initial_indent="  ", subsequent_indent="  "
+            ),
+            "",
+            "A field is laid out as in Python: `{name:<10.10}` takes ten columns, no more.",
+        ]
+    )
+
+
+def _user(text: str) -> int | str:
+    return text if text == "all" else userid(text)
+
+
+def since(text: str) -> float:
+    """A time in the past: `@SECONDS` since the epoch, an ISO date, or a duration before now.
+
+    Raises:
+        ArgumentTypeError: it is none of these; that is bad usage.
+    """
+    try:
+        if text.startswith("@"):
+            when = float(text[1:])
+        elif text.count("-") > 1:
+            when = datetime.fromisoformat(text).timestamp()
+        else:
+            return time.time() - seconds(text.removeprefix("-"))
+        if math.isfinite(when):
+            return when
+    except (ArgumentTypeError, ValueError, OverflowError):
+        pass
+    expected = "a duration before now (2h), an ISO date and time, or @SECONDS since the epoch"
+    raise ArgumentTypeError(f"expected {expected}, found `{text}`")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -95,7 +149,12 @@ def main(args: argparse.Namespace) -> int:
     formatter = RowFormatter(args.format) if args.format else None
     constraint = _constraint(args)
     with Client() as client:
-        rows = client.jobs(ids=ids, constraint=constraint, max_entries=max(args.count, 0))
+        if args.stats:
+            print(_stats(client.iter_jobs(ids=ids, constraint=constraint, attrs=STATS)))
+            return 0
+        rows = client.jobs(
+            ids=ids, constraint=constraint, max_entries=max(args.count, 0), since=args.since or 0.0
+        )
         queues = client.config().get("queues") if not args.json and not args.format else None
     if args.json:
         for row in rows:
@@ -117,13 +176,13 @@ def _constraint(args: argparse.Namespace) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     if args.filter:
         parts.append(_filter(args.filter))
-    elif not args.every_state:
+    elif not args.every_state and args.since is None and not args.stats:
         parts.append({"states": ["active"]})
     user = "all" if args.every_user else args.user
     if user is None:
         parts.append({"userid": [os.getuid()]})
     elif user != "all":
-        parts.append({"userid": [_userid(user)]})
+        parts.append({"userid": [user]})
     if args.queue:
         parts.append({"queue": args.queue.split(",")})
     if args.name:
@@ -144,20 +203,26 @@ def _filter(text: str) -> dict[str, Any]:
     return {"or": [{operator: words} for operator, words in parts.items()]}
 
 
-def _userid(name: str) -> int:
-    if name.isdecimal():
-        return int(name)
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise FormatError(f"unknown user `{name}`") from None
-
-
 def _username(userid: int) -> str:
     try:
         return pwd.getpwuid(userid).pw_name
     except KeyError:
         return str(userid)
+
+
+STATS = ("state", "result")
+# In the order in which they are told.
+KINDS = ("pending", "running", "completed", "failed", "canceled", "timeout")
+
+
+def _stats(rows: Iterable[JobRow]) -> str:
+    counts = dict.fromkeys(KINDS, 0)
+    for row in rows:
+        result = RESULTS.get(row.get("result", 0))
+        state = STATES[row["state"]]
+        running = "running" if state in ("RUN", "CLEANUP") else "pending"
+        counts[result.lower() if result else running] += 1
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
 
 
 def fields(row: JobRow, now: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58
@@ -15,21 +16,59 @@ from penstock.errors import RpcError
 if TYPE_CHECKING:
     import argparse
 
+    from penstock.rows import Submission
+
 SUMMARY = "Submit a job and print its id, one a line."
+
+FLAGS = {"waitable": 4}
+REFUSED = {
+    "debug": "the events of a job are all logged, `penstock eventlog` shows them",
+    "novalidate": "every jobspec is validated, what is invalid could not be run",
+}
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("--wait", action="store_true", help="wait for the jobs, exit as `wait`")
     parser.add_argument("--json", action="store_true", help="print objects with id and id_int")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the jobspecs (RFC 25), submit nothing"
+    )
+    parser.add_argument(
+        "--flags",
+        type=flags,
+        default=0,
+        metavar="FLAGS",
+        help="`waitable`, which every job is here, for the record",
+    )
     joboptions.register(parser)
+
+
+def flags(text: str) -> int:
+    """The submission flags that mean something here, as in the `submit` event (RFC 21).
+
+    Raises:
+        ArgumentTypeError: a flag that does not; that is bad usage.
+    """
+    number = 0
+    for word in text.split(","):
+        if word in REFUSED:
+            raise ArgumentTypeError(f"`{word}` is not supported: {REFUSED[word]}")
+        if word not in FLAGS:
+            raise ArgumentTypeError(f"unknown flag `{word}`: expected {', '.join(FLAGS)}")
+        number |= FLAGS[word]
+    return number
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     specs = joboptions.jobspecs(args)
+    if args.dry_run:
+        for spec in specs:
+            print(json.dumps(spec, ensure_ascii=False))
+        return 0
     with Client() as client:
-        ids, code = submit(client, specs, args.urgency)
+        ids, code = submit(client, specs, args.urgency, args.flags)
         for job in ids:
             row = {"id": fluid_f58(job), "id_int": job}
             print(json.dumps(row, ensure_ascii=False) if args.json else row["id"])
@@ -39,17 +78,22 @@ def main(args: argparse.Namespace) -> int:
     return code
 
 
-def submit(client: Client, specs: list[dict[str, Any]], urgency: int) -> tuple[list[int], int]:
+def submit(
+    client: Client, specs: list[dict[str, Any]], urgency: int, flags: int = 0
+) -> tuple[list[int], int]:
     """Submits jobspecs in one request; tells each that is refused.
 
     Returns:
         The ids, and 1 if any was refused.
     """
     if len(specs) == 1:
-        return [client.submit(specs[0], urgency=urgency)], 0
+        return [client.submit(specs[0], urgency=urgency, flags=flags)], 0
     ids: list[int] = []
     code = 0
-    for result in client.submit_many([{"jobspec": it, "urgency": urgency} for it in specs]):
+    jobs: list[Submission] = [
+        {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
+    ]
+    for result in client.submit_many(jobs):
         if isinstance(result, RpcError):
             print(f"penstock submit: {result.strerror}", file=sys.stderr)
             code = 1
