@@ -154,3 +154,96 @@ def test_the_job_s_end_is_the_nested_instance_s(cluster, tmp_path):
     assert cluster.penstock("wait", job).returncode == 1
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def script(path, *lines, shell="#!/bin/sh"):
+    path.write_text("\n".join([shell, *lines]) + "\n")
+    return str(path)
+
+
+def batch(instance, cwd, *args, stdin=None, code=0):
+    """The name of a job whose script is over."""
+    done = instance.penstock("batch", "--wait", "--cwd", str(cwd), *args, stdin=stdin)
+    assert done.returncode == code, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_script_runs_in_an_instance_with_all_that_its_options_ask_for(cluster, tmp_path, probe):
+    path = script(
+        tmp_path / "x.sh",
+        "#FLUX: -N2 -n4         # on two nodes",
+        "#FLUX: --cores-per-task=2 --setattr=user.word='a b'",
+        "#FLUX: --job-name=from-the-script --env=A=1 --env=B=1",
+        "echo $0 $# $1:$2 $A$B",
+        shlex.join(probe),
+    )
+    args = ["--job-name=from-the-line", "--env=B=2", "--", path, "one two", "-N3"]
+    name = batch(cluster, tmp_path, *args)
+    first, second = (tmp_path / f"penstock-{name}.out").read_text().splitlines()
+    zero, *rest = first.split()
+    assert rest == ["2", "one", "two:-N3", "12"]
+    found = json.loads(second)
+    assert ResourceSet(found["R"]).summary() == "rank[0-1]/core[0-3]"
+    assert not Path(zero).exists()
+    (row,) = [json.loads(line) for line in cluster.lines("jobs", "-a", "--json")]
+    assert (row["name"], row["nnodes"], row["ncores"]) == ("from-the-line", 2, 8)
+    (spec,) = cluster.lines("info", name, "jobspec")
+    attributes = json.loads(spec)["attributes"]
+    assert attributes["user"] == {"word": "a b"}
+    kept = attributes["system"]["files"]["script"]
+    assert kept["data"] == Path(path).read_text()
+    assert (kept["encoding"], kept["mode"]) == ("utf-8", 0o100700)
+    assert kept["size"] == Path(path).stat().st_size
+
+
+def test_a_script_s_jobs_use_what_its_job_has(cluster, tmp_path):
+    lines = ["for i in 1 2 3; do", f"{SHELL} submit --cc=1-2 sh -c 'echo $PENSTOCK_JOB_ID'", "done"]
+    path = script(tmp_path / "x.sh", *lines, f"{SHELL} wait --all && exit 7")
+    name = batch(cluster, tmp_path, "-c2", "-o", "{{name}}.log", path, code=7)
+    (row,) = [json.loads(line) for line in cluster.lines("jobs", "-a", "--json")]
+    assert (row["returncode"], row["status"]) == (7, "FAILED")
+    assert len((tmp_path / "x.sh.log").read_text().splitlines()) == 6
+    assert row["id"] == name
+
+
+def test_scripts_from_standard_input_and_lines_for_the_shell(cluster, tmp_path):
+    name = batch(cluster, tmp_path, stdin="#!/bin/sh\necho a; echo b >&2\n")
+    assert (tmp_path / f"penstock-{name}.out").read_text() == "a\nb\n"
+    name = batch(cluster, tmp_path, "-e", "err", "--wrap", "echo", "$((1 + 1))", ";", "echo b >&2")
+    assert (tmp_path / f"penstock-{name}.out").read_text() == "2\n"
+    assert (tmp_path / "err").read_text() == "b\n"
+    assert cluster.lines("jobs", "-a", "-no", "{name}", name) == ["echo"]
+    name = batch(cluster, tmp_path, "--wrap", stdin="# flux: -o wrapped\necho c\n")
+    assert (tmp_path / "wrapped").read_text() == "c\n"
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"#!/bin/sh\n# \xff\necho d\n")
+    name = batch(cluster, tmp_path, str(binary))
+    assert (tmp_path / f"penstock-{name}.out").read_text() == "d\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("echo\n", "standard input: expected a script that begins with `#!`\nhint: `--wrap`"),
+        ("#!/bin/sh\n# flux: -N0\n", "`batch`: line 2: argument -N/--nodes: expected a whole"),
+        ("#!/bin/sh\n# flux: --nosuch\n", "`batch`: line 2: unrecognized arguments: --nosuch"),
+        ("#!/bin/sh\n# flux: true\n", "`batch`: line 2: expected options, found `true`"),
+        ("#!/bin/sh\n# flux: 'a\n", "`batch`: line 2: expected a closing '"),
+        ("#!/bin/sh\n#flux: -n1\n:\n#flux: -n1\n", "`batch`: line 4: a directive after line 3"),
+    ],
+)
+def test_a_script_that_cannot_be_submitted(start, text, message):
+    with start("--nodes=1") as instance:
+        done = instance.penstock("batch", stdin=text)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"penstock batch: {message}")
+        assert instance.lines("jobs", "-a", "-n") == []
+
+
+def test_a_script_needs_a_job_that_carries_it(cluster):
+    done = cluster.penstock("start", "--script")
+    assert done.returncode == 2
+    assert "--script: this is no job\nhint: submit a script with `penstock batch`" in done.stderr
+    done = cluster.penstock("run", *PENSTOCK, "start", "--script")
+    assert done.returncode == 1
+    assert "this job carries no script\nhint: submit one with `penstock batch`" in done.stderr

@@ -52,18 +52,25 @@ def test_an_exclusive_node_s_cores_are_shared_out():
     ]
 
 
-def test_one_task_may_have_all_that_the_job_has_on_its_node():
-    options = {
-        "system.shell.options.cpu-affinity": "off",
-        "system.shell.options.gpu-affinity": "off",
-    }
-    spec = from_command(
-        ["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/", setattr=options
-    )
-    spec["tasks"][0]["count"] = {"total": 1}
+def test_tasks_may_share_all_that_the_job_has_on_their_node():
+    spec = from_command(["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/")
+    resources = made_up(2, 4, 4)
+    options = spec["attributes"]["system"]["shell"] = {"options": {"cpu-affinity": "off"}}
+    assert shown(lay_out(spec, resources))[4:] == [
+        (4, 0, "node1", "0-3", "0-1"),
+        (5, 1, "node1", "0-3", "2-3"),
+    ]
+    options["options"] = {"gpu-affinity": "off"}
+    assert shown(lay_out(spec, resources))[5] == (5, 1, "node1", "2-3", "0-3")
+
+
+def test_one_task_starts_an_instance_with_all_that_its_node_has():
+    spec = from_command(["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/")
+    spec["attributes"]["system"]["shell"] = {"options": {"instance": True}}
     assert shown(lay_out(spec, made_up(2, 4, 4))) == [(0, 0, "node0", "0-3", "0-3")]
-    del spec["attributes"]["system"]["shell"]
-    assert shown(lay_out(spec, made_up(2, 4, 4))) == [(0, 0, "node0", "0", "0")]
+    spec = from_command(["app"], ntasks=3, nodes=3, environment={}, cwd="/")
+    spec["attributes"]["system"]["shell"] = {"options": {"instance": True}}
+    assert shown(lay_out(spec, made_up(3, 2))) == [(0, 0, "node0", "0-1", "")]
 
 
 def test_too_small_an_r_is_an_error():

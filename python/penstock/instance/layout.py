@@ -37,7 +37,9 @@ def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlac
     Each slot has a task, unless `tasks[0].count.total` says how many there are: then they are
     spread over the nodes in blocks, as evenly as possible. An exclusive node's spare cores are
     shared out to its slots. Where the shell option `cpu-affinity` is `off`, a task has all cores
-    that the job has on its node; likewise `gpu-affinity` and its gpus.
+    that the job has on its node; likewise `gpu-affinity` and its gpus. Where the shell option
+    `instance` is true, the slots are the resources of an instance, which one task on the first
+    node starts.
 
     Raises:
         LayoutError: R has fewer slots than the jobspec asks for.
@@ -51,7 +53,10 @@ def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlac
         slots = [slot["count"]] * len(nodes)
     else:
         slots = _slots_per_node(slot["count"], cores, gpus, nodes)
-    tasks = _tasks_per_node(jobspec["tasks"][0]["count"], slots)
+    if _option(jobspec, "instance"):
+        tasks = [1] + [0] * (len(nodes) - 1)
+    else:
+        tasks = _tasks_per_node(jobspec["tasks"][0]["count"], slots)
     places: list[TaskPlace] = []
     for index, (node, slot_count, task_count) in enumerate(zip(nodes, slots, tasks, strict=True)):
         if len(node.cores) < slot_count * cores or len(node.gpus) < slot_count * gpus:
@@ -105,8 +110,13 @@ def _tasks_per_node(count: Mapping[str, int], slots: list[int]) -> list[int]:
 
 def _shares(ids: IDset, slots: int, jobspec: Mapping[str, Any], option: str) -> list[IDset]:
     """What each slot of a node has of its cores or gpus."""
+    whole = _option(jobspec, option) == "off" or _option(jobspec, "instance")
+    return [ids] * slots if whole else _split(ids, slots)
+
+
+def _option(jobspec: Mapping[str, Any], name: str) -> Any:
     options = jobspec["attributes"]["system"].get("shell", {}).get("options", {})
-    return [ids] * slots if options.get(option) == "off" else _split(ids, slots)
+    return options.get(name)
 
 
 def _split(ids: IDset, parts: int) -> list[IDset]:

@@ -187,7 +187,7 @@ class ParentLink:
         try:
             await client.rpc("job-manager.memo", request)
         except RpcError as error:
-            log.warning("the parent does not note this instance's address: %s", error.strerror)
+            log.info("the parent does not note this instance's address: %s", error.strerror)
 
     async def _follow(self, client: aclient.Client) -> None:
         request = {"id": self._parent.job, "path": "eventlog", "flags": 0}

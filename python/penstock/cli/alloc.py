@@ -1,0 +1,139 @@
+"""`penstock alloc`: an instance in a job, for a command that runs here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import fluid_f58
+from penstock.cli import joboptions, nestedjob
+from penstock.cli.rows import exit_code, reason
+from penstock.client import Client
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+
+SUMMARY = """Get an instance with the resources asked for, and run a command with it.
+
+A job starts the instance. COMMAND, by default $SHELL, runs here and not in the job, with
+PENSTOCK_URI set, so that `penstock run` and the rest use the job's resources. When it ends, so does
+the job. Exits with the command's exit code. Ctrl-C while waiting cancels the job."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    joboptions.register(parser)
+    parser.set_defaults(cc=None)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    words = args.command[1:] if args.command[:1] == ["--"] else args.command
+    command = words or [os.environ.get("SHELL") or "/bin/sh"]
+    if args.cc is not None:
+        print("penstock alloc: --cc: expected one job", file=sys.stderr)
+        return 2
+    args.job_name = args.job_name or "alloc"
+    (spec,) = nestedjob.jobspecs(args, [])
+    with Client() as client:
+        job = client.submit(spec, urgency=args.urgency)
+        try:
+            with _handling(_interrupted, signal.SIGTERM, signal.SIGHUP):
+                uri = _wait_for_address(client, job)
+        except BaseException:
+            with suppress(Error, OSError):
+                client.cancel([job], note="interrupted")
+            raise
+        if uri is None:
+            (row,) = client.wait([job])
+            why = reason(row) or "it is over, and no instance ran in it"
+            print(f"penstock alloc: {fluid_f58(job)}: {why}", file=sys.stderr)
+            return exit_code(row) or 1
+        return _run(command, client, job, uri)
+
+
+def _interrupted(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+    """Has signals handled, but for those that are ignored, as under nohup."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    taken = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    for number in taken:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in taken.items():
+            signal.signal(number, old)
+
+
+def _wait_for_address(client: Client, job: int) -> str | None:
+    """The address that the instance in a job notes with the job; None where the job ends first."""
+    for line in client.eventlog(job, follow=True):
+        event = json.loads(line)
+        uri = event.get("context", {}).get("uri")
+        if event["name"] == "memo" and isinstance(uri, str):
+            return uri
+    return None
+
+
+def _run(command: list[str], client: Client, job: int, uri: str) -> int:
+    """Runs the command and ends the job, whichever comes first; returns the command's exit code."""
+    environment = {**os.environ, "PENSTOCK_URI": uri, "FLUX_URI": uri}
+    for name in ("PENSTOCK_JOB_ID", "FLUX_JOB_ID"):
+        environment.pop(name, None)
+    ended = threading.Event()
+    try:
+        with subprocess.Popen(command, env=environment) as process:
+            watcher = threading.Thread(target=_watch, args=[client.uri, job, process, ended])
+            watcher.start()
+
+            def hand_on(number: int, _frame: object) -> None:
+                # What the terminal sends has reached the command already.
+                if number != signal.SIGINT:
+                    process.send_signal(number)
+
+            with _handling(hand_on, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                code = process.wait()
+            ended.set()
+    except FileNotFoundError:
+        print(f"penstock alloc: {command[0]}: command not found", file=sys.stderr)
+        code = 127
+    except PermissionError:
+        print(f"penstock alloc: {command[0]}: not executable", file=sys.stderr)
+        code = 126
+    finally:
+        _end(client, job, uri)
+    return 128 - code if code < 0 else code
+
+
+def _watch(uri: str, job: int, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
+    """Ends the command when the job is over, as the end of a terminal does."""
+    with suppress(Error, OSError), Client(uri) as client:
+        (row,) = client.wait([job])
+        if not ended.is_set():
+            why = reason(row) or "over"
+            print(f"penstock alloc: {fluid_f58(job)}: {why}", file=sys.stderr)
+            process.send_signal(signal.SIGHUP)
+
+
+def _end(client: Client, job: int, uri: str) -> None:
+    """Has the instance end, and with it the job."""
+    try:
+        with Client(uri) as nested:
+            nested.shutdown()
+    except (Error, OSError):
+        client.cancel([job], note="the instance does not answer")
+    for _ in client.wait([job]):
+        pass

@@ -1,0 +1,152 @@
+"""`penstock batch`: a script in an instance of its own."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import fluid_f58
+from penstock.cli import joboptions, nestedjob
+from penstock.cli.rows import exit_code
+from penstock.cli.submit import submit
+from penstock.client import Client
+from penstock.directives import DirectiveError, parse
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+SUMMARY = """Submit a script that runs in an instance of its own, and print the job's id.
+
+The script is read now and kept with the job; without SCRIPT it is read from standard input. In it,
+`penstock submit`, `penstock run` and the rest use the job's resources. Its output goes to
+`penstock-{{id}}.out` in the working directory, or where --output and --error say.
+
+Options may stand in the script's comments, as `#FLUX: -N4` or `#PENSTOCK: -N4` (RFC 36); what the
+command line says comes after them."""
+
+OUTPUT = "penstock-{{id}}.out"
+# A regular file that its owner may read, write and execute.
+MODE = 0o100700
+
+
+class ScriptError(DirectiveError):
+    """A script cannot be submitted."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--wait", action="store_true", help="wait for the jobs, exit as `wait`")
+    parser.add_argument("--json", action="store_true", help="print objects with id and id_int")
+    parser.add_argument(
+        "--wrap", action="store_true", help="SCRIPT and its arguments are a line for /bin/sh"
+    )
+    joboptions.register(parser)
+    parser.set_defaults(defaults=_take_defaults(parser))
+
+
+def _take_defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """The options' defaults, taken from them: only what is said is among the arguments then."""
+    actions = [action for action in parser._actions if action.dest != "help"]
+    defaults = {action.dest: action.default for action in actions}
+    for action in actions:
+        action.default = argparse.SUPPRESS
+    return defaults
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    words = args.command if "command" in args else []
+    words = words[1:] if words[:1] == ["--"] else words
+    wrap = "wrap" in args
+    name, script = _script(words, wrap=wrap)
+    args = _with_directives(args, name, script)
+    args.output = args.output or OUTPUT
+    args.job_name = args.job_name or Path(name).name
+    specs = nestedjob.jobspecs(args, ["--script", "--", *([] if wrap else words[1:])])
+    for spec in specs:
+        spec["attributes"]["system"]["files"] = {"script": _file(script)}
+    with Client() as client:
+        ids, code = submit(client, specs, args.urgency)
+        for job in ids:
+            row = {"id": fluid_f58(job), "id_int": job}
+            print(json.dumps(row, ensure_ascii=False) if args.json else row["id"])
+        if args.wait:
+            sys.stdout.flush()
+            code = max([code, *(exit_code(row) for row in client.wait(ids))])
+    return code
+
+
+def _script(words: list[str], *, wrap: bool) -> tuple[str, bytes]:
+    """The script's name and text."""
+    if wrap and words:
+        return words[0].split()[0] if words[0].split() else "sh", _wrapped(" ".join(words))
+    if words:
+        name, script = words[0], Path(words[0]).read_bytes()
+    else:
+        name, script = "batch", sys.stdin.buffer.read()
+    if wrap:
+        script = b"#!/bin/sh\n" + script
+    if not script.startswith(b"#!"):
+        source = f"`{name}`" if words else "standard input"
+        raise ScriptError(
+            f"{source}: expected a script that begins with `#!`\n"
+            "hint: `--wrap` runs a command, or a script without that line, by /bin/sh"
+        )
+    return name, script
+
+
+def _wrapped(line: str) -> bytes:
+    return f"#!/bin/sh\n{line}\n".encode(errors="surrogateescape")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reads directives; what is wrong with them is an exception."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ScriptError(message)
+
+
+def _with_directives(args: argparse.Namespace, name: str, script: bytes) -> argparse.Namespace:
+    """The options: the command line's, those in the script, and for the rest the defaults.
+
+    Where an option may be repeated, the script's come first.
+    """
+    parser = _Parser(prog=name, add_help=False, allow_abbrev=False)
+    joboptions.register(parser)
+    _take_defaults(parser)
+    found: dict[str, Any] = {}
+    try:
+        for directive in parse(script.decode(errors="replace")):
+            try:
+                given = vars(parser.parse_args(list(directive.words)))
+            except ScriptError as error:
+                raise ScriptError(f"line {directive.line}: {error}") from None
+            if given.pop("command", None):
+                words = " ".join(directive.words)
+                raise ScriptError(f"line {directive.line}: expected options, found `{words}`")
+            found = _merged(found, given)
+    except DirectiveError as error:
+        raise ScriptError(f"`{name}`: {error}") from None
+    return argparse.Namespace(**args.defaults | _merged(found, vars(args)))
+
+
+def _merged(first: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    repeated = {
+        key: first[key] + value
+        for key, value in then.items()
+        if isinstance(value, list) and key in first
+    }
+    return first | then | repeated
+
+
+def _file(script: bytes) -> dict[str, Any]:
+    """The script as a file system object (RFC 37)."""
+    try:
+        encoding, data = "utf-8", script.decode()
+    except UnicodeDecodeError:
+        encoding, data = "base64", base64.b64encode(script).decode()
+    return {"mode": MODE, "size": len(script), "encoding": encoding, "data": data}

@@ -1,0 +1,39 @@
+"""`penstock uri`: where the instance in a job listens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock._core import fluid_f58, fluid_parse
+from penstock.client import Client
+from penstock.errors import NotFoundError
+
+if TYPE_CHECKING:
+    import argparse
+
+SUMMARY = """Print the address of the instance that runs in a job, for PENSTOCK_URI.
+
+JOB/JOB is a job of the instance in a job, and so on."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("id", metavar="JOB", help="the job, or a path of jobs")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    uri: str | None = None
+    for name in args.id.split("/"):
+        job = fluid_parse(name)
+        with Client(uri) as client:
+            (row,) = client.jobs(ids=[job])
+        uri = row.get("annotations", {}).get("user", {}).get("uri")
+        if row["state"] == 64 or not isinstance(uri, str):
+            over = "is over" if row["state"] == 64 else "has told no address"
+            raise NotFoundError(
+                f"job {fluid_f58(job)} {over}\n"
+                "hint: `penstock batch` and `penstock alloc` start jobs that are instances"
+            )
+    print(uri)
+    return 0
