@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -80,8 +79,7 @@ def _handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[No
 
 def _wait_for_address(client: Client, job: int) -> str | None:
     """The address that the instance in a job notes with the job; None where the job ends first."""
-    for line in client.eventlog(job, follow=True):
-        event = json.loads(line)
+    for event in client.eventlog(job, follow=True):
         uri = event.get("context", {}).get("uri")
         if event["name"] == "memo" and isinstance(uri, str):
             return uri

@@ -16,6 +16,8 @@ from penstock.errors import Error
 if TYPE_CHECKING:
     import argparse
 
+    from penstock.rows import ResourceStatus
+
 SUMMARY = """List resources by state, and administer them: drain and undrain nodes, add and remove
 nodes, properties, and the time at which the resources end. TARGETS are ranks (an idset) or hosts
 (a hostlist). What is done here outlasts a restart."""
@@ -157,7 +159,7 @@ def _status(client: Client, args: argparse.Namespace) -> None:
         print(json.dumps(row) if args.json else text.rstrip())
 
 
-def _drains(client: Client, status: dict[str, Any]) -> list[dict[str, Any]]:
+def _drains(client: Client, status: ResourceStatus) -> list[dict[str, Any]]:
     """The drained targets, by time and reason, and by whether jobs are still on them.
 
     A `*` after the state says that the targets are offline.
