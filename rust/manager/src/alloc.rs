@@ -517,6 +517,7 @@ impl Manager {
         self.allocator.recalled = 0;
         self.allocator.reprioritized.clear();
         self.allocator.unsaid.clear();
+        self.forget_expirations();
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
             if matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {

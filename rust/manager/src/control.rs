@@ -1,14 +1,12 @@
-//! What users do to jobs after submission: raise an exception (cancel), signal, change urgency.
+//! What users do to jobs after submission: raise an exception (cancel), signal.
 
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::event::Event;
 use crate::exception::Raised;
-use crate::job::Alloc;
-use crate::manager::{Manager, priority_of};
+use crate::manager::Manager;
 use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
 use crate::state::State;
 
@@ -29,19 +27,23 @@ struct Raise {
 }
 
 #[derive(Deserialize)]
-struct Urgency {
-    id: u64,
-    urgency: i64,
-}
-
-#[derive(Deserialize)]
 struct Kill {
     id: u64,
     signum: i32,
 }
 
 impl Manager {
-    fn active(&self, request: &Message, id: u64) -> Result<(), Refusal> {
+    /// Refuses everybody but the instance owner.
+    pub(crate) fn owner_only(&self, request: &Message) -> Result<(), Refusal> {
+        if request.userid == self.settings.owner {
+            return Ok(());
+        }
+        let text = format!("{}: only the instance owner may do this", request.topic());
+        Err(Refusal::new(EPERM, text))
+    }
+
+    /// A job that the asker may change: it is not over.
+    pub(crate) fn active(&self, request: &Message, id: u64) -> Result<(), Refusal> {
         self.may_see(request, id)?;
         let state = self.jobs.get(&id).map(|job| job.state);
         if state == Some(State::Inactive) {
@@ -130,40 +132,5 @@ impl Manager {
         let message = Message::request(&topic, &payload);
         self.out.push(rpc::unanswered(message));
         Ok(json!({}))
-    }
-
-    /// `job-manager.urgency`: a new place in the queue for a job without resources.
-    pub(crate) fn set_urgency(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
-        let wanted: Urgency = rpc::payload(request)?;
-        self.active(request, wanted.id)?;
-        let urgency = u8::try_from(wanted.urgency).ok().filter(|it| *it <= 31);
-        let Some(urgency) = urgency else {
-            let text = format!(
-                "urgency {} is out of range: expected 0 to 31",
-                wanted.urgency
-            );
-            return Err(Refusal::new(EINVAL, text));
-        };
-        if request.userid != self.settings.owner && urgency > 16 {
-            let text = format!("urgency {urgency}: only the instance owner may go above 16");
-            return Err(Refusal::new(EPERM, text));
-        }
-        let Some(job) = self.jobs.get(&wanted.id) else {
-            return Err(Refusal::new(ENOENT, ""));
-        };
-        if job.alloc == Alloc::Held || job.state > State::Sched {
-            let text = "urgency cannot be changed once resources are allocated";
-            return Err(Refusal::new(EINVAL, text));
-        }
-        let (id, old, was) = (job.id, job.urgency, job.priority);
-        let in_queue = job.state == State::Sched;
-        let context = json!({"urgency": urgency, "userid": request.userid});
-        self.post(id, &Event::with(now, "urgency", context));
-        if in_queue {
-            let context = json!({ "priority": priority_of(urgency) });
-            self.post(id, &Event::with(now, "priority", context));
-            self.reprioritize(id, was);
-        }
-        Ok(json!({ "old": old }))
     }
 }

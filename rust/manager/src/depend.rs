@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::event::Event;
 use crate::manager::{Manager, milliseconds};
-use crate::rpc::{EINVAL, Refusal};
+use crate::rpc::{EINVAL, EPERM, Refusal};
 use crate::state::{Outcome, State};
 
 /// What a dependency waits for.
@@ -72,14 +72,25 @@ pub(crate) fn parse(scheme: &str, value: &str) -> Result<Condition, String> {
 
 impl Manager {
     /// Whether a new job's dependencies can be waited for: known schemes, known jobs.
-    pub(crate) fn check_dependencies(&self, wanted: &[(String, String)]) -> Result<(), Refusal> {
+    pub(crate) fn check_dependencies(
+        &self,
+        wanted: &[(String, String)],
+        userid: u32,
+    ) -> Result<(), Refusal> {
         for (scheme, value) in wanted {
             let condition = parse(scheme, value).map_err(|text| Refusal::new(EINVAL, text))?;
-            if let Some(id) = antecedent(condition)
-                && !self.jobs.contains_key(&id)
-            {
-                let text = format!("dependency `{scheme}:{value}`: there is no such job");
-                return Err(Refusal::new(EINVAL, text));
+            let Some(id) = antecedent(condition) else {
+                continue;
+            };
+            let refuse = |errnum, text: &str| {
+                let text = format!("dependency `{scheme}:{value}`: {text}");
+                Err(Refusal::new(errnum, text))
+            };
+            let Some(job) = self.jobs.get(&id) else {
+                return refuse(EINVAL, &self.unknown(id).text);
+            };
+            if userid != self.settings.owner && userid != job.userid {
+                return refuse(EPERM, "the job belongs to another user");
             }
         }
         Ok(())

@@ -266,7 +266,7 @@ impl Manager {
             return Ok(());
         };
         let all = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
-        let left = all.difference(&job.freed);
+        let left = all.difference(&job.freed).difference(&job.kept);
         let ended = job.fatal().is_some() || job.status.is_some();
         let named = match release.ranks.as_str() {
             "all" => left.clone(),
@@ -287,7 +287,8 @@ impl Manager {
         if release.last && !ended {
             self.fail_job(id, now, "exec", "released without having finished");
         }
-        if !freed.is_empty() {
+        let kept = self.is_kept_for_epilog(id, now);
+        if !freed.is_empty() && !kept {
             self.send_free(id, &freed, freed == left);
         }
         let ranks = if freed == all {
@@ -297,10 +298,12 @@ impl Manager {
         };
         let context = json!({ "ranks": ranks, "final": release.last });
         self.post(id, &Event::with(now, "release", context));
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.freed.union_with(&freed);
+        if !kept {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.freed.union_with(&freed);
+            }
+            self.claims.release(id, &freed);
         }
-        self.claims.release(id, &freed);
         self.revisit(id);
         Ok(())
     }

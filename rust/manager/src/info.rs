@@ -31,7 +31,7 @@ impl Manager {
     /// A job that the asker may see: its owner's or, for the instance owner, any.
     pub(crate) fn may_see(&self, request: &Message, id: u64) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(&id) else {
-            return Err(Refusal::new(ENOENT, format!("no job {}", Fluid(id))));
+            return Err(self.unknown(id));
         };
         if request.userid != self.settings.owner && request.userid != job.userid {
             let text = format!("job {} belongs to another user", Fluid(id));

@@ -1,5 +1,6 @@
 //! `job-ingest.submit`: one jobspec, many copies of one, or many jobspecs in one request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use penstock_jobspec::Jobspec;
@@ -13,6 +14,7 @@ use crate::job::{Job, Spec};
 use crate::manager::{Manager, milliseconds};
 use crate::policy;
 use crate::rpc::{EINVAL, EPERM, EPROTO, Refusal};
+use crate::signed;
 
 /// The highest urgency of a guest's job (RFC 30).
 const GUEST_URGENCY: i64 = 16;
@@ -23,6 +25,9 @@ const MAX_COUNT: u64 = 10_000_000;
 struct Submission<'a> {
     #[serde(borrow)]
     jobspec: Option<&'a RawValue>,
+    /// In place of `jobspec`: the same, signed (RFC 15), as Flux's own tools send it.
+    #[serde(borrow, rename = "J")]
+    signed: Option<Cow<'a, str>>,
     urgency: Option<i64>,
     #[serde(default)]
     flags: u32,
@@ -75,10 +80,20 @@ impl Manager {
             let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
             return Err(Refusal::new(EINVAL, text));
         }
-        let Some(jobspec) = submission.jobspec else {
-            return Err(Refusal::new(EPROTO, "the submission has no `jobspec`"));
+        let spec = match (submission.jobspec, &submission.signed) {
+            (Some(jobspec), None) => self.take_spec(jobspec.get(), userid)?,
+            (None, Some(signed)) => {
+                let text = signed::unwrap(signed, userid, self.settings.owner)?;
+                self.take_spec(&text, userid)?
+            }
+            (None, None) => {
+                return Err(Refusal::new(EPROTO, "the submission has no `jobspec`"));
+            }
+            (Some(_), Some(_)) => {
+                let text = "the submission has both `jobspec` and `J`";
+                return Err(Refusal::new(EPROTO, text));
+            }
         };
-        let spec = self.take_spec(jobspec.get())?;
         let context = json!({
             "userid": userid,
             "urgency": urgency,
@@ -89,8 +104,7 @@ impl Manager {
         for id in &ids {
             let stored = self.store.add_job(*id, userid, now, spec.key);
             self.keep(stored);
-            self.jobs
-                .insert(*id, Job::new(*id, userid, Arc::clone(&spec)));
+            self.admit(Job::new(*id, userid, Arc::clone(&spec)));
             self.post(*id, &Event::with(now, "submit", context.clone()));
             self.revisit(*id);
         }
@@ -115,7 +129,7 @@ impl Manager {
     }
 
     /// Validates a jobspec, fills in the site's defaults and stores it.
-    fn take_spec(&mut self, text: &str) -> Result<Arc<Spec>, Refusal> {
+    fn take_spec(&mut self, text: &str, userid: u32) -> Result<Arc<Spec>, Refusal> {
         let invalid = |error: &dyn std::fmt::Display| Refusal::new(EINVAL, error.to_string());
         let mut jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
         let filled = policy::fill_in(text, &jobspec, &self.settings);
@@ -125,10 +139,11 @@ impl Manager {
             jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
         }
         policy::check(&jobspec, &self.settings)?;
+        self.queues.check_enabled(jobspec.queue())?;
         let redacted = policy::redact(text, &self.settings, jobspec.queue());
         let redacted = redacted.map_err(|error| invalid(&error))?;
         let spec = Spec::new(0, &jobspec, redacted);
-        self.check_dependencies(&spec.dependencies)?;
+        self.check_dependencies(&spec.dependencies, userid)?;
         let stored = self.store.add_jobspec(text);
         let key = self.keep(stored);
         Ok(Arc::new(Spec { key, ..spec }))

@@ -8,11 +8,13 @@ use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
+use crate::annotations;
 use crate::event::Event;
+use crate::priority::priority_of;
 use crate::state::{Outcome, State};
 
 /// What the manager needs of a jobspec, shared by jobs that were submitted together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Spec {
     /// Key of the full text in the store.
     pub key: i64,
@@ -24,6 +26,10 @@ pub struct Spec {
     pub cwd: Option<String>,
     /// Queue.
     pub queue: Option<String>,
+    /// Project to account to.
+    pub project: Option<String>,
+    /// Bank to account to.
+    pub bank: Option<String>,
     /// Tasks.
     pub ntasks: u64,
     /// Nodes asked for; `None` where only slots are.
@@ -48,12 +54,15 @@ impl Spec {
             },
             str::to_owned,
         );
+        let text = |path| jobspec.attribute(path)?.as_str().map(str::to_owned);
         Self {
             key,
             redacted,
             name,
             cwd: jobspec.cwd().map(str::to_owned),
             queue: jobspec.queue().map(str::to_owned),
+            project: text("system.project"),
+            bank: text("system.bank"),
             ntasks: jobspec.ntasks(),
             nnodes: request.nnodes,
             ncores: slots.saturating_mul(request.cores_per_slot.into()),
@@ -108,6 +117,18 @@ pub enum Answered {
     Finished,
 }
 
+/// How far a hook of the site, prolog or epilog, has come for a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hook {
+    /// Not begun.
+    #[default]
+    Idle,
+    /// Its start was logged, its finish was not.
+    Begun,
+    /// Its finish was logged.
+    Done,
+}
+
 /// An exception as its event tells it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exception {
@@ -130,6 +151,10 @@ pub struct Job {
     pub urgency: u8,
     /// 0 (held) to 4294967295.
     pub priority: u32,
+    /// A priority that was assigned in place of the one that the urgency stands for.
+    pub assigned: Option<u32>,
+    /// Flags of the submission.
+    pub flags: u32,
     /// RFC 21 state.
     pub state: State,
     /// The request.
@@ -150,16 +175,24 @@ pub struct Job {
     pub waits_for: Vec<String>,
     /// The scheduler's and others' annotations.
     pub annotations: Map<String, Value>,
+    /// What was put on record with the job (`memo`).
+    pub memo: Option<Box<Map<String, Value>>>,
     /// Resources, from the commit of R on.
     pub r: Option<Arc<ResourceSet>>,
     /// Ranks already given back.
     pub freed: IdSet,
+    /// Ranks that the execution service has released, and that the epilog still needs.
+    pub kept: IdSet,
     /// The talk with the scheduler.
     pub alloc: Alloc,
     /// The talk with the execution service.
     pub exec: Exec,
     /// Answers of the execution service to the last start request.
     pub answered: Answered,
+    /// The prolog.
+    pub prolog: Hook,
+    /// The epilog: from its start to its finish nothing is given back.
+    pub epilog: Hook,
     /// The `start` event was logged.
     pub started: bool,
     /// Greatest wait status, from the `finish` event.
@@ -168,6 +201,8 @@ pub struct Job {
     pub exception: Option<Exception>,
     /// Those who wait for the job's end have been told of it.
     pub announced: bool,
+    /// The time limit was changed while the scheduler had the request with the old one.
+    pub outdated: bool,
 }
 
 impl Job {
@@ -178,6 +213,8 @@ impl Job {
             userid,
             urgency: 16,
             priority: 0,
+            assigned: None,
+            flags: 0,
             state: State::New,
             spec,
             events: 0,
@@ -188,15 +225,20 @@ impl Job {
             t_inactive: 0.0,
             waits_for: Vec::new(),
             annotations: Map::new(),
+            memo: None,
             r: None,
             freed: IdSet::new(),
+            kept: IdSet::new(),
             alloc: Alloc::Idle,
             exec: Exec::Idle,
             answered: Answered::Nothing,
+            prolog: Hook::Idle,
+            epilog: Hook::Idle,
             started: false,
             status: None,
             exception: None,
             announced: false,
+            outdated: false,
         }
     }
 
@@ -206,15 +248,27 @@ impl Job {
         match event.name.as_str() {
             "submit" => {
                 self.t_submit = event.timestamp;
+                let flags = event.integer("flags");
+                self.flags = flags.and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
                 self.set_urgency(event);
             }
-            "urgency" => self.set_urgency(event),
+            "urgency" => {
+                self.set_urgency(event);
+                self.assigned = None;
+            }
             "priority" => {
                 self.priority = event
                     .integer("priority")
                     .and_then(|priority| u32::try_from(priority).ok())
                     .unwrap_or(0);
+                let usual = priority_of(self.urgency);
+                self.assigned = (self.priority != usual).then_some(self.priority);
             }
+            "memo" => self.note_memo(event),
+            "prolog-start" => self.prolog = Hook::Begun,
+            "prolog-finish" => self.prolog = Hook::Done,
+            "epilog-start" => self.epilog = Hook::Begun,
+            "epilog-finish" => self.epilog = Hook::Done,
             "dependency-add" => {
                 if let Some(description) = event.text("description") {
                     self.waits_for.push(description.to_owned());
@@ -265,16 +319,30 @@ impl Job {
         }
     }
 
+    fn note_memo(&mut self, event: &Event) {
+        if let Some(update) = &event.context {
+            let mut memo = self.memo.take().unwrap_or_default();
+            annotations::merge(&mut memo, update);
+            self.memo = (!memo.is_empty()).then_some(memo);
+        }
+    }
+
     fn note_release(&mut self, event: &Event) {
+        // What is released before the epilog has ended is given back after it.
+        let released = if self.epilog == Hook::Begun {
+            &mut self.kept
+        } else {
+            &mut self.freed
+        };
         match event.text("ranks") {
             Some("all") => {
                 if let Some(r) = &self.r {
-                    self.freed.union_with(&r.ranks());
+                    released.union_with(&r.ranks());
                 }
             }
             Some(ranks) => {
                 if let Ok(ranks) = ranks.parse() {
-                    self.freed.union_with(&ranks);
+                    released.union_with(&ranks);
                 }
             }
             None => {}
@@ -331,61 +399,4 @@ impl Job {
             128 + signal
         })
     }
-}
-
-/// A job as `job-list` shows it. Keys without a value are left out.
-pub fn row(job: &Job) -> Map<String, Value> {
-    let mut row = Map::new();
-    let mut put = |key: &str, value: Value| {
-        if !value.is_null() {
-            row.insert(key.to_owned(), value);
-        }
-    };
-    let time = |t: f64| if t > 0.0 { Value::from(t) } else { Value::Null };
-    put("id", job.id.into());
-    put("userid", job.userid.into());
-    put("urgency", job.urgency.into());
-    if job.state > State::Priority {
-        put("priority", job.priority.into());
-    }
-    put("t_submit", time(job.t_submit));
-    put("t_depend", time(job.t_depend));
-    put("t_run", time(job.t_run));
-    put("t_cleanup", time(job.t_cleanup));
-    put("t_inactive", time(job.t_inactive));
-    put("state", job.state.bit().into());
-    put("name", job.spec.name.as_str().into());
-    put("cwd", job.spec.cwd.as_deref().into());
-    put("queue", job.spec.queue.as_deref().into());
-    put("ntasks", job.spec.ntasks.into());
-    put("duration", job.spec.duration.into());
-    if let Some(r) = job.r.as_ref().filter(|_| job.t_run > 0.0) {
-        put("ncores", r.ncores().into());
-        put("nnodes", r.nnodes().into());
-        put("ranks", r.ranks().to_string().into());
-        put("nodelist", r.nodelist().to_string().into());
-        put("expiration", r.expiration().unwrap_or(0.0).into());
-    } else {
-        put("ncores", job.spec.ncores.into());
-        put("nnodes", job.spec.nnodes.into());
-    }
-    put("waitstatus", job.status.into());
-    put("returncode", job.returncode().into());
-    if let Some(outcome) = job.outcome() {
-        put("result", (outcome as u8).into());
-        put("success", (outcome == Outcome::Completed).into());
-    }
-    put("exception_occurred", job.exception.is_some().into());
-    if let Some(exception) = &job.exception {
-        put("exception_type", exception.kind.as_str().into());
-        put("exception_severity", exception.severity.into());
-        put("exception_note", exception.note.as_str().into());
-    }
-    if !job.annotations.is_empty() {
-        put("annotations", Value::Object(job.annotations.clone()));
-    }
-    if !job.waits_for.is_empty() {
-        put("dependencies", job.waits_for.clone().into());
-    }
-    row
 }

@@ -6,12 +6,15 @@
 
 mod alloc;
 mod annotations;
+mod census;
 mod claims;
 mod control;
 mod depend;
 mod event;
 mod exception;
 mod exec;
+mod filter;
+mod hooks;
 mod info;
 mod ingest;
 mod job;
@@ -19,10 +22,18 @@ mod kvs;
 mod list;
 mod manager;
 mod policy;
+mod priority;
+mod purge;
+mod queues;
+mod quiet;
+mod reload;
 mod replay;
+mod row;
 mod rpc;
 mod settings;
+mod signed;
 mod state;
+mod update;
 mod watch;
 
 pub use event::Event;

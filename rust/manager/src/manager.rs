@@ -10,19 +10,23 @@ use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 use crate::alloc::Allocator;
+use crate::census::Census;
 use crate::claims::Claims;
 use crate::depend::Dependencies;
 use crate::event::Event;
 use crate::exception::Raised;
 use crate::exec::Executor;
-use crate::job::{Alloc, Exec, Job};
+use crate::hooks::Hooks;
+use crate::job::{Alloc, Exec, Hook, Job};
+use crate::priority::priority_of;
+use crate::purge::Purged;
+use crate::queues::Queues;
+use crate::row;
 use crate::rpc::{self, ENOSYS, Refusal};
 use crate::settings::Settings;
 use crate::state::State;
+use crate::update::Updates;
 use crate::watch::Watchers;
-
-/// The user-given urgency that means "now" (RFC 30).
-const EXPEDITE: u8 = 31;
 
 /// The job manager of one instance: messages in, messages out, everything durable in between.
 ///
@@ -39,6 +43,11 @@ pub struct Manager {
     pub(crate) claims: Claims,
     pub(crate) executor: Executor,
     pub(crate) dependencies: Dependencies,
+    pub(crate) census: Census,
+    pub(crate) queues: Queues,
+    pub(crate) updates: Updates,
+    pub(crate) purged: Purged,
+    pub(crate) hooks: Hooks,
     pub(crate) watchers: Watchers,
     pub(crate) out: Vec<Message>,
     /// Events not yet in the store: a job's first sequence number, and the lines.
@@ -74,6 +83,11 @@ impl Manager {
             claims: Claims::default(),
             executor: Executor::default(),
             dependencies: Dependencies::default(),
+            census: Census::default(),
+            queues: Queues::default(),
+            updates: Updates::default(),
+            purged: Purged::default(),
+            hooks: Hooks::default(),
             watchers: Watchers::default(),
             out: Vec::new(),
             lines: BTreeMap::new(),
@@ -82,6 +96,8 @@ impl Manager {
             failure: None,
             commits: 0,
         };
+        manager.restore_queues()?;
+        manager.restore_purged()?;
         manager.replay(now)?;
         Ok(manager)
     }
@@ -102,12 +118,24 @@ impl Manager {
             "job-manager.raise" => self.raise(request, now).map(Some),
             "job-manager.kill" => self.kill(request).map(Some),
             "job-manager.urgency" => self.set_urgency(request, now).map(Some),
-            "job-manager.stats-get" => Ok(Some(self.stats())),
+            "job-manager.prioritize" => self.prioritize(request, now).map(Some),
+            "job-manager.memo" => self.memo(request, now).map(filled),
+            "job-manager.update" => return self.update(request, now),
+            "job-manager.purge" => self.purge(request, now).map(Some),
+            "job-manager.queue-list" => Ok(Some(self.queue_list())),
+            "job-manager.queue-status" => self.queue_status(request).map(Some),
+            "job-manager.queue-enable" => self.queue_enable(request).map(filled),
+            "job-manager.queue-start" => self.queue_start(request).map(filled),
+            "job-manager.history.get" => self.history(request).map(Some),
+            "job-manager.drain" => return self.wait_quiet(request, false),
+            "job-manager.idle" => return self.wait_quiet(request, true),
             "job-manager.sched-hello" => return self.sched_hello(request),
             "job-manager.sched-ready" => return self.sched_ready(request),
             "job-manager.exec-hello" => return self.exec_hello(request),
             "job-list.list" => return self.list(request),
             "job-list.list-id" => self.list_id(request).map(Some),
+            "job-list.list-attrs" => Ok(Some(row::attributes())),
+            "job-list.job-stats" => Ok(Some(self.census.describe())),
             "job-list.wait" => return self.wait(request),
             "job-info.lookup" => self.lookup(request).map(Some),
             "job-info.eventlog-watch" => return self.eventlog_watch(request),
@@ -118,7 +146,8 @@ impl Manager {
             "kvs.lookup" => self.kvs_lookup(request).map(Some),
             topic => match request.method() {
                 "disconnect" => return self.disconnect(request),
-                "ping" => Ok(Some(json!({}))),
+                "ping" => rpc::payload(request).map(Some),
+                "stats-get" => Ok(Some(self.stats())),
                 _ => Err(Refusal::new(ENOSYS, format!("unknown method `{topic}`"))),
             },
         };
@@ -138,6 +167,8 @@ impl Manager {
         match response.topic() {
             "sched.alloc" => self.alloc_response(response, now),
             "sched.free" => self.free_response(response),
+            "sched.expiration" => self.expiration_response(response, now),
+            "hooks.prolog" | "hooks.epilog" => self.hook_response(response, now),
             _ if response.method() == "start" => self.start_response(response, now),
             _ => {}
         }
@@ -184,12 +215,14 @@ impl Manager {
     /// Does what time alone brings: jobs whose `begin-time` has come.
     pub fn advance(&mut self, now: f64) {
         self.begin_due(now);
+        self.purge_by_limits(now);
         self.settle(now);
     }
 
     /// When [`advance`](Self::advance) has something to do next.
     pub fn deadline(&self) -> Option<f64> {
-        self.dependencies.next_begin()
+        let times = [self.dependencies.next_begin(), self.next_purge()];
+        times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
     /// Lines for the daemon's log since the last call.
@@ -232,20 +265,14 @@ impl Manager {
     }
 
     fn stats(&self) -> Value {
-        let (mut pending, mut running, mut inactive) = (0_usize, 0_usize, 0_usize);
-        for job in self.jobs.values() {
-            match job.state {
-                State::New | State::Depend | State::Priority | State::Sched => pending += 1,
-                State::Run | State::Cleanup => running += 1,
-                State::Inactive => inactive += 1,
-            }
-        }
+        let tally = self.census.tally(None);
+        let (active, running) = (tally.active(), tally.running());
         json!({
-            "active_jobs": pending + running,
-            "inactive_jobs": inactive,
-            "pending": pending,
+            "active_jobs": active,
+            "inactive_jobs": tally.in_state(State::Inactive),
+            "pending": active - running,
             "running": running,
-            "max_jobid": self.jobs.last_key_value().map_or(0, |(id, _)| *id),
+            "max_jobid": self.greatest_id(),
             "commits": self.commits,
             "sched": self.allocator.describe(),
             "exec": self.executor.describe(),
@@ -268,8 +295,15 @@ impl Manager {
         let before = job.state;
         job.apply(event);
         if job.state != before {
+            self.census.moved(job, before);
             self.work.push_back(id);
         }
+    }
+
+    /// Takes a job in, new or from the store.
+    pub(crate) fn admit(&mut self, job: Job) {
+        self.census.enter(&job);
+        self.jobs.insert(job.id, job);
     }
 
     /// Logs an exception and tells whoever listens for it.
@@ -307,7 +341,9 @@ impl Manager {
             self.send_allocs();
             self.send_starts(now);
             if self.work.is_empty() {
-                return self.send_priorities();
+                self.send_priorities();
+                self.watchers.tell_quiet(&self.census, &mut self.out);
+                return;
             }
         }
     }
@@ -327,20 +363,26 @@ impl Manager {
                 }
             }
             State::Priority => {
-                let priority = priority_of(job.urgency);
+                let usual = priority_of(job.urgency);
+                let priority = job.assigned.unwrap_or(usual);
                 let context = json!({ "priority": priority });
                 self.post(id, &Event::with(now, "priority", context));
             }
             State::Sched => {
-                if job.alloc == Alloc::Idle && job.priority > 0 {
+                let queue = job.spec.queue.as_deref();
+                if job.alloc == Alloc::Idle && job.priority > 0 && self.queues.is_started(queue) {
                     job.alloc = Alloc::Queued;
+                    job.outdated = false;
                     self.allocator.enqueue(job.priority, id);
                 }
             }
             State::Run => {
-                if job.exec == Exec::Idle {
-                    job.exec = Exec::Waiting;
-                    self.executor.waiting.insert(id);
+                let outdated = job.outdated;
+                if job.exec == Exec::Idle && !self.waits_for_prolog(id, now) {
+                    self.start_when_possible(id);
+                }
+                if outdated {
+                    self.check_expiration(id);
                 }
                 self.wake_dependents(id, now);
             }
@@ -348,9 +390,17 @@ impl Manager {
             State::Inactive if job.announced => {}
             State::Inactive => {
                 job.announced = true;
+                self.census.rest(job);
                 self.wake_dependents(id, now);
                 self.watchers.inactive(id, &self.jobs, &mut self.out);
             }
+        }
+    }
+
+    fn start_when_possible(&mut self, id: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.exec = Exec::Waiting;
+            self.executor.waiting.insert(id);
         }
     }
 
@@ -362,6 +412,9 @@ impl Manager {
     /// Gives back what the job holds, once nothing is running and nothing asked for any more.
     fn clean_up(&mut self, id: u64, now: f64) {
         self.forget_dependencies(id);
+        if self.ends_prolog(id, now) {
+            return;
+        }
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -382,6 +435,12 @@ impl Manager {
             Exec::Waiting | Exec::Requested => return,
             Exec::Idle | Exec::Released => {}
         }
+        if job.epilog == Hook::Begun && self.waits_for_epilog(id, now) {
+            return;
+        }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         if job.alloc == Alloc::Held {
             let ranks = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
             let left = ranks.difference(&job.freed);
@@ -395,12 +454,9 @@ impl Manager {
     }
 }
 
-/// The priority that an urgency stands for: held is 0, expedited the greatest (RFC 30).
-pub(crate) fn priority_of(urgency: u8) -> u32 {
-    match urgency {
-        EXPEDITE.. => u32::MAX,
-        urgency => u32::from(urgency),
-    }
+/// A response's payload: none where there is nothing to tell.
+fn filled(payload: Value) -> Option<Value> {
+    Some(payload).filter(|it| !it.is_null())
 }
 
 /// Seconds since the epoch as whole milliseconds; the past before it counts as the epoch.

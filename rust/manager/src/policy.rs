@@ -52,19 +52,36 @@ pub(crate) fn redact(
     let mut value: Value = serde_json::from_str(text)?;
     if let Some(system) = system(&mut value) {
         system.shift_remove("environment");
-        let requires = queue
-            .and_then(|name| settings.queues.get(name))
-            .map_or(&[][..], |queue| &queue.requires);
-        if !requires.is_empty() {
-            let wanted = json!({ "properties": requires });
-            let constraint = match system.shift_remove("constraints") {
-                Some(asked) if asked.as_object().is_some_and(|asked| !asked.is_empty()) => {
-                    json!({ "and": [asked, wanted] })
-                }
-                _ => wanted,
+        let queue = queue.and_then(|name| settings.queues.get(name));
+        let mut wanted: Vec<Value> = Vec::new();
+        if let Some(queue) = queue {
+            if !queue.requires.is_empty() {
+                wanted.push(json!({ "properties": queue.requires }));
+            }
+            wanted.extend(queue.constraint.clone().filter(|it| !is_empty(it)));
+        }
+        if !wanted.is_empty() {
+            let asked = system.shift_remove("constraints");
+            wanted.splice(0..0, asked.filter(|it| !is_empty(it)));
+            let constraint = match wanted.as_mut_slice() {
+                [one] => one.take(),
+                several => json!({ "and": several }),
             };
             system.insert("constraints".to_owned(), constraint);
         }
+    }
+    Ok(value.to_string())
+}
+
+fn is_empty(constraint: &Value) -> bool {
+    constraint.as_object().is_none_or(Map::is_empty)
+}
+
+/// The jobspec with another time limit.
+pub(crate) fn with_duration(text: &str, duration: f64) -> Result<String, serde_json::Error> {
+    let mut value: Value = serde_json::from_str(text)?;
+    if let Some(system) = system(&mut value) {
+        system.insert("duration".to_owned(), duration.into());
     }
     Ok(value.to_string())
 }
@@ -76,63 +93,88 @@ fn system(jobspec: &mut Value) -> Option<&mut Map<String, Value>> {
         .as_object_mut()
 }
 
+/// The limits of a queue, which hold before the general ones.
+fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Limits, Refusal> {
+    const NONE: &Limits = &Limits::NONE;
+    let known = || {
+        let known: Vec<_> = settings.queues.keys().map(String::as_str).collect();
+        known.join(", ")
+    };
+    match queue {
+        None if settings.queues.is_empty() => Ok(NONE),
+        None => Err(refuse(format!("no queue is named: expected {}", known()))),
+        Some(name) => match settings.queues.get(name) {
+            Some(queue) => Ok(&queue.limits),
+            None if settings.queues.is_empty() => {
+                Err(refuse(format!("queue `{name}`: no queues are configured")))
+            }
+            None => Err(refuse(format!(
+                "unknown queue `{name}`: expected {}",
+                known()
+            ))),
+        },
+    }
+}
+
+/// Whether a time limit is within the site's.
+pub(crate) fn check_duration(
+    duration: f64,
+    queue: Option<&str>,
+    settings: &Settings,
+) -> Result<(), Refusal> {
+    let own = own_limits(settings, queue)?;
+    let limit = own.duration.or(settings.limits.duration);
+    match limit.filter(|limit| *limit > 0.0) {
+        Some(limit) if duration <= 0.0 => {
+            let text = format!("no time limit exceeds the policy's {limit} s");
+            Err(refuse(text))
+        }
+        Some(limit) if duration > limit => {
+            let text = format!("a time limit of {duration} s exceeds the policy's {limit} s");
+            Err(refuse(text))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether the site takes such a job at all: a known queue, within its limits.
 pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusal> {
-    let none = Limits::default();
-    let own = match jobspec.queue() {
-        None => &none,
-        Some(name) => match settings.queues.get(name) {
-            Some(queue) => &queue.limits,
-            None if settings.queues.is_empty() => {
-                return Err(refuse(format!("queue `{name}`: no queues are configured")));
-            }
-            None => {
-                let known: Vec<_> = settings.queues.keys().map(String::as_str).collect();
-                let known = known.join(", ");
-                return Err(refuse(format!("unknown queue `{name}`: expected {known}")));
-            }
-        },
-    };
+    let own = own_limits(settings, jobspec.queue())?;
+    check_duration(jobspec.duration(), jobspec.queue(), settings)?;
     let general = &settings.limits;
-    if let Some(limit) = own.duration.or(general.duration) {
-        let duration = jobspec.duration();
-        if duration <= 0.0 || duration > limit {
-            let asked = if duration <= 0.0 {
-                "no time limit".to_owned()
-            } else {
-                format!("a time limit of {duration} s")
-            };
-            return Err(refuse(format!("{asked} exceeds the policy's {limit} s")));
-        }
-    }
     let request = jobspec.request();
     let slots = u64::from(request.slots) * u64::from(request.nnodes.unwrap_or(1));
+    // How many nodes a job of slots alone gets is not known yet.
     let amounts = [
         (
             "nodes",
-            request.nnodes.map_or(0, u64::from),
+            request.nnodes.map(u64::from),
             own.max_nnodes.or(general.max_nnodes),
             own.min_nnodes.or(general.min_nnodes),
         ),
         (
             "cores",
-            slots.saturating_mul(request.cores_per_slot.into()),
+            Some(slots.saturating_mul(request.cores_per_slot.into())),
             own.max_ncores.or(general.max_ncores),
             own.min_ncores.or(general.min_ncores),
         ),
         (
             "gpus",
-            slots.saturating_mul(request.gpus_per_slot.into()),
+            Some(slots.saturating_mul(request.gpus_per_slot.into())),
             own.max_ngpus.or(general.max_ngpus),
             own.min_ngpus.or(general.min_ngpus),
         ),
     ];
+    let bound = |limit: Option<i64>| limit.and_then(|it| u64::try_from(it).ok());
     for (what, asked, most, least) in amounts {
-        if let Some(most) = most.filter(|most| asked > *most) {
+        let Some(asked) = asked else {
+            continue;
+        };
+        if let Some(most) = bound(most).filter(|most| asked > *most) {
             let text = format!("{asked} {what} requested, the policy allows {most}");
             return Err(refuse(text));
         }
-        if let Some(least) = least.filter(|least| asked < *least) {
+        if let Some(least) = bound(least).filter(|least| asked < *least) {
             let text = format!("{asked} {what} requested, the policy wants at least {least}");
             return Err(refuse(text));
         }

@@ -49,7 +49,7 @@ impl Manager {
             if job.state != State::Inactive {
                 active.push(record.id);
             }
-            self.jobs.insert(record.id, job);
+            self.admit(job);
         }
         for id in active {
             self.resume(id, now);
@@ -78,12 +78,13 @@ impl Manager {
             // An R that was committed for a request which the restart cut off.
             job.r = None;
         } else if job.alloc == Alloc::Held && job.exec == Exec::Idle {
-            if job.state == State::Run || job.started {
+            if job.started {
                 job.exec = Exec::Waiting;
                 self.executor.waiting.insert(id);
-            } else {
+            } else if job.state != State::Run {
                 job.exec = Exec::Released;
             }
+            // One that has not started yet goes on where it was: at its prolog, or its start.
         }
         let claimed = match (&job.r, job.alloc) {
             (Some(r), Alloc::Held) => self.claims.restore(id, r, &job.freed),

@@ -12,6 +12,10 @@ pub const EINVAL: u32 = 22;
 pub const EPERM: u32 = 1;
 /// Function not implemented: an unknown method.
 pub const ENOSYS: u32 = 38;
+/// Try again.
+pub const EAGAIN: u32 = 11;
+/// Device or resource busy.
+pub const EBUSY: u32 = 16;
 /// No data: the good end of a stream (RFC 6).
 pub const ENODATA: u32 = 61;
 /// Protocol error.

@@ -3,25 +3,41 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 
-/// Least and most of a resource that one job may ask for.
+/// Least and most of a resource that one job may ask for. A negative number is no limit: in a
+/// queue it takes the general one away.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Longest time limit in seconds; a job without one is refused where this is set.
+    /// Longest time limit in seconds; a job without one is refused where this is set. 0 and less
+    /// is no limit.
     pub duration: Option<f64>,
     /// Most nodes.
-    pub max_nnodes: Option<u64>,
+    pub max_nnodes: Option<i64>,
     /// Most cores.
-    pub max_ncores: Option<u64>,
+    pub max_ncores: Option<i64>,
     /// Most gpus.
-    pub max_ngpus: Option<u64>,
+    pub max_ngpus: Option<i64>,
     /// Fewest nodes.
-    pub min_nnodes: Option<u64>,
+    pub min_nnodes: Option<i64>,
     /// Fewest cores.
-    pub min_ncores: Option<u64>,
+    pub min_ncores: Option<i64>,
     /// Fewest gpus.
-    pub min_ngpus: Option<u64>,
+    pub min_ngpus: Option<i64>,
+}
+
+impl Limits {
+    /// No limits at all.
+    pub const NONE: Self = Self {
+        duration: None,
+        max_nnodes: None,
+        max_ncores: None,
+        max_ngpus: None,
+        min_nnodes: None,
+        min_ncores: None,
+        min_ngpus: None,
+    };
 }
 
 /// A named queue: the resources it stands for and its limits.
@@ -30,6 +46,8 @@ pub struct Limits {
 pub struct Queue {
     /// Properties that a target must have to serve the queue.
     pub requires: Vec<String>,
+    /// What else a target must meet to serve the queue: a constraint of RFC 31.
+    pub constraint: Option<Value>,
     /// Limits that hold in place of the general ones, where set.
     pub limits: Limits,
     /// Time limit of a job that names none, seconds.
@@ -65,4 +83,12 @@ pub struct Settings {
     pub exec_hello: ExecHello,
     /// Queue of a job that names none.
     pub default_queue: Option<String>,
+    /// Seconds that an inactive job is kept.
+    pub inactive_age_limit: Option<f64>,
+    /// Inactive jobs that are kept.
+    pub inactive_num_limit: Option<u64>,
+    /// Whether a job waits for the `hooks` service's prolog before it starts.
+    pub prolog: bool,
+    /// Whether a job keeps its resources until the `hooks` service's epilog has ended.
+    pub epilog: bool,
 }

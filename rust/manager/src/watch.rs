@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
-use crate::job::{self, Job};
+use crate::census::Census;
+use crate::job::Job;
+use crate::row::{self, Attrs};
 use crate::rpc::{self, ENODATA, Refusal};
 
 /// A request that waits for several jobs.
@@ -24,6 +26,28 @@ pub struct Watchers {
     waits: BTreeMap<u64, Wait>,
     waited: BTreeMap<u64, Vec<u64>>,
     next: u64,
+    /// Those who wait for a queue to be without active jobs, or without running ones.
+    quiet: Vec<(Message, Quiet)>,
+}
+
+/// What `drain` and `idle` wait for, in one queue or in all.
+#[derive(Debug)]
+pub struct Quiet {
+    pub queue: Option<String>,
+    /// Running jobs alone count.
+    pub running: bool,
+}
+
+impl Quiet {
+    fn is_reached(&self, census: &Census) -> bool {
+        let tally = census.tally(self.queue.as_deref());
+        let left = if self.running {
+            tally.running()
+        } else {
+            tally.active()
+        };
+        left == 0
+    }
 }
 
 fn end(request: &Message) -> Message {
@@ -70,7 +94,7 @@ impl Watchers {
         let Some(job) = jobs.get(&id) else {
             return;
         };
-        let payload = json!({ "jobs": [Value::Object(job::row(job))] });
+        let payload = json!({ "jobs": [Value::Object(row::row(job, Attrs::ALL))] });
         for number in numbers {
             let Some(wait) = self.waits.get_mut(&number) else {
                 continue;
@@ -82,6 +106,22 @@ impl Watchers {
                 self.waits.remove(&number);
             }
         }
+    }
+
+    /// Answers when it is as quiet as the request wants it.
+    pub(crate) fn wait_quiet(&mut self, request: Message, quiet: Quiet) {
+        self.quiet.push((request, quiet));
+    }
+
+    /// Jobs have moved on: answers those who wait for quiet, where there is.
+    pub(crate) fn tell_quiet(&mut self, census: &Census, out: &mut Vec<Message>) {
+        self.quiet.retain(|(request, quiet)| {
+            let reached = quiet.is_reached(census);
+            if reached {
+                out.push(rpc::answer(request, None));
+            }
+            !reached
+        });
     }
 
     /// Ends the stream that `matchtag` of this origin names. Returns the ended request.
@@ -107,6 +147,8 @@ impl Watchers {
         });
         self.waits
             .retain(|_, wait| rpc::origin(&wait.request) != Some(origin));
+        self.quiet
+            .retain(|(request, _)| rpc::origin(request) != Some(origin));
         let waits = &self.waits;
         self.waited.retain(|_, numbers| {
             numbers.retain(|number| waits.contains_key(number));

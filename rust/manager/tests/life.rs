@@ -363,7 +363,7 @@ fn dependencies_hold_a_job_back_and_let_it_go_or_fail_it() {
     let request = json!({"jobspec": common::jobspec(&unknown)});
     let (errnum, text) = refused(&bench.request("job-ingest.submit", &request));
     assert_eq!(errnum, 22);
-    assert_eq!(text, "dependency `afterok:99`: there is no such job");
+    assert_eq!(text, "dependency `afterok:99`: no job ƒ2i");
 }
 
 #[test]

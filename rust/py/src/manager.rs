@@ -94,6 +94,16 @@ impl JobManager {
         self.with(py, penstock_manager::Manager::take_log)
     }
 
+    fn set_settings(&self, py: Python<'_>, settings: &str, now: f64) -> PyResult<()> {
+        let settings: Settings = serde_json::from_str(settings)
+            .map_err(|error| PyValueError::new_err(format!("invalid settings: {error}")))?;
+        self.with(py, |manager| manager.set_settings(settings, now))
+    }
+
+    fn take_purged(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
+        self.with(py, penstock_manager::Manager::take_purged)
+    }
+
     fn stop_scheduling(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, penstock_manager::Manager::stop_scheduling)
     }

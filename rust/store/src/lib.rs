@@ -220,6 +220,34 @@ impl Store {
         Ok(r.flatten())
     }
 
+    /// Lets a job refer to another jobspec.
+    pub fn set_spec(&mut self, id: u64, spec: i64) -> Result<(), Error> {
+        self.write(
+            "cannot write a job's jobspec",
+            "UPDATE jobs SET spec = ? WHERE id = ?",
+            params![spec, key(id)],
+        )
+        .map(drop)
+    }
+
+    /// Removes a job: its record, its R and its events. The jobspec may be another's, too.
+    pub fn remove_job(&mut self, id: u64) -> Result<(), Error> {
+        let what = "cannot remove a job";
+        self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
+        self.write(what, "DELETE FROM jobs WHERE id = ?", [key(id)])
+            .map(drop)
+    }
+
+    /// Removes a jobspec that no job refers to any more.
+    pub fn remove_jobspec(&mut self, spec: i64) -> Result<(), Error> {
+        self.write(
+            "cannot remove a jobspec",
+            "DELETE FROM jobspecs WHERE id = ?",
+            [spec],
+        )
+        .map(drop)
+    }
+
     /// Every job, oldest first.
     pub fn jobs(&self) -> Result<Vec<JobRecord>, Error> {
         let what = "cannot read the jobs";

@@ -64,3 +64,27 @@ fn a_database_of_another_format_is_refused() {
         "store: the database has format 99, this program reads format 1"
     );
 }
+
+#[test]
+fn a_removed_job_leaves_nothing_behind_and_others_alone() {
+    let mut store = Store::in_memory().unwrap();
+    let old = store.add_jobspec("old").unwrap();
+    let new = store.add_jobspec("new").unwrap();
+    for id in [7, 9] {
+        store.add_job(id, 1000, 1.5, old).unwrap();
+        store.append_events(id, 0, "a\n").unwrap();
+        store.set_r(id, "R").unwrap();
+    }
+    store.set_spec(9, new).unwrap();
+    store.remove_job(7).unwrap();
+    store.remove_jobspec(old).unwrap();
+    assert_eq!(store.jobspec(old).unwrap(), None);
+    assert_eq!(
+        (store.r(7).unwrap(), store.eventlog(7).unwrap()),
+        (None, String::new())
+    );
+    let left = store.jobs().unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!((left[0].id, left[0].spec), (9, new));
+    assert_eq!(left[0].eventlog, "a\n");
+}

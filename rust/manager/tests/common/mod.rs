@@ -1,4 +1,5 @@
 //! A job manager with a hand-driven scheduler and execution service at its sides.
+#![allow(dead_code, reason = "not every test file needs all of it")]
 
 #![allow(dead_code, reason = "no test file needs all of it")]
 
@@ -121,6 +122,51 @@ impl Bench {
         self.manager.flush().unwrap()
     }
 
+    /// A response to a request that came out, found by its topic.
+    pub fn reply(&mut self, out: &[Message], topic: &str, payload: &Value) -> Vec<Message> {
+        let request = out.iter().find(|it| it.topic() == topic).unwrap();
+        let payload = Some(Message::json_payload(&payload.to_string()));
+        let response = Message::response_to(request, 0, payload);
+        self.respond(response)
+    }
+
+    /// An error in response to a request that came out, found by its topic.
+    pub fn deny(&mut self, out: &[Message], topic: &str, errnum: u32, text: &str) -> Vec<Message> {
+        let request = out.iter().find(|it| it.topic() == topic).unwrap();
+        self.respond(Message::error_to(request, errnum, text))
+    }
+
+    fn respond(&mut self, mut response: Message) -> Vec<Message> {
+        self.now += 1.0;
+        response.userid = OWNER;
+        self.manager.handle(&response, self.now);
+        self.manager.flush().unwrap()
+    }
+
+    /// A job that runs.
+    pub fn running(&mut self, system: &Value) -> u64 {
+        let (id, _) = self.submit(system);
+        self.allocate(id);
+        self.exec(id, "start", &json!({}));
+        id
+    }
+
+    /// Ends a job that runs.
+    pub fn end(&mut self, id: u64, status: i32) -> Vec<Message> {
+        self.exec(id, "finish", &json!({ "status": status }));
+        self.exec(id, "release", &json!({"ranks": "all", "final": true}))
+    }
+
+    /// Events of a job, whole.
+    pub fn log(&mut self, id: u64) -> Vec<Value> {
+        let out = self.request("job-info.lookup", &json!({"id": id, "keys": ["eventlog"]}));
+        let log = body(&out[0]);
+        let lines = log["eventlog"].as_str().unwrap().lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
     pub fn fail(&mut self, topic: &str, errnum: u32) -> Vec<Message> {
         let mut response = Message::error_to(&Message::request(topic, ""), errnum, "");
         response.userid = OWNER;
@@ -212,4 +258,46 @@ pub fn refused(out: &[Message]) -> (u32, String) {
     let response = out.iter().find(|it| it.kind == Kind::Response).unwrap();
     let text = response.error_text().unwrap_or_default().into_owned();
     (response.errnum(), text)
+}
+
+/// A store on disk, for what has to survive a restart. Goes away with the value.
+pub struct Directory(std::path::PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Self {
+        let name = format!("penstock-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Opens the manager over the store, as a start of the instance does.
+    pub fn open(&self, settings: Settings, now: f64) -> Bench {
+        self.reopen(settings, now).0
+    }
+
+    /// The same, with what the manager sends at once.
+    pub fn reopen(&self, settings: Settings, now: f64) -> (Bench, Vec<Message>) {
+        let store = Store::open(&self.0.join("jobs.db"), Synchronous::Normal).unwrap();
+        let mut manager = Manager::open(store, settings, now).unwrap();
+        let out = manager.flush().unwrap();
+        let bench = Bench {
+            manager,
+            now,
+            tag: 0,
+        };
+        (bench, out)
+    }
+
+    /// The store itself, while no manager has it.
+    pub fn store(&self) -> Store {
+        Store::open(&self.0.join("jobs.db"), Synchronous::Normal).unwrap()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }

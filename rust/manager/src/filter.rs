@@ -1,0 +1,201 @@
+//! Which jobs are meant: constraints in the manner of RFC 43 (Constraint Operators).
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use serde_json::Value;
+
+use crate::job::Job;
+use crate::rpc::{EINVAL, Refusal};
+use crate::state::{Outcome, State};
+
+/// How deep operators may be nested.
+const MAX_DEPTH: usize = 64;
+
+/// A condition on one job.
+#[derive(Debug)]
+pub enum Filter {
+    And(Vec<Filter>),
+    Or(Vec<Filter>),
+    Not(Vec<Filter>),
+    Users(Vec<u64>),
+    Names(Vec<String>),
+    Queues(Vec<String>),
+    States(u8),
+    Results(u8),
+    Hosts(Hostlist),
+    Ranks(IdSet),
+    Time(Stamp, Comparison, f64),
+}
+
+/// A time that a job has.
+#[derive(Clone, Copy, Debug)]
+pub enum Stamp {
+    Submit,
+    Depend,
+    Run,
+    Cleanup,
+    Inactive,
+}
+
+/// How it is compared with the time of the constraint.
+#[derive(Clone, Copy, Debug)]
+pub enum Comparison {
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+}
+
+fn wrong(text: impl std::fmt::Display) -> Refusal {
+    Refusal::new(EINVAL, format!("job constraint: {text}"))
+}
+
+fn strings(operator: &str, values: &[Value]) -> Result<Vec<String>, Refusal> {
+    let strings = values.iter().map(|value| value.as_str().map(str::to_owned));
+    let strings = strings.collect::<Option<_>>();
+    strings.ok_or_else(|| wrong(format!("expected `{operator}` to list strings")))
+}
+
+fn mask(operator: &str, values: &[Value], name: fn(&str) -> Option<u8>) -> Result<u8, Refusal> {
+    values.iter().try_fold(0, |mask, value| {
+        let number = value.as_u64().and_then(|bits| u8::try_from(bits).ok());
+        let bits = number.or_else(|| value.as_str().and_then(name));
+        bits.map(|bits| mask | bits)
+            .ok_or_else(|| wrong(format!("unknown value `{value}` for `{operator}`")))
+    })
+}
+
+/// `>=1.5` and the like.
+fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), Refusal> {
+    let expected = || {
+        wrong(format!(
+            "expected `{operator}` to list one string such as \">=1500000000.0\""
+        ))
+    };
+    let [Value::String(text)] = values else {
+        return Err(expected());
+    };
+    let forms = [
+        (">=", Comparison::GreaterEqual),
+        ("<=", Comparison::LessEqual),
+        (">", Comparison::Greater),
+        ("<", Comparison::Less),
+    ];
+    let found = forms.iter().find_map(|(prefix, comparison)| {
+        let time = text.strip_prefix(prefix)?.trim().parse::<f64>().ok()?;
+        time.is_finite().then_some((*comparison, time))
+    });
+    found.ok_or_else(expected)
+}
+
+impl Filter {
+    /// Reads `{"operator": [values]}`; `{}` holds for every job.
+    pub(crate) fn parse(value: &Value) -> Result<Self, Refusal> {
+        parse(value, 0)
+    }
+
+    /// Whether the job is meant.
+    pub(crate) fn matches(&self, job: &Job) -> bool {
+        match self {
+            Self::And(filters) => filters.iter().all(|filter| filter.matches(job)),
+            // As in RFC 31: an empty `or` asks for nothing, so everything meets it.
+            Self::Or(filters) => {
+                filters.is_empty() || filters.iter().any(|filter| filter.matches(job))
+            }
+            Self::Not(filters) => !filters.iter().all(|filter| filter.matches(job)),
+            Self::Users(users) => users.contains(&u64::from(job.userid)),
+            Self::Names(names) => names.contains(&job.spec.name),
+            Self::Queues(queues) => {
+                let queue = job.spec.queue.as_ref();
+                queue.is_some_and(|queue| queues.contains(queue))
+            }
+            Self::States(mask) => mask & job.state.bit() != 0,
+            Self::Results(mask) => job.outcome().is_some_and(|it| mask & (it as u8) != 0),
+            Self::Hosts(hosts) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
+            Self::Ranks(ranks) => {
+                ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
+            }
+            Self::Time(stamp, comparison, time) => {
+                stamp.of(job).is_some_and(|at| match comparison {
+                    Comparison::Greater => at > *time,
+                    Comparison::GreaterEqual => at >= *time,
+                    Comparison::Less => at < *time,
+                    Comparison::LessEqual => at <= *time,
+                })
+            }
+        }
+    }
+}
+
+fn ran(job: &Job) -> Option<&penstock_rset::ResourceSet> {
+    job.r.as_deref().filter(|_| job.t_run > 0.0)
+}
+
+impl Stamp {
+    fn of(self, job: &Job) -> Option<f64> {
+        let time = match self {
+            Self::Submit => job.t_submit,
+            Self::Depend => job.t_depend,
+            Self::Run => job.t_run,
+            Self::Cleanup => job.t_cleanup,
+            Self::Inactive => job.t_inactive,
+        };
+        (time > 0.0).then_some(time)
+    }
+}
+
+fn parse(value: &Value, depth: usize) -> Result<Filter, Refusal> {
+    let object = value
+        .as_object()
+        .ok_or_else(|| wrong(format!("expected an object, found `{value}`")))?;
+    let Some((operator, values)) = object.iter().next() else {
+        return Ok(Filter::And(Vec::new()));
+    };
+    if object.len() > 1 {
+        return Err(wrong(format!("expected one operator in `{value}`")));
+    }
+    if depth > MAX_DEPTH {
+        return Err(wrong(format!("more than {MAX_DEPTH} operators nested")));
+    }
+    let values = values
+        .as_array()
+        .ok_or_else(|| wrong(format!("expected `{operator}` to have a list")))?;
+    let filters = || {
+        let inner = values.iter().map(|value| parse(value, depth + 1));
+        inner.collect::<Result<Vec<_>, _>>()
+    };
+    let time = |stamp| {
+        let (comparison, time) = comparison(operator, values)?;
+        Ok(Filter::Time(stamp, comparison, time))
+    };
+    Ok(match operator.as_str() {
+        "and" => Filter::And(filters()?),
+        "or" => Filter::Or(filters()?),
+        "not" => Filter::Not(filters()?),
+        "userid" => {
+            let users = values.iter().map(Value::as_u64).collect::<Option<_>>();
+            Filter::Users(users.ok_or_else(|| wrong("expected user ids"))?)
+        }
+        "name" => Filter::Names(strings(operator, values)?),
+        "queue" => Filter::Queues(strings(operator, values)?),
+        "states" => Filter::States(mask(operator, values, State::mask)?),
+        "results" => Filter::Results(mask(operator, values, Outcome::mask)?),
+        "hostlist" => {
+            let text = strings(operator, values)?.join(",");
+            Filter::Hosts(text.parse().map_err(wrong)?)
+        }
+        "ranks" => {
+            let mut ranks = IdSet::new();
+            for text in strings(operator, values)? {
+                ranks.union_with(&text.parse::<IdSet>().map_err(wrong)?);
+            }
+            Filter::Ranks(ranks)
+        }
+        "t_submit" => time(Stamp::Submit)?,
+        "t_depend" => time(Stamp::Depend)?,
+        "t_run" => time(Stamp::Run)?,
+        "t_cleanup" => time(Stamp::Cleanup)?,
+        "t_inactive" => time(Stamp::Inactive)?,
+        operator => return Err(wrong(format!("unknown operator `{operator}`"))),
+    })
+}

@@ -1,0 +1,118 @@
+//! A submission as Flux's own tools send it: `J`, a signed jobspec (RFC 15) of the mechanism `none`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::rpc::{EINVAL, EPERM, Refusal};
+
+/// What the header of a `J` says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Header {
+    version: Option<i64>,
+    userid: Option<i64>,
+    mechanism: Option<String>,
+}
+
+fn wrong(text: impl std::fmt::Display) -> Refusal {
+    Refusal::new(EINVAL, format!("malformed J: {text}"))
+}
+
+fn decode(part: &str, what: &str) -> Result<String, Refusal> {
+    let bytes = BASE64
+        .decode(part)
+        .map_err(|error| wrong(format!("{what}: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| wrong(format!("{what}: {error}")))
+}
+
+/// The header: `key NUL type-and-value NUL` again and again; the type is `i` or `s`.
+fn read_header(text: &str) -> Result<Header, Refusal> {
+    let mut header = Header::default();
+    let mut words = text.strip_suffix('\0').unwrap_or(text).split('\0');
+    while let Some(key) = words.next() {
+        let value = words
+            .next()
+            .ok_or_else(|| wrong(format!("`{key}` of the header has no value")))?;
+        let number = || {
+            let number = value.strip_prefix('i').and_then(|it| it.parse().ok());
+            number.ok_or_else(|| wrong(format!("expected `{key}` of the header to be an integer")))
+        };
+        match key {
+            "version" => header.version = Some(number()?),
+            "userid" => header.userid = Some(number()?),
+            "mechanism" => header.mechanism = value.strip_prefix('s').map(str::to_owned),
+            _ => {}
+        }
+    }
+    Ok(header)
+}
+
+/// The jobspec's text. The user who is said to have signed it must be the sender: root, too, may
+/// act for the owner of the instance.
+pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, Refusal> {
+    let parts: Vec<_> = j.split('.').collect();
+    let [header, payload, signature] = parts.as_slice() else {
+        return Err(wrong("expected HEADER.PAYLOAD.SIGNATURE"));
+    };
+    let header = read_header(&decode(header, "header")?)?;
+    if header.version != Some(1) {
+        return Err(wrong("expected version 1"));
+    }
+    let mechanism = header.mechanism.as_deref().unwrap_or_default();
+    if mechanism != "none" || *signature != "none" {
+        let shown = mechanism.escape_debug();
+        let text = format!("J is signed by `{shown}`: only the mechanism `none` is supported");
+        return Err(Refusal::new(EINVAL, text));
+    }
+    let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
+    if signer != i64::from(sender) && !(signer == 0 && sender == owner) {
+        let text = format!("J is signed by user {signer}, but sent by user {sender}");
+        return Err(Refusal::new(EPERM, text));
+    }
+    decode(payload, "payload")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BASE64, unwrap};
+    use base64::Engine as _;
+
+    fn j(header: &str, payload: &str, signature: &str) -> String {
+        let (header, payload) = (BASE64.encode(header), BASE64.encode(payload));
+        format!("{header}.{payload}.{signature}")
+    }
+
+    const GOOD: &str = "version\0i1\0userid\0i7\0mechanism\0snone\0";
+
+    #[test]
+    fn the_payload_comes_out() {
+        assert_eq!(unwrap(&j(GOOD, "{}", "none"), 7, 5).unwrap(), "{}");
+        let root = GOOD.replace("i7", "i0");
+        assert_eq!(unwrap(&j(&root, "{}", "none"), 5, 5).unwrap(), "{}");
+    }
+
+    #[test]
+    fn everything_else_is_refused_by_name() {
+        let munge = GOOD.replace("snone", "smunge");
+        let cases = [
+            ("x".to_owned(), "HEADER.PAYLOAD.SIGNATURE"),
+            ("?.e30=.none".to_owned(), "header"),
+            (j(GOOD, "{}", "none").replace("e30", "?"), "payload"),
+            (j(&GOOD.replace("i1", "i2"), "{}", "none"), "version 1"),
+            (j(&GOOD.replace("i7", "sx"), "{}", "none"), "`userid`"),
+            (j(&GOOD.replace("i7", "i8"), "{}", "none"), "user 8"),
+            (j(&GOOD.replace("i7", "i0"), "{}", "none"), "user 0"),
+            (j("version\0i1\0mechanism\0snone\0", "{}", "none"), "userid"),
+            (j("version", "{}", "none"), "no value"),
+            (j(&munge, "{}", "none"), "`munge`"),
+            (j(GOOD, "{}", "forged"), "`none`"),
+        ];
+        for (text, expected) in cases {
+            let refusal = unwrap(&text, 7, 5).unwrap_err();
+            assert!(
+                refusal.text.contains(expected),
+                "{}: {expected}",
+                refusal.text
+            );
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Changes to a job after its submission: its time limit, and what is put on record with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use penstock_jobspec::Jobspec;
+use penstock_jobspec::fluid::Fluid;
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::event::Event;
+use crate::job::{Alloc, Exec, Spec};
+use crate::manager::Manager;
+use crate::policy;
+use crate::rpc::{self, EINVAL, ENOENT, ENOSYS, EPERM, Refusal};
+use crate::state::State;
+
+/// The one attribute that can be changed.
+const DURATION: &str = "attributes.system.duration";
+
+/// A scheduler that has been asked whether a running job may end at another time.
+#[derive(Debug)]
+struct Asked {
+    id: u64,
+    duration: f64,
+    expiration: f64,
+    /// Who wants it; none where the manager itself does.
+    request: Option<Message>,
+}
+
+/// The outstanding `sched.expiration` requests, by matchtag.
+#[derive(Debug, Default)]
+pub struct Updates {
+    asked: BTreeMap<u32, Asked>,
+    tag: u32,
+}
+
+#[derive(Deserialize)]
+struct Update {
+    id: u64,
+    updates: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Memo {
+    id: u64,
+    memo: Map<String, Value>,
+}
+
+fn refuse(text: impl Into<String>) -> Refusal {
+    Refusal::new(EINVAL, text)
+}
+
+/// The new duration in seconds; 0 is none.
+fn wanted_duration(updates: &Map<String, Value>) -> Result<f64, Refusal> {
+    if let Some(other) = updates.keys().find(|key| *key != DURATION) {
+        let text = format!("`{other}` cannot be updated: expected `{DURATION}`");
+        return Err(refuse(text));
+    }
+    let value = updates.get(DURATION);
+    let value = value.ok_or_else(|| refuse(format!("expected the update `{DURATION}`")))?;
+    let seconds = value.as_f64().filter(|it| it.is_finite() && *it >= 0.0);
+    seconds.ok_or_else(|| refuse(format!("`{DURATION}`: expected seconds, found `{value}`")))
+}
+
+impl Manager {
+    /// `job-manager.memo`: what is put on record with a job; null takes a key away again.
+    pub(crate) fn memo(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+        let memo: Memo = rpc::payload(request)?;
+        self.active(request, memo.id)?;
+        let context = Value::Object(memo.memo);
+        self.post(memo.id, &Event::with(now, "memo", context));
+        Ok(Value::Null)
+    }
+
+    /// `job-manager.update`: another time limit. For a running job the answer comes when the
+    /// scheduler has agreed.
+    pub(crate) fn update(&mut self, request: &Message, now: f64) {
+        match self.take_update(request, now) {
+            Ok(true) => self.respond(request, None),
+            Ok(false) => {}
+            Err(refusal) => self.refuse(request, &refusal),
+        }
+    }
+
+    /// Whether the update is done; it is not yet where the scheduler is asked.
+    fn take_update(&mut self, request: &Message, now: f64) -> Result<bool, Refusal> {
+        let update: Update = rpc::payload(request)?;
+        let id = update.id;
+        self.active(request, id)?;
+        let duration = wanted_duration(&update.updates)?;
+        let Some(job) = self.jobs.get(&id) else {
+            return Err(Refusal::new(ENOENT, ""));
+        };
+        let owner = request.userid == self.settings.owner;
+        let (state, queue) = (job.state, job.spec.queue.clone());
+        if !owner {
+            if state > State::Sched {
+                let text = "only the instance owner may change the duration of a running job";
+                return Err(Refusal::new(EPERM, text));
+            }
+            policy::check_duration(duration, queue.as_deref(), &self.settings)?;
+        }
+        match state {
+            State::Run => {
+                self.ask_expiration(id, duration, Some(request.clone()))?;
+                Ok(false)
+            }
+            State::Cleanup | State::Inactive => Err(refuse(format!("job {} has ended", Fluid(id)))),
+            _ => {
+                self.set_duration(id, duration, now)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Writes the new time limit into the job's jobspec; a request for resources starts anew.
+    fn set_duration(&mut self, id: u64, duration: f64, now: f64) -> Result<(), Refusal> {
+        let Some(job) = self.jobs.get(&id) else {
+            return Ok(());
+        };
+        let text = self.store.jobspec(job.spec.key);
+        let text = self
+            .keep(text)
+            .ok_or_else(|| refuse("the jobspec is not in the store"))?;
+        let text = policy::with_duration(&text, duration).map_err(|it| refuse(it.to_string()))?;
+        let jobspec = Jobspec::from_json(&text).map_err(|it| refuse(it.to_string()))?;
+        let redacted = policy::redact(&text, &self.settings, jobspec.queue());
+        let redacted = redacted.map_err(|it| refuse(it.to_string()))?;
+        let stored = self.store.add_jobspec(&text);
+        let key = self.keep(stored);
+        let stored = self.store.set_spec(id, key);
+        self.keep(stored);
+        let spec = Arc::new(Spec::new(key, &jobspec, redacted));
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.outdated = matches!(job.alloc, Alloc::Requested | Alloc::Recalled);
+            let old = std::mem::replace(&mut job.spec, spec);
+            self.drop_spec(old);
+        }
+        let context = json!({ DURATION: duration });
+        self.post(id, &Event::with(now, "jobspec-update", context));
+        if self.jobs.get(&id).is_some_and(|it| it.state < State::Run) {
+            self.withdraw(id);
+            self.revisit(id);
+        }
+        Ok(())
+    }
+
+    /// Removes a jobspec from the store once nobody refers to it any more.
+    pub(crate) fn drop_spec(&mut self, spec: Arc<Spec>) {
+        if let Some(spec) = Arc::into_inner(spec) {
+            let stored = self.store.remove_jobspec(spec.key);
+            self.keep(stored);
+        }
+    }
+
+    /// Asks the scheduler whether a running job may end at another time.
+    fn ask_expiration(
+        &mut self,
+        id: u64,
+        duration: f64,
+        request: Option<Message>,
+    ) -> Result<(), Refusal> {
+        let Some(job) = self.jobs.get(&id) else {
+            return Ok(());
+        };
+        if self.updates.asked.values().any(|asked| asked.id == id) {
+            let text = format!("job {} is being updated already", Fluid(id));
+            return Err(Refusal::new(rpc::EBUSY, text));
+        }
+        let began = job.r.as_ref().and_then(|r| r.starttime());
+        let began = began.filter(|it| *it > 0.0).unwrap_or(job.t_run);
+        let expiration = if duration > 0.0 {
+            began + duration
+        } else {
+            0.0
+        };
+        self.updates.tag = self.updates.tag % 0x7fff_ffff + 1;
+        let tag = self.updates.tag;
+        let asked = Asked {
+            id,
+            duration,
+            expiration,
+            request,
+        };
+        self.updates.asked.insert(tag, asked);
+        let payload = json!({"id": id, "expiration": expiration}).to_string();
+        let message = Message::request("sched.expiration", &payload);
+        self.out.push(message.with_matchtag(tag));
+        Ok(())
+    }
+
+    /// A response to `sched.expiration`: an error leaves the job as it is. A scheduler that does
+    /// not know the method has nothing against it (RFC 27).
+    pub(crate) fn expiration_response(&mut self, response: &Message, now: f64) {
+        let Some(asked) = self.updates.asked.remove(&response.matchtag) else {
+            return;
+        };
+        let outcome = match response.errnum() {
+            0 | ENOSYS => self.set_expiration(&asked, now),
+            errnum => {
+                let text = response.error_text().unwrap_or_default();
+                Err(Refusal::new(
+                    errnum,
+                    format!("the scheduler refuses the update: {text}"),
+                ))
+            }
+        };
+        self.answer_update(&asked, outcome);
+    }
+
+    fn answer_update(&mut self, asked: &Asked, outcome: Result<(), Refusal>) {
+        match (&asked.request, outcome) {
+            (Some(request), Ok(())) => self.respond(request, None),
+            (Some(request), Err(refusal)) => self.refuse(request, &refusal),
+            (None, Ok(())) => {}
+            (None, Err(refusal)) => {
+                let name = Fluid(asked.id);
+                self.note(format!("expiration of job {name}: {}", refusal.text));
+            }
+        }
+    }
+
+    /// The scheduler is gone: what it was asked is not answered any more.
+    pub(crate) fn forget_expirations(&mut self) {
+        for asked in std::mem::take(&mut self.updates.asked).into_values() {
+            let text = "the scheduler went away before it agreed: try again";
+            self.answer_update(&asked, Err(Refusal::new(rpc::EAGAIN, text)));
+        }
+    }
+
+    fn set_expiration(&mut self, asked: &Asked, now: f64) -> Result<(), Refusal> {
+        let id = asked.id;
+        let job = self.jobs.get_mut(&id).filter(|it| it.state == State::Run);
+        let Some((job, r)) = job.and_then(|job| {
+            let r = job.r.as_ref()?.as_ref().clone();
+            Some((job, r))
+        }) else {
+            let text = format!("job {} is not running any more", Fluid(id));
+            return Err(refuse(text));
+        };
+        let mut r = r;
+        r.set_expiration(Some(asked.expiration))
+            .map_err(|error| refuse(error.to_string()))?;
+        let text = r.to_json();
+        job.r = Some(Arc::new(r));
+        let (running, now_limited) = (job.exec == Exec::Requested, job.spec.duration);
+        let stored = self.store.set_r(id, &text);
+        self.keep(stored);
+        #[allow(clippy::float_cmp, reason = "the same number, or another limit")]
+        if now_limited != asked.duration {
+            self.set_duration(id, asked.duration, now)?;
+        }
+        let context = json!({ "expiration": asked.expiration });
+        self.post(id, &Event::with(now, "resource-update", context));
+        if let Some(topic) = self.executor.topic("expiration").filter(|_| running) {
+            let payload = json!({"id": id, "expiration": asked.expiration}).to_string();
+            self.out
+                .push(rpc::unanswered(Message::request(&topic, &payload)));
+        }
+        Ok(())
+    }
+
+    /// The job has resources: were they given for the time limit that it has now? An answer of
+    /// the scheduler may have crossed an update.
+    pub(crate) fn check_expiration(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        if !std::mem::take(&mut job.outdated) || job.alloc != Alloc::Held {
+            return;
+        }
+        let duration = job.spec.duration;
+        if let Err(refusal) = self.ask_expiration(id, duration, None) {
+            self.note(refusal.text);
+        }
+    }
+}

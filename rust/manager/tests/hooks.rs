@@ -1,0 +1,253 @@
+//! Prolog and epilog (RFC 21): nothing starts before the one, nothing is given back before the other.
+
+mod common;
+
+use common::{Bench, Directory, body, settings, topics};
+use penstock_manager::Settings;
+use serde_json::{Value, json};
+
+fn hooked() -> Settings {
+    Settings {
+        prolog: true,
+        epilog: true,
+        ..settings()
+    }
+}
+
+fn ready(settings: Settings) -> Bench {
+    let mut bench = Bench::with(settings);
+    bench.scheduler(None);
+    bench.executor();
+    bench
+}
+
+fn done(status: i64, note: &str) -> Value {
+    json!({"status": status, "note": note})
+}
+
+#[test]
+fn a_job_goes_through_prolog_and_epilog() {
+    let mut bench = ready(hooked());
+    let (id, _) = bench.submit(&json!({}));
+    let out = bench.allocate(id);
+    assert_eq!(topics(&out), ["hooks.prolog"]);
+    let asked = body(&out[0]);
+    assert_eq!((&asked["id"], &asked["userid"]), (&json!(id), &json!(1000)));
+    assert_eq!(asked["R"]["execution"]["nodelist"][0], "n[0-1]");
+    assert_eq!(bench.row(id)["state"], 16);
+    let out = bench.reply(&out, "hooks.prolog", &done(0, ""));
+    assert_eq!(topics(&out), ["job-exec.start"]);
+    bench.exec(id, "start", &json!({}));
+    assert!(bench.exec(id, "finish", &json!({"status": 0})).is_empty());
+    let out = bench.exec(id, "release", &json!({"ranks": "1", "final": false}));
+    assert!(out.is_empty(), "kept for the epilog");
+    let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    assert_eq!(bench.row(id)["state"], 32);
+    let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
+    assert_eq!(topics(&out), ["sched.free"]);
+    assert_eq!(body(&out[0])["R"]["execution"]["R_lite"][0]["rank"], "0-1");
+    assert_eq!(body(&out[0])["final"], true);
+    assert_eq!(
+        bench.events(id)[4..],
+        [
+            "alloc",
+            "prolog-start",
+            "prolog-finish",
+            "start",
+            "finish",
+            "epilog-start",
+            "release",
+            "release",
+            "epilog-finish",
+            "free",
+            "clean"
+        ]
+    );
+    let log = bench.log(id);
+    assert_eq!(log[5]["context"], json!({"description": "prolog"}));
+    assert_eq!(
+        log[6]["context"],
+        json!({"description": "prolog", "status": 0})
+    );
+    assert_eq!(bench.row(id)["result"], 1);
+}
+
+#[test]
+fn a_failing_prolog_fails_the_job_which_still_gets_its_epilog() {
+    let mut bench = ready(hooked());
+    let (id, _) = bench.submit(&json!({}));
+    let out = bench.allocate(id);
+    let out = bench.reply(&out, "hooks.prolog", &done(256, "prolog: exit code 1"));
+    assert_eq!(topics(&out), ["job-exception", "hooks.epilog"]);
+    let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
+    assert_eq!(topics(&out), ["sched.free"]);
+    let row = bench.row(id);
+    assert_eq!(row["exception_type"], "prolog");
+    assert_eq!(row["exception_note"], "prolog: exit code 1");
+    assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(2)));
+    assert!(!bench.events(id).contains(&"start".to_owned()));
+}
+
+#[test]
+fn a_prolog_that_nobody_runs_fails_the_job() {
+    let mut bench = ready(Settings {
+        prolog: true,
+        ..settings()
+    });
+    let (id, _) = bench.submit(&json!({}));
+    let out = bench.allocate(id);
+    let out = bench.deny(&out, "hooks.prolog", 38, "no service");
+    assert_eq!(topics(&out), ["job-exception", "sched.free"]);
+    assert_eq!(
+        bench.row(id)["exception_note"],
+        "hooks.prolog failed: no service"
+    );
+}
+
+#[test]
+fn a_failing_epilog_is_told_and_changes_nothing_else() {
+    let mut bench = ready(Settings {
+        epilog: true,
+        ..settings()
+    });
+    let id = bench.running(&json!({}));
+    let out = bench.end(id, 0);
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    let out = bench.reply(&out, "hooks.epilog", &done(9, "epilog: signal 9"));
+    assert_eq!(topics(&out), ["job-exception", "sched.free"]);
+    let row = bench.row(id);
+    assert_eq!(
+        (&row["result"], &row["exception_severity"]),
+        (&json!(1), &json!(1))
+    );
+    let log = bench.manager.take_log();
+    assert!(
+        log.iter().any(|line| line.ends_with("epilog: signal 9")),
+        "{log:?}"
+    );
+}
+
+#[test]
+fn a_cancel_ends_the_prolog_and_waits_for_its_end() {
+    let mut bench = ready(hooked());
+    let (id, _) = bench.submit(&json!({}));
+    let asked = bench.allocate(id);
+    let cancel = json!({"id": id, "type": "cancel"});
+    let out = bench.request("job-manager.raise", &cancel);
+    assert_eq!(topics(&out), ["job-exception", "hooks.cancel"]);
+    let told = out.iter().find(|it| it.topic() == "hooks.cancel").unwrap();
+    assert_eq!(body(told), json!({ "id": id }));
+    assert!(told.is_noresponse());
+    // Told once, however often one cancels.
+    assert_eq!(
+        topics(&bench.request("job-manager.raise", &cancel)),
+        ["job-exception"]
+    );
+    let out = bench.reply(&asked, "hooks.prolog", &done(15, "prolog: signal 15"));
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
+    assert_eq!(topics(&out), ["sched.free"]);
+    let row = bench.row(id);
+    assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(4)));
+    assert!(!bench.events(id).contains(&"start".to_owned()));
+}
+
+#[test]
+fn a_job_that_never_had_resources_has_no_hooks() {
+    let mut bench = ready(hooked());
+    let (id, _) = bench.submit(&json!({}));
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    assert!(topics(&out).is_empty());
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
+fn without_hooks_nothing_is_asked_or_logged() {
+    let mut bench = ready(settings());
+    let id = bench.running(&json!({}));
+    assert_eq!(topics(&bench.end(id, 0)), ["sched.free"]);
+    let names = bench.events(id);
+    assert!(!names.iter().any(|name| name.contains("log-")), "{names:?}");
+}
+
+#[test]
+fn hooks_that_a_restart_cuts_off_run_again() {
+    let directory = Directory::new("hooks");
+    let mut bench = directory.open(hooked(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let (in_prolog, _) = bench.submit(&json!({}));
+    bench.allocate(in_prolog);
+    let (in_epilog, _) = bench.submit(&json!({}));
+    let out = bench.allocate(in_epilog);
+    bench.reply(&out, "hooks.prolog", &done(0, ""));
+    bench.exec(in_epilog, "start", &json!({}));
+    bench.exec(in_epilog, "finish", &json!({"status": 0}));
+    bench.exec(in_epilog, "release", &json!({"ranks": "1", "final": false}));
+    bench.exec(in_epilog, "release", &json!({"ranks": "0", "final": true}));
+    let (cancelled, _) = bench.submit(&json!({}));
+    bench.allocate(cancelled);
+    bench.request(
+        "job-manager.raise",
+        &json!({"id": cancelled, "type": "cancel"}),
+    );
+    drop(bench);
+
+    let (mut bench, mut out) = directory.reopen(hooked(), 2000.0);
+    let asked: Vec<_> = out
+        .iter()
+        .map(|it| (it.topic().to_owned(), body(it)["id"].clone()))
+        .collect();
+    assert!(
+        asked.contains(&("hooks.prolog".to_owned(), json!(in_prolog))),
+        "{asked:?}"
+    );
+    assert!(
+        asked.contains(&("hooks.epilog".to_owned(), json!(in_epilog))),
+        "{asked:?}"
+    );
+    // Its prolog is not run again: the job is over.
+    assert!(
+        asked.contains(&("hooks.epilog".to_owned(), json!(cancelled))),
+        "{asked:?}"
+    );
+    assert_eq!(asked.len(), 3);
+    // The scheduler must know that all of them hold what they have, nothing freed.
+    let hello = bench.scheduler(None);
+    let held: Vec<_> = hello
+        .iter()
+        .take(3)
+        .map(|it| body(it)["free"].clone())
+        .collect();
+    assert_eq!(held, [Value::Null, Value::Null, Value::Null]);
+    bench.executor();
+    out.retain(|it| body(it)["id"] == json!(in_prolog));
+    let out = bench.reply(&out, "hooks.prolog", &done(0, ""));
+    assert_eq!(topics(&out), ["job-exec.start"]);
+    let starts = bench.events(in_prolog);
+    assert_eq!(
+        starts.iter().filter(|name| *name == "prolog-start").count(),
+        1
+    );
+}
+
+#[test]
+fn hooks_that_are_not_configured_any_more_do_not_hold_anything() {
+    let directory = Directory::new("no-hooks");
+    let mut bench = directory.open(hooked(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let (in_prolog, _) = bench.submit(&json!({}));
+    bench.allocate(in_prolog);
+    drop(bench);
+    let mut bench = directory.open(settings(), 2000.0);
+    bench.scheduler(None);
+    assert_eq!(topics(&bench.executor()), ["job-exec.start"]);
+    assert!(
+        bench
+            .events(in_prolog)
+            .contains(&"prolog-finish".to_owned())
+    );
+}

@@ -1,0 +1,190 @@
+//! Submissions: signed ones as Flux's tools send them, and who may depend on whom.
+
+mod common;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use common::{Bench, OWNER, body, jobspec, refused, settings};
+use penstock_manager::Settings;
+use serde_json::{Value, json};
+
+fn signed(userid: u32, spec: &Value) -> String {
+    let header = format!("version\0i1\0userid\0i{userid}\0mechanism\0snone\0");
+    let payload = BASE64.encode(spec.to_string());
+    format!("{}.{payload}.none", BASE64.encode(header))
+}
+
+#[test]
+fn a_submission_recorded_from_flux_is_taken() {
+    let vectors = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/vectors/flux-wire/client.jsonl"
+    );
+    let text = std::fs::read_to_string(vectors).unwrap();
+    let frames = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let submissions = frames.filter(|frame| {
+        let message = &frame["message"];
+        message["topic"] == "job-ingest.submit" && message["type"] == "request"
+    });
+    let mut bench = Bench::with(Settings {
+        owner: 0,
+        ..settings()
+    });
+    let mut taken = 0;
+    for frame in submissions {
+        let payload = &frame["message"]["payload"];
+        let out = bench.request_as("flux", 0, "job-ingest.submit", payload, 0);
+        assert!(body(&out[0])["id"].is_u64(), "{payload}");
+        taken += 1;
+    }
+    assert!(taken > 3);
+}
+
+#[test]
+fn urgency_and_flags_go_beside_a_signed_jobspec() {
+    let mut bench = Bench::new();
+    let payload = json!({"J": signed(OWNER, &jobspec(&json!({}))), "urgency": 0, "flags": 1});
+    let out = bench.request("job-ingest.submit", &payload);
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    let context = bench.log(id)[0]["context"].clone();
+    let expected = json!({"userid": OWNER, "urgency": 0, "flags": 1, "version": 1});
+    assert_eq!(context, expected);
+    assert_eq!(bench.row(id)["priority"], 0);
+    let out = bench.request("job-info.lookup", &json!({"id": id, "keys": ["jobspec"]}));
+    let text = body(&out[0])["jobspec"].as_str().unwrap().to_owned();
+    assert_eq!(
+        serde_json::from_str::<Value>(&text).unwrap(),
+        jobspec(&json!({}))
+    );
+}
+
+#[test]
+fn nobody_submits_in_the_name_of_another() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    for signer in [OWNER, 0, 8] {
+        let payload = json!({"J": signed(signer, &jobspec(&json!({})))});
+        let out = bench.request_as("guest", 7, "job-ingest.submit", &payload, 0);
+        assert_eq!(refused(&out).0, 1, "{signer}");
+    }
+    let payload = json!({"J": signed(7, &jobspec(&json!({})))});
+    let out = bench.request_as("guest", 7, "job-ingest.submit", &payload, 0);
+    let id = body(&out[0])["id"].as_u64().unwrap();
+    assert_eq!(bench.row(id)["userid"], 7);
+    for (wrong, errnum) in [
+        (json!({"J": "x"}), 22),
+        (json!({"J": signed(OWNER, &json!({"version": 9}))}), 22),
+        (
+            json!({"J": signed(OWNER, &jobspec(&json!({}))), "jobspec": jobspec(&json!({}))}),
+            71,
+        ),
+        (json!({}), 71),
+    ] {
+        assert_eq!(
+            refused(&bench.request("job-ingest.submit", &wrong)).0,
+            errnum,
+            "{wrong}"
+        );
+    }
+}
+
+#[test]
+fn guests_stay_at_urgency_16_and_depend_on_their_own_jobs_only() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    let mut submit = |userid: u32, urgency: i64, after: Option<u64>| {
+        let dependencies: Vec<_> = after
+            .iter()
+            .map(|id| json!({"scheme": "afterany", "value": id.to_string()}))
+            .collect();
+        let system = if dependencies.is_empty() {
+            json!({})
+        } else {
+            json!({ "dependencies": dependencies })
+        };
+        let payload = json!({"jobspec": jobspec(&system), "urgency": urgency});
+        let out = bench.request_as("x", userid, "job-ingest.submit", &payload, 0);
+        match out[0].errnum() {
+            0 => Ok(body(&out[0])["id"].as_u64().unwrap()),
+            errnum => Err(errnum),
+        }
+    };
+    let owners = submit(OWNER, 31, None).unwrap();
+    let guests = submit(7, 16, None).unwrap();
+    assert_eq!(submit(7, 17, None), Err(1));
+    assert_eq!(submit(OWNER, 32, None), Err(22));
+    assert_eq!(submit(7, 16, Some(owners)), Err(1));
+    assert_eq!(submit(8, 16, Some(guests)), Err(1));
+    submit(7, 16, Some(guests)).unwrap();
+    submit(OWNER, 16, Some(guests)).unwrap();
+}
+
+fn depending(bench: &mut Bench, scheme: &str, on: u64) -> u64 {
+    let dependencies = json!([{"scheme": scheme, "value": on.to_string()}]);
+    bench.submit(&json!({ "dependencies": dependencies })).0
+}
+
+/// Each scheme on a job that ended well, badly, or without having run: 8 is SCHED, 64 INACTIVE.
+#[test]
+fn dependencies_on_jobs_that_are_over_are_settled_at_once() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let well = bench.running(&json!({}));
+    bench.end(well, 0);
+    let badly = bench.running(&json!({}));
+    bench.end(badly, 256);
+    let (never, _) = bench.submit(&json!({}));
+    bench.request("job-manager.raise", &json!({"id": never, "type": "cancel"}));
+    bench.answer("sched.alloc", &json!({"id": never, "type": 3}));
+    let cases = [
+        ("after", [8, 8, 64]),
+        ("afterany", [8, 8, 8]),
+        ("afterok", [8, 64, 64]),
+        ("afternotok", [64, 8, 8]),
+    ];
+    for (scheme, states) in cases {
+        for (on, state) in [well, badly, never].into_iter().zip(states) {
+            let id = depending(&mut bench, scheme, on);
+            let row = bench.row(id);
+            assert_eq!(row["state"], state, "{scheme} {on}");
+            if state == 64 {
+                assert_eq!(row["exception_type"], "dependency", "{scheme}");
+            }
+            let add = &bench.log(id)[2];
+            assert_eq!(add["name"], "dependency-add");
+            let description = add["context"]["description"].as_str().unwrap();
+            assert!(
+                description.starts_with(&format!("{scheme}=")),
+                "{description}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_added_dependency_is_removed_under_the_same_description() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let first = bench.running(&json!({}));
+    let second = depending(&mut bench, "afterok", first);
+    assert_eq!(
+        bench.row(second)["dependencies"].as_array().unwrap().len(),
+        1
+    );
+    bench.end(first, 0);
+    let log = bench.log(second);
+    let described = |name: &str| {
+        let event = log.iter().find(|event| event["name"] == name).unwrap();
+        event["context"]["description"].clone()
+    };
+    assert_eq!(described("dependency-add"), described("dependency-remove"));
+    assert_eq!(bench.row(second).get("dependencies"), None);
+}

@@ -1,0 +1,384 @@
+//! Taking inactive jobs away, and looking back at those that are left.
+
+mod common;
+
+use common::{Bench, Directory, OWNER, body, refused, settings};
+use penstock_manager::Settings;
+use penstock_wire::STREAMING;
+use serde_json::{Value, json};
+
+/// Jobs that have ended, the oldest first.
+fn ended(bench: &mut Bench, count: usize) -> Vec<u64> {
+    bench.scheduler(None);
+    bench.executor();
+    let ids = (0..count).map(|_| {
+        let id = bench.running(&json!({}));
+        bench.end(id, 0);
+        id
+    });
+    ids.collect()
+}
+
+fn purge(bench: &mut Bench, payload: &Value) -> Value {
+    body(&bench.request("job-manager.purge", payload)[0])
+}
+
+fn known(bench: &mut Bench) -> Vec<u64> {
+    let out = bench.stream("job-list.list", &json!({"attrs": ["id"]}));
+    let jobs = body(&out[0])["jobs"].as_array().unwrap().clone();
+    jobs.iter().map(|job| job["id"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn without_force_it_only_counts() {
+    let mut bench = Bench::new();
+    let ids = ended(&mut bench, 3);
+    let counted = json!({"count": 3, "inactives": 3});
+    assert_eq!(purge(&mut bench, &json!({})), counted);
+    assert_eq!(purge(&mut bench, &json!({"force": false})), counted);
+    assert_eq!(known(&mut bench).len(), ids.len());
+    assert!(bench.manager.take_purged().is_empty());
+}
+
+#[test]
+fn the_oldest_go_first_by_number_by_age_and_by_id() {
+    let mut bench = Bench::new();
+    let ids = ended(&mut bench, 5);
+    let gone = purge(&mut bench, &json!({"num_limit": 3, "force": true}));
+    assert_eq!(gone, json!({"count": 2, "inactives": 3}));
+    assert_eq!(bench.manager.take_purged(), ids[..2]);
+    assert!(bench.manager.take_purged().is_empty());
+    let third = bench.row(ids[2])["t_inactive"].as_f64().unwrap();
+    // The request comes a second later than `now`.
+    let age = bench.now + 1.0 - third;
+    let gone = purge(
+        &mut bench,
+        &json!({"age_limit": age, "num_limit": -1, "force": true}),
+    );
+    assert_eq!(gone, json!({"count": 1, "inactives": 2}));
+    let gone = purge(&mut bench, &json!({"ids": [ids[4], ids[4]], "force": true}));
+    assert_eq!(gone, json!({"count": 1, "inactives": 1}));
+    assert_eq!(known(&mut bench), [ids[3]]);
+    let stats = body(&bench.request("job-manager.stats-get", &json!({}))[0]);
+    assert_eq!(
+        (&stats["inactive_jobs"], &stats["max_jobid"]),
+        (&json!(1), &json!(ids[4]))
+    );
+    let stats = body(&bench.request("job-list.job-stats", &json!({}))[0]);
+    assert_eq!(
+        (&stats["inactive_purged"], &stats["successful"]),
+        (&json!(4), &json!(1))
+    );
+}
+
+#[test]
+fn active_jobs_stay_and_only_the_owner_purges() {
+    let mut bench = Bench::new();
+    ended(&mut bench, 1);
+    let id = bench.running(&json!({}));
+    let (errnum, text) = refused(&bench.request("job-manager.purge", &json!({"ids": [id]})));
+    assert_eq!(errnum, 22);
+    assert!(text.ends_with("is active"), "{text}");
+    let all = json!({"force": true});
+    let out = bench.request_as("guest", 7, "job-manager.purge", &all, 0);
+    assert_eq!(refused(&out).0, 1);
+    assert_eq!(
+        refused(&bench.request("job-manager.purge", &json!({"ids": [5]}))).0,
+        2
+    );
+    let both = json!({"ids": [id], "num_limit": 0});
+    assert_eq!(refused(&bench.request("job-manager.purge", &both)).0, 22);
+    purge(&mut bench, &all);
+    assert_eq!(known(&mut bench), [id]);
+    assert_eq!(bench.end(id, 0).last().unwrap().topic(), "sched.free");
+    assert_eq!(bench.row(id)["state"], 64);
+}
+
+#[test]
+fn a_purged_job_is_gone_from_the_store_with_its_jobspec_and_its_id_does_not_come_back() {
+    let directory = Directory::new("purge");
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let payload = json!({"jobspec": common::jobspec(&json!({})), "count": 2});
+    let shared = body(&bench.request("job-ingest.submit", &payload)[0])["ids"].clone();
+    let (first, second) = (shared[0].as_u64().unwrap(), shared[1].as_u64().unwrap());
+    bench.allocate(second);
+    bench.exec(second, "start", &json!({}));
+    bench.end(second, 0);
+    purge(&mut bench, &json!({"force": true}));
+    drop(bench);
+    let store = directory.store();
+    let jobs = store.jobs().unwrap();
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [first]);
+    assert_eq!(store.eventlog(second).unwrap(), "");
+    let spec = jobs[0].spec;
+    assert!(
+        store.jobspec(spec).unwrap().is_some(),
+        "the other job has it, too"
+    );
+    drop(store);
+    // A clock that goes back to before the purged job must not give its id again.
+    let mut bench = directory.open(settings(), 1000.0);
+    let (next, _) = bench.submit(&json!({}));
+    assert!(next > second, "{next} {second}");
+    bench.request("job-manager.raise", &json!({"id": first, "type": "cancel"}));
+    bench.request("job-manager.raise", &json!({"id": next, "type": "cancel"}));
+    assert_eq!(purge(&mut bench, &json!({"force": true}))["count"], 2);
+    drop(bench);
+    let store = directory.store();
+    assert!(store.jobs().unwrap().is_empty());
+    assert_eq!(store.jobspec(spec).unwrap(), None);
+}
+
+#[test]
+fn what_was_logged_with_the_purge_does_not_come_after_it() {
+    let directory = Directory::new("purge-batch");
+    let mut bench = directory.open(settings(), 1000.0);
+    let (id, _) = bench.submit(&json!({}));
+    // Cancel and purge come in one batch: one flush for both.
+    for (topic, payload) in [
+        ("job-manager.raise", json!({"id": id, "type": "cancel"})),
+        ("job-manager.purge", json!({"force": true})),
+    ] {
+        let mut request = penstock_wire::Message::request(topic, &payload.to_string());
+        request.userid = OWNER;
+        bench.manager.handle(&request, bench.now);
+    }
+    bench.manager.flush().unwrap();
+    assert_eq!(bench.manager.take_purged(), [id]);
+    drop(bench);
+    assert_eq!(directory.store().eventlog(id).unwrap(), "");
+}
+
+#[test]
+fn dependencies_on_purged_jobs_are_refused_in_so_many_words() {
+    let mut bench = Bench::new();
+    let ids = ended(&mut bench, 1);
+    purge(&mut bench, &json!({"force": true}));
+    let spec = common::jobspec(&json!({
+        "dependencies": [{"scheme": "afterok", "value": ids[0].to_string()}]}));
+    let (errnum, text) = refused(&bench.request("job-ingest.submit", &json!({"jobspec": spec})));
+    assert_eq!(errnum, 22);
+    assert!(text.ends_with("it may have been purged"), "{text}");
+    let lookup = json!({"id": ids[0], "keys": ["eventlog"]});
+    let (errnum, text) = refused(&bench.request("job-info.lookup", &lookup));
+    assert_eq!(errnum, 2);
+    assert!(text.ends_with("it may have been purged"), "{text}");
+}
+
+#[test]
+fn limits_purge_by_themselves() {
+    let mut bench = Bench::with(Settings {
+        inactive_num_limit: Some(2),
+        ..settings()
+    });
+    let ids = ended(&mut bench, 5);
+    let due = bench.manager.deadline().unwrap();
+    assert!(due <= bench.now);
+    bench.manager.advance(bench.now);
+    bench.manager.flush().unwrap();
+    assert_eq!(bench.manager.take_purged(), ids[..3]);
+    assert_eq!(bench.manager.deadline(), None);
+
+    let mut bench = Bench::with(Settings {
+        inactive_age_limit: Some(100.0),
+        ..settings()
+    });
+    let ids = ended(&mut bench, 2);
+    let oldest = bench.row(ids[0])["t_inactive"].as_f64().unwrap();
+    let due = bench.manager.deadline().unwrap();
+    assert!((oldest + 100.0..oldest + 100.1).contains(&due), "{due}");
+    bench.manager.advance(due - 1.0);
+    assert!(bench.manager.take_purged().is_empty());
+    bench.manager.advance(due);
+    assert_eq!(bench.manager.take_purged(), ids[..1]);
+    assert!(bench.manager.deadline().unwrap() > due);
+}
+
+#[test]
+fn history_is_the_users_own_the_newest_first() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    let (first, _) = bench.submit(&json!({}));
+    let (second, _) = bench.submit(&json!({}));
+    let mut slice = |userid, payload: Value| {
+        let out = bench.request_as("x", userid, "job-manager.history.get", &payload, 0);
+        if out[0].errnum() == 0 {
+            body(&out[0])["jobs"].clone()
+        } else {
+            json!(out[0].errnum())
+        }
+    };
+    assert_eq!(slice(OWNER, json!({"slice": "[:1]"})), json!([second]));
+    assert_eq!(
+        slice(OWNER, json!({"slice": "[:]"})),
+        json!([second, first])
+    );
+    assert_eq!(slice(OWNER, json!({"slice": "[-1:]"})), json!([first]));
+    assert_eq!(slice(7, json!({"slice": "[:]"})), json!([]));
+    assert_eq!(slice(7, json!({"slice": "[:]", "userid": OWNER})), json!(1));
+    assert_eq!(slice(OWNER, json!({"slice": "1"})), json!(22));
+}
+
+#[test]
+fn drain_waits_for_the_last_active_job_and_idle_for_the_last_running_one() {
+    let mut bench = Bench::new();
+    for topic in ["job-manager.drain", "job-manager.idle"] {
+        let out = bench.request(topic, &Value::Null);
+        assert_eq!((out.len(), out[0].errnum()), (1, 0), "{topic}");
+    }
+    bench.scheduler(None);
+    bench.executor();
+    let (pending, _) = bench.submit(&json!({}));
+    bench.request("job-manager.urgency", &json!({"id": pending, "urgency": 0}));
+    bench.answer("sched.alloc", &json!({"id": pending, "type": 3}));
+    let running = bench.running(&json!({}));
+    assert!(
+        bench
+            .request_as("a", OWNER, "job-manager.drain", &json!({}), 0)
+            .is_empty()
+    );
+    assert!(
+        bench
+            .request_as("b", OWNER, "job-manager.idle", &json!({}), 0)
+            .is_empty()
+    );
+    assert!(
+        bench
+            .request_as("c", OWNER, "job-manager.drain", &json!({}), 0)
+            .is_empty()
+    );
+    bench.request_as("c", OWNER, "job-manager.disconnect", &json!({}), 0);
+    let out = bench.end(running, 0);
+    let answered: Vec<_> = out.iter().map(penstock_wire::Message::topic).collect();
+    assert_eq!(answered, ["sched.free", "job-manager.idle"]);
+    let out = bench.request(
+        "job-manager.raise",
+        &json!({"id": pending, "type": "cancel"}),
+    );
+    let drained = out.iter().filter(|it| it.topic() == "job-manager.drain");
+    assert_eq!(drained.count(), 1, "the one who went away gets no answer");
+}
+
+#[test]
+fn one_queue_is_drained_without_the_other() {
+    let queue = || ("batch".to_owned(), penstock_manager::Queue::default());
+    let other = ("debug".to_owned(), penstock_manager::Queue::default());
+    let mut bench = Bench::with(Settings {
+        queues: [queue(), other].into_iter().collect(),
+        ..settings()
+    });
+    bench.submit(&json!({"queue": "debug"}));
+    let out = bench.request("job-manager.drain", &json!({"name": "batch"}));
+    assert_eq!(out.len(), 1);
+    assert!(
+        bench
+            .request("job-manager.drain", &json!({"name": "debug"}))
+            .is_empty()
+    );
+    let out = bench.request("job-manager.idle", &json!({"name": "nosuch"}));
+    assert_eq!(refused(&out).0, 2);
+}
+
+#[test]
+fn lists_filter_by_hosts_ranks_results_and_times() {
+    let mut bench = Bench::new();
+    let ids = ended(&mut bench, 2);
+    let failed = bench.running(&json!({}));
+    bench.end(failed, 256);
+    let (pending, _) = bench.submit(&json!({}));
+    let late = bench.row(ids[1])["t_run"].as_f64().unwrap();
+    let mut listed = |constraint: Value| {
+        let payload = json!({"attrs": ["id"], "constraint": constraint});
+        let out = bench.request_as("x", OWNER, "job-list.list", &payload, STREAMING);
+        if out[0].errnum() == 22 {
+            return Err(refused(&out).1);
+        }
+        let jobs = if out.len() == 1 {
+            json!([])
+        } else {
+            body(&out[0])["jobs"].clone()
+        };
+        let jobs = jobs.as_array().unwrap().clone();
+        Ok(jobs
+            .iter()
+            .map(|job| job["id"].as_u64().unwrap())
+            .collect::<Vec<_>>())
+    };
+    let ran = vec![failed, ids[1], ids[0]];
+    let all = vec![pending, failed, ids[1], ids[0]];
+    let cases = [
+        (json!({}), all.clone()),
+        (json!({"hostlist": ["n1"]}), ran.clone()),
+        (json!({"hostlist": ["n[7-9]", "n0"]}), ran.clone()),
+        (json!({"hostlist": ["n[2-9]"]}), vec![]),
+        (json!({"ranks": ["1-3"]}), ran.clone()),
+        (json!({"ranks": ["2", "3"]}), vec![]),
+        (json!({"results": ["failed"]}), vec![failed]),
+        (json!({"results": [3]}), ran.clone()),
+        (
+            json!({"t_run": [format!(">={late}")]}),
+            vec![failed, ids[1]],
+        ),
+        (json!({"t_run": [format!(">{late}")]}), vec![failed]),
+        (
+            json!({"t_run": [format!("<={late}")]}),
+            vec![ids[1], ids[0]],
+        ),
+        (json!({"t_run": [format!("<{late}")]}), vec![ids[0]]),
+        (json!({"t_submit": [">0"]}), all.clone()),
+        (json!({"t_depend": [">0"]}), all),
+        (json!({"t_cleanup": [">0"]}), ran.clone()),
+        (json!({"t_inactive": [">0"]}), ran),
+        (json!({"not": [{"t_inactive": [">0"]}]}), vec![pending]),
+    ];
+    for (constraint, expected) in cases {
+        let shown = constraint.to_string();
+        assert_eq!(listed(constraint).as_ref(), Ok(&expected), "{shown}");
+    }
+    for wrong in [
+        json!({"t_run": ["5"]}),
+        json!({"t_run": [5]}),
+        json!({"t_run": [">=5", "<6"]}),
+        json!({"t_run": [">=x"]}),
+        json!({"ranks": ["x"]}),
+        json!({"hostlist": ["n["]}),
+        json!({"nosuch": []}),
+    ] {
+        let shown = wrong.to_string();
+        assert!(listed(wrong).is_err(), "{shown}");
+    }
+}
+
+#[test]
+fn rows_have_the_wanted_attributes_and_every_attribute_is_listed() {
+    let mut bench = Bench::new();
+    let id = ended(&mut bench, 1)[0];
+    let wanted = json!({"id": id, "attrs": ["name", "nodelist", "nosuch"]});
+    let out = bench.request("job-list.list-id", &wanted);
+    let expected = json!({"id": id, "name": "true", "nodelist": "n[0-1]"});
+    assert_eq!(body(&out[0])["job"], expected);
+    let out = bench.request("job-list.list-attrs", &json!({}));
+    let attrs = body(&out[0])["attrs"].as_array().unwrap().clone();
+    for name in bench.row(id).as_object().unwrap().keys() {
+        assert!(attrs.contains(&json!(name)), "{name}");
+    }
+}
+
+#[test]
+fn every_service_echoes_a_ping_and_tells_its_numbers() {
+    let mut bench = Bench::new();
+    for service in ["job-manager", "job-list", "job-info", "job-ingest", "kvs"] {
+        let ping = json!({"seq": 7, "pad": "xxxx"});
+        let out = bench.request(&format!("{service}.ping"), &ping);
+        assert_eq!(body(&out[0]), ping, "{service}");
+        let out = bench.request(&format!("{service}.stats-get"), &json!({}));
+        let stats = body(&out[0]);
+        for key in ["active_jobs", "inactive_jobs", "max_jobid"] {
+            assert_eq!(stats[key], 0, "{service} {key}");
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What changes a job after its submission: duration, memo, urgency and priority.
+
+mod common;
+
+use common::{Bench, Directory, OWNER, body, refused, settings, topics};
+use penstock_manager::{Limits, Settings};
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+fn duration(id: u64, seconds: f64) -> Value {
+    json!({"id": id, "updates": {"attributes.system.duration": seconds}})
+}
+
+fn update(bench: &mut Bench, id: u64, seconds: f64) -> Vec<Message> {
+    bench.request("job-manager.update", &duration(id, seconds))
+}
+
+fn guests() -> Settings {
+    Settings {
+        guests: true,
+        limits: Limits {
+            duration: Some(100.0),
+            ..Limits::default()
+        },
+        ..settings()
+    }
+}
+
+fn submit_as_guest(bench: &mut Bench, system: &Value) -> u64 {
+    let payload = json!({"jobspec": common::jobspec(system)});
+    let out = bench.request_as("guest", 7, "job-ingest.submit", &payload, 0);
+    body(&out[0])["id"].as_u64().unwrap()
+}
+
+#[test]
+fn a_pending_job_is_asked_for_anew_with_its_new_time_limit() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({"duration": 60}));
+    let out = update(&mut bench, id, 30.0);
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    assert_eq!(topics(&out), ["sched.alloc"]);
+    let system = &body(&out[0])["jobspec"]["attributes"]["system"];
+    assert_eq!(system["duration"], 30.0);
+    assert_eq!(bench.row(id)["duration"], 30.0);
+    let event = bench.log(id).pop().unwrap();
+    assert_eq!(event["name"], "jobspec-update");
+    assert_eq!(
+        event["context"],
+        json!({"attributes.system.duration": 30.0})
+    );
+}
+
+#[test]
+fn a_job_that_is_not_in_the_queue_yet_is_updated_in_place() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({
+        "duration": 60, "dependencies": [{"scheme": "begin-time", "value": "5000"}]}));
+    assert!(topics(&update(&mut bench, id, 0.0)).is_empty());
+    bench.manager.advance(5000.0);
+    let out = bench.manager.flush().unwrap();
+    let system = &body(&out[0])["jobspec"]["attributes"]["system"];
+    assert_eq!(system["duration"], 0.0);
+}
+
+#[test]
+fn a_running_job_ends_when_the_scheduler_has_agreed() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let id = bench.running(&json!({"duration": 60}));
+    let out = update(&mut bench, id, 600.0);
+    assert_eq!(topics(&out), ["sched.expiration"]);
+    assert_eq!(out.len(), 1, "the answer waits for the scheduler's");
+    let asked = body(&out[0]);
+    let began = bench.row(id)["t_run"].as_f64().unwrap();
+    assert_eq!(asked, json!({"id": id, "expiration": began + 600.0}));
+    let done = bench.reply(&out, "sched.expiration", &json!({}));
+    assert_eq!(topics(&done), ["job-exec.expiration"]);
+    assert_eq!(body(&done[0]), asked);
+    assert!(done[0].is_noresponse());
+    assert_eq!(done[1].errnum(), 0);
+    let row = bench.row(id);
+    assert_eq!(
+        (&row["duration"], &row["expiration"]),
+        (&json!(600.0), &asked["expiration"])
+    );
+    let names = bench.events(id);
+    assert_eq!(
+        names[names.len() - 2..],
+        ["jobspec-update", "resource-update"]
+    );
+    let found = bench.request("job-info.lookup", &json!({"id": id, "keys": ["R"]}));
+    let r: Value = serde_json::from_str(body(&found[0])["R"].as_str().unwrap()).unwrap();
+    assert_eq!(r["execution"]["expiration"], asked["expiration"]);
+}
+
+#[test]
+fn a_scheduler_without_the_method_agrees_and_any_other_error_does_not() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let id = bench.running(&json!({"duration": 60}));
+    let asked = update(&mut bench, id, 600.0);
+    let out = bench.deny(&asked, "sched.expiration", 22, "reserved");
+    let (errnum, text) = refused(&out);
+    assert_eq!(
+        (errnum, text.as_str()),
+        (22, "the scheduler refuses the update: reserved")
+    );
+    assert_eq!(bench.row(id)["duration"], 60.0);
+    let asked = update(&mut bench, id, 600.0);
+    bench.deny(&asked, "sched.expiration", 38, "");
+    assert_eq!(bench.row(id)["duration"], 600.0);
+}
+
+#[test]
+fn one_update_at_a_time_and_none_is_left_hanging() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let id = bench.running(&json!({"duration": 60}));
+    let first = update(&mut bench, id, 600.0);
+    assert_eq!(refused(&update(&mut bench, id, 700.0)).0, 16);
+    // The job ends before the scheduler has answered.
+    bench.end(id, 0);
+    let out = bench.reply(&first, "sched.expiration", &json!({}));
+    assert!(refused(&out).1.ends_with("is not running any more"));
+    // The scheduler goes before it has answered.
+    let id = bench.running(&json!({"duration": 60}));
+    update(&mut bench, id, 600.0);
+    let out = bench.scheduler(None);
+    assert_eq!(refused(&out).0, 11);
+}
+
+#[test]
+fn an_answer_that_crosses_the_update_is_corrected() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({"duration": 60}));
+    update(&mut bench, id, 600.0);
+    let out = bench.allocate(id);
+    assert_eq!(topics(&out), ["sched.expiration", "job-exec.start"]);
+    let done = bench.reply(&out, "sched.expiration", &json!({}));
+    assert_eq!(topics(&done), ["job-exec.expiration"]);
+    assert_eq!(bench.row(id)["expiration"], body(&out[0])["expiration"]);
+}
+
+#[test]
+fn guests_stay_within_the_limits_and_leave_running_jobs_alone() {
+    let mut bench = Bench::with(guests());
+    bench.scheduler(None);
+    bench.executor();
+    let id = submit_as_guest(&mut bench, &json!({"duration": 60}));
+    let mut as_guest = |userid, seconds| {
+        let payload = duration(id, seconds);
+        let out = bench.request_as("guest", userid, "job-manager.update", &payload, 0);
+        out.iter()
+            .find(|it| it.kind == penstock_wire::Kind::Response)
+            .map_or(0, Message::errnum)
+    };
+    assert_eq!(as_guest(7, 100.0), 0);
+    assert_eq!(as_guest(7, 101.0), 22);
+    assert_eq!(as_guest(7, 0.0), 22);
+    assert_eq!(as_guest(8, 10.0), 1);
+    assert_eq!(as_guest(OWNER, 1000.0), 0);
+    bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    bench.allocate(id);
+    let out = bench.request_as("guest", 7, "job-manager.update", &duration(id, 10.0), 0);
+    let (errnum, text) = refused(&out);
+    assert_eq!(
+        (errnum, text.as_str()),
+        (
+            1,
+            "only the instance owner may change the duration of a running job"
+        )
+    );
+}
+
+#[test]
+fn what_cannot_be_updated_is_named() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({}));
+    let other = json!({"id": id, "updates": {"attributes.system.cwd": "/"}});
+    let (errnum, text) = refused(&bench.request("job-manager.update", &other));
+    assert_eq!(errnum, 22);
+    assert!(text.starts_with("`attributes.system.cwd` cannot be updated"));
+    for value in [json!(-1), json!("1h"), json!(null)] {
+        let wrong = json!({"id": id, "updates": {"attributes.system.duration": value}});
+        assert_eq!(refused(&bench.request("job-manager.update", &wrong)).0, 22);
+    }
+    let none = json!({"id": id, "updates": {}});
+    assert_eq!(refused(&bench.request("job-manager.update", &none)).0, 22);
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
+    let (errnum, text) = refused(&update(&mut bench, id, 1.0));
+    assert_eq!(errnum, 2);
+    assert!(text.ends_with("is inactive"));
+}
+
+#[test]
+fn updates_and_memos_outlive_a_restart() {
+    let directory = Directory::new("update");
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let running = bench.running(&json!({"duration": 60}));
+    let (pending, _) = bench.submit(&json!({"duration": 60}));
+    update(&mut bench, pending, 30.0);
+    let out = update(&mut bench, running, 600.0);
+    let expiration = body(&out[0])["expiration"].clone();
+    bench.reply(&out, "sched.expiration", &json!({}));
+    let memo = json!({"id": pending, "memo": {"a": {"x": 1, "y": 2}, "b": 2}});
+    bench.request("job-manager.memo", &memo);
+    let memo = json!({"id": pending, "memo": {"a": {"y": null}, "b": null, "c": 3}});
+    bench.request("job-manager.memo", &memo);
+    let user = json!({"user": {"a": {"x": 1}, "c": 3}});
+    assert_eq!(bench.row(pending)["annotations"], user);
+    drop(bench);
+    let mut bench = directory.open(settings(), 2000.0);
+    let row = bench.row(pending);
+    assert_eq!(
+        (&row["duration"], &row["annotations"]),
+        (&json!(30.0), &user)
+    );
+    assert_eq!(bench.row(running)["expiration"], expiration);
+    bench.scheduler(None);
+    let out = bench.executor();
+    let start = out
+        .iter()
+        .find(|it| it.topic() == "job-exec.start")
+        .unwrap();
+    assert_eq!(body(start)["R"]["execution"]["expiration"], expiration);
+    assert_eq!(
+        body(start)["jobspec"]["attributes"]["system"]["duration"],
+        600.0
+    );
+}
+
+#[test]
+fn a_memo_is_for_active_jobs_and_their_users() {
+    let mut bench = Bench::with(guests());
+    let id = submit_as_guest(&mut bench, &json!({"duration": 1}));
+    let memo = json!({"id": id, "memo": {"a": 1}});
+    let out = bench.request_as("guest", 7, "job-manager.memo", &memo, 0);
+    assert_eq!(out[0].errnum(), 0);
+    let out = bench.request_as("other", 8, "job-manager.memo", &memo, 0);
+    assert_eq!(refused(&out).0, 1);
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    let out = bench.request_as("guest", 7, "job-manager.memo", &memo, 0);
+    assert_eq!(refused(&out).0, 2);
+}
+
+#[test]
+fn the_urgency_of_many_jobs_changes_in_one_request() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (first, _) = bench.submit(&json!({}));
+    let (second, _) = bench.submit(&json!({}));
+    let many = json!({"ids": [first, 99, second], "urgency": 31});
+    let out = bench.request("job-manager.urgency", &many);
+    let answer = body(out.last().unwrap());
+    assert_eq!(answer["count"], 2);
+    assert_eq!(answer["errors"]["99"], "no job ƒ2i");
+    assert_eq!(bench.row(first)["priority"], 4_294_967_295_u32);
+    assert_eq!(bench.row(second)["urgency"], 31);
+}
+
+#[test]
+fn a_hundred_thousand_jobs_are_put_in_order_by_one_request() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let payload = json!({"jobspec": common::jobspec(&json!({})), "count": 100_000});
+    let out = bench.request("job-ingest.submit", &payload);
+    let ids = body(&out[0])["ids"].as_array().unwrap().clone();
+    let jobs: Vec<Value> = ids
+        .iter()
+        .enumerate()
+        .map(|(place, id)| json!([id, 4_294_967_294_u32 - u32::try_from(place).unwrap()]))
+        .collect();
+    let out = bench.request("job-manager.prioritize", &json!({ "jobs": jobs }));
+    let answer = out
+        .iter()
+        .find(|it| it.kind == penstock_wire::Kind::Response);
+    assert_eq!(
+        body(answer.unwrap()),
+        json!({"count": 100_000, "errors": {}})
+    );
+    let told: usize = out
+        .iter()
+        .filter(|it| it.topic() == "sched.prioritize")
+        .map(|it| body(it)["jobs"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(told, 100_000);
+    let last = ids.last().unwrap().as_u64().unwrap();
+    assert_eq!(bench.row(last)["priority"], 4_294_967_294_u32 - 99_999);
+}
+
+#[test]
+fn an_assigned_priority_holds_until_the_urgency_changes() {
+    let directory = Directory::new("priority");
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.request("job-manager.prioritize", &json!({"jobs": [[id, 5000]]}));
+    drop(bench);
+    let mut bench = directory.open(settings(), 2000.0);
+    let out = bench.scheduler(None);
+    assert_eq!(body(out.last().unwrap())["priority"], 5000);
+    bench.request("job-manager.urgency", &json!({"id": id, "urgency": 20}));
+    assert_eq!(bench.row(id)["priority"], 20);
+}
+
+#[test]
+fn priorities_are_the_owners_and_urgencies_0_and_31_keep_theirs() {
+    let mut bench = Bench::with(Settings {
+        guests: true,
+        ..settings()
+    });
+    bench.scheduler(None);
+    let (held, _) = bench.submit(&json!({}));
+    bench.request("job-manager.urgency", &json!({"id": held, "urgency": 0}));
+    assert_eq!(bench.row(held)["priority"], 0);
+    let (waits, _) = bench.submit(&json!({
+        "dependencies": [{"scheme": "after", "value": held.to_string()}]}));
+    let wanted = json!({"jobs": [[held, 7], [waits, 7], [waits, 4_294_967_296_u64], [5, 1]]});
+    let out = bench.request("job-manager.prioritize", &wanted);
+    let answer = body(&out[0]);
+    assert_eq!(answer["count"], 0);
+    let errors = answer["errors"].as_object().unwrap();
+    let held_error = errors[&held.to_string()].as_str().unwrap();
+    assert!(held_error.ends_with("the job is held"), "{held_error}");
+    assert_eq!(errors.len(), 3);
+    let out = bench.request_as("guest", 7, "job-manager.prioritize", &wanted, 0);
+    assert_eq!(refused(&out).0, 1);
+}
