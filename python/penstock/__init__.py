@@ -7,6 +7,8 @@ What this module exports needs no third-party package and no daemon:
 - `Hostlist`: an ordered list of host names (RFC 29), see `penstock.hostlist`;
 - `ResourceSet`: what R is made of (RFC 20), see `penstock.resource`;
 - the exceptions, all derived from `Error`, see `penstock.errors`.
+
+`JobExecutor` (jobs of an instance as futures, see `penstock.executor`) is imported on first use.
 """
 
 from penstock._core import ResourceSet, __version__
@@ -26,6 +28,22 @@ from penstock.errors import (
 from penstock.hostlist import Hostlist
 from penstock.idset import FrozenIDset, IDset
 
+# `typing` would be most of what `import penstock` costs.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from penstock.executor import JobExecutor
+else:
+
+    def __getattr__(name):  # noqa: ANN001, ANN202 - for readers of the code, the import above
+        """Imports what a program has to ask for."""
+        if name == "JobExecutor":
+            from penstock.executor import JobExecutor
+
+            return JobExecutor
+        raise AttributeError(f"module `penstock` has no attribute `{name}`")
+
+
 __all__ = [
     "EngineError",
     "Error",
@@ -34,6 +52,7 @@ __all__ = [
     "HostlistError",
     "IDset",
     "IdsetError",
+    "JobExecutor",
     "JobspecError",
     "MendedWarning",
     "NotFoundError",

@@ -1,0 +1,326 @@
+"""Jobs as futures: `concurrent.futures.Executor` over an instance.
+
+```python
+from penstock import JobExecutor
+
+with JobExecutor() as executor:
+    futures = [executor.submit(["app", str(n)], ntasks=4, duration=600) for n in range(1000)]
+    codes = [future.result() for future in futures]
+```
+
+It runs jobs, not Python callables. It needs no third-party package.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+import json
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import fluid_parse
+from penstock._jobworker import Worker
+from penstock.errors import Error, JobspecError
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Self
+
+    Event = dict[str, Any]
+    EventCallback = Callable[["JobFuture", Event], object]
+
+__all__ = ["EVENTS", "JobException", "JobExecutor", "JobFuture"]
+
+log = logging.getLogger("penstock.executor")
+
+# What RFC 21 lets happen to a job.
+EVENTS = frozenset(
+    (
+        *("submit", "jobspec-update", "resource-update", "validate", "invalidate", "set-flags"),
+        *("dependency-add", "dependency-remove", "depend", "urgency", "priority", "alloc"),
+        *("prolog-start", "prolog-finish", "start", "finish", "release", "free", "exception"),
+        *("epilog-start", "epilog-finish", "memo", "debug", "clean"),
+    )
+)
+
+
+class JobException(Error, RuntimeError):  # noqa: N818 - RFC 21 calls it an exception
+    """A job's fatal exception (RFC 21): it was denied, cancelled, timed out or could not run.
+
+    Attributes:
+        jobid: The job.
+        type: What kind, such as `alloc`, `cancel`, `timeout` or `exec`.
+        severity: 0.
+        note: What was said about it; may be empty.
+    """
+
+    def __init__(self, jobid: int, type: str, severity: int, note: str) -> None:  # noqa: A002
+        super().__init__(jobid, type, severity, note)
+        self.jobid = jobid
+        self.type = type
+        self.severity = severity
+        self.note = note
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.note}" if self.note else self.type
+
+
+class JobFuture(concurrent.futures.Future[int]):
+    """A job to be; made by a `JobExecutor`.
+
+    `result()` is the job's exit code once the job is over: that of the task with the greatest wait
+    status, 128 + N where signal N ended it. It raises the job's fatal exception as `JobException`,
+    `RpcError` where the instance has refused the job, and `NoInstanceError` where the connection
+    was lost.
+
+    `running()` is true from the submission to the end: whether the job has been started yet is
+    what the event `start` tells.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+        self._id: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self._lock = threading.Lock()
+        self._followed = False
+        self._seen: list[Event] = []
+        self._callbacks: list[tuple[str, EventCallback]] = []
+
+    def jobid(self, timeout: float | None = None) -> int:
+        """The job's id, once the job is submitted.
+
+        Raises:
+            TimeoutError: that takes longer than `timeout` seconds.
+            CancelledError: the future was cancelled before.
+            RpcError: the instance has refused the job.
+            NoInstanceError: the connection was lost before.
+        """
+        return self._id.result(timeout)
+
+    def add_jobid_callback(self, callback: Callable[[JobFuture], object]) -> None:
+        """Has `callback(future)` called when `jobid()` no longer waits, for whatever reason."""
+        self._id.add_done_callback(lambda _: callback(self))
+
+    def add_event_callback(self, event: str, callback: EventCallback) -> None:
+        """Has `callback(future, event)` called for each event of this name, past ones included.
+
+        The event is a dictionary with `timestamp`, `name` and mostly `context` (RFC 18). The
+        callback is called in the executor's thread, or for what has happened already in this
+        one. Those of a job come before its future is done.
+
+        Raises:
+            ValueError: no such event; `EVENTS` are those there are.
+            NoInstanceError: it is the job's first callback, and the connection was lost.
+            RuntimeError: it is the job's first callback, and the executor has ended.
+        """
+        if event not in EVENTS:
+            raise ValueError(
+                f"unknown event `{event}`: expected one of {', '.join(sorted(EVENTS))}"
+            )
+        with self._lock:
+            if not self._followed:
+                self._worker.post("watch", self)
+                self._followed = True
+            self._callbacks.append((event, callback))
+            past = [seen for seen in self._seen if seen["name"] == event]
+        for one in past:
+            self._call(callback, one)
+
+    def cancel(self) -> bool:
+        """Has the job cancelled, or not submitted at all.
+
+        Returns:
+            False where the job is over. Else the future is cancelled from now on, and the job
+            ends in its own time.
+        """
+        if not super().cancel():
+            return False
+        self._worker.post("cancel", self)
+        return True
+
+    def running(self) -> bool:
+        """Whether the job has been submitted, and is not over."""
+        submitted = self._id.done() and not self._id.cancelled() and not self._id.exception()
+        return submitted and not self.done()
+
+    # --- for the worker, in its thread
+
+    def _take_id(self, job: int) -> None:
+        self._id.set_result(job)
+
+    def _take_event(self, event: Event) -> None:
+        with self._lock:
+            self._seen.append(event)
+            callbacks = [call for name, call in self._callbacks if name == event["name"]]
+        for callback in callbacks:
+            self._call(callback, event)
+
+    def _call(self, callback: EventCallback, event: Event) -> None:
+        try:
+            callback(self, event)
+        except Exception:
+            log.exception("callback for `%s`", event["name"])
+
+    def _take_row(self, row: dict[str, Any]) -> None:
+        """The job is over."""
+        if row.get("exception_occurred") and row.get("exception_severity") == 0:
+            note = row.get("exception_note") or ""
+            self._fail(JobException(row["id"], row["exception_type"], 0, note))
+        elif self.set_running_or_notify_cancel():
+            self.set_result(row["returncode"])
+
+    def _fail(self, error: Exception) -> None:
+        if not self._id.done():
+            self._id.set_exception(error)
+        if self.set_running_or_notify_cancel():
+            self.set_exception(error)
+
+    def _drop(self) -> None:
+        """It was cancelled: those who wait for it are told, and jobid() has nothing to tell."""
+        if not self._id.done():
+            self._id.cancel()
+            self._id.set_running_or_notify_cancel()
+        self.set_running_or_notify_cancel()
+
+
+class JobExecutor(concurrent.futures.Executor):
+    """Runs jobs on an instance; their ends are futures.
+
+    One background thread with one connection serves any number of jobs: what is submitted while
+    a request is under way goes into the next one, in bulk. Its methods may be called from any
+    thread.
+
+    Args:
+        uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
+
+    Raises:
+        NoInstanceError: nobody listens there.
+    """
+
+    def __init__(self, uri: str | None = None) -> None:
+        self._worker = Worker(uri)
+        _workers.add(self._worker)
+        # An executor that nobody has any more takes no jobs: its thread ends with the last one.
+        self._finalizer = weakref.finalize(self, self._worker.close)
+        self._finalizer.atexit = False
+        self._worker.start()
+
+    def submit(  # type: ignore[override]
+        self, job: Mapping[str, Any] | Sequence[str], /, *, urgency: int = 16, **options: Any
+    ) -> JobFuture:
+        """Submits a job.
+
+        Args:
+            job: a jobspec V1 (RFC 25), or a command: program and arguments.
+            urgency: 0 (hold) to 31 (expedite), RFC 30.
+            options: with a command, those of `penstock.jobspec.from_command`.
+
+        Returns:
+            The job's future. That the instance refuses the job is told there.
+
+        Raises:
+            TypeError: `job` is neither, such as a Python callable.
+            JobspecError: a job that has no jobspec, or none that has a JSON form.
+            NoInstanceError: the connection was lost.
+            RuntimeError: the executor has been shut down.
+        """
+        order = {"jobspec": _jobspec(job, options), "urgency": urgency}
+        try:
+            request = json.dumps(order, ensure_ascii=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise JobspecError(f"the jobspec has no JSON form: {error}") from error
+        future = JobFuture(self._worker)
+        self._worker.post("submit", future, request)
+        return future
+
+    def attach(self, jobid: int | str) -> JobFuture:
+        """The future of a job that was submitted by somebody else, and may be over.
+
+        Args:
+            jobid: its id, as a number or in one of RFC 19's forms.
+
+        Raises:
+            JobspecError: that is no job id.
+            NoInstanceError: the connection was lost.
+            RuntimeError: the executor has been shut down.
+        """
+        job = fluid_parse(jobid) if isinstance(jobid, str) else jobid
+        future = JobFuture(self._worker)
+        self._worker.post("attach", future, job)
+        return future
+
+    def map(  # type: ignore[override]
+        self,
+        fn: Callable[..., Mapping[str, Any] | Sequence[str]],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[int]:
+        """Runs the jobs that `fn` makes of each item; yields their exit codes in that order.
+
+        Args:
+            fn: called here at once, with an item of each iterable; returns what `submit` takes.
+            iterables: what to call it with.
+            timeout: seconds from this call within which all must be over.
+            chunksize: has no effect: submission is in bulk as it is.
+
+        Raises:
+            TimeoutError: from the iteration.
+            JobException: likewise, when it comes to that job; the rest is cancelled.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        futures = [self.submit(fn(*items)) for items in zip(*iterables, strict=False)]
+
+        def codes() -> Iterator[int]:
+            try:
+                for future in futures:
+                    yield future.result(None if end is None else end - time.monotonic())
+            finally:
+                for future in futures:
+                    future.cancel()
+
+        return codes()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes no more jobs.
+
+        Args:
+            wait: return when all jobs are over; else they are followed in the background.
+            cancel_futures: cancel all jobs that are not over, running ones as well.
+        """
+        self._worker.close(cancel=cancel_futures)
+        if wait:
+            self._worker.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+
+def _jobspec(job: Any, options: dict[str, Any]) -> Mapping[str, Any]:
+    if isinstance(job, Mapping):
+        if options:
+            names = ", ".join(options)
+            raise TypeError(f"{names}: options are for commands, a jobspec says everything itself")
+        return job
+    if isinstance(job, (list, tuple)) and all(isinstance(word, str) for word in job):
+        return from_command(job, **options)
+    hint = "; it runs jobs, not Python callables" if callable(job) else ""
+    raise TypeError(f"expected a command (a list of words) or a jobspec, found {job!r}{hint}")
+
+
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+@atexit.register
+def _finish() -> None:
+    """As the executors of the standard library: what was submitted is seen through at exit."""
+    for worker in list(_workers):
+        worker.close()
+    for worker in list(_workers):
+        worker.wait()
