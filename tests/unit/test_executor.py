@@ -1,0 +1,76 @@
+"""An executor against an instance that does as it is told."""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import CancelledError
+
+import pytest
+
+from penstock import JobExecutor, RpcError
+from penstock.client import NoInstanceError
+
+
+@pytest.fixture
+def ids(fake):
+    """The fake instance gives jobs ids from 1."""
+    given = []
+
+    def submit(request):
+        jobs = request.object()["jobs"]
+        fresh = range(len(given) + 1, len(given) + len(jobs) + 1)
+        given.extend(fresh)
+        return [request.respond({"results": [{"ids": [job]} for job in fresh]})]
+
+    fake.methods["job-ingest.submit"] = submit
+    return given
+
+
+def test_a_job_that_was_purged_harms_nobody_else(fake, ids):
+    def waited(request):
+        jobs = request.object()["ids"]
+        if 2 in jobs:
+            return [request.respond(errnum=errno.ENOENT, errtext="no job ƒ3")]
+        rows = [{"id": job, "returncode": 10 + job} for job in jobs]
+        return [request.respond({"jobs": rows}), request.respond(errnum=errno.ENODATA)]
+
+    fake.methods["job-list.wait"] = waited
+    with JobExecutor() as executor:
+        futures = [executor.submit({"name": str(n)}) for n in range(3)]
+        assert futures[0].result() == 11
+        with pytest.raises(RpcError, match="no job ƒ3"):
+            futures[1].result()
+        assert futures[1].jobid() == 2
+        assert futures[2].result() == 13
+
+
+def test_what_comes_during_a_request_goes_into_the_next_one(fake, ids):
+    submit, requests = fake.methods["job-ingest.submit"], []
+
+    def hesitate(request):
+        requests.append(request)
+        return submit(request) if len(requests) > 1 else []
+
+    def waited(request):
+        jobs = request.object()["ids"]
+        if jobs == [99]:
+            # Asked for while the first submission is under way, which is now answered.
+            return submit(requests[0])
+        rows = [{"id": job, "returncode": 0} for job in jobs]
+        return [request.respond({"jobs": rows}), request.respond(errnum=errno.ENODATA)]
+
+    fake.methods |= {"job-ingest.submit": hesitate, "job-list.wait": waited}
+    with JobExecutor() as executor:
+        first = executor.submit({"name": "first"})
+        fake.wait_for("job-ingest.submit")
+        rest = [executor.submit({"name": str(n)}) for n in range(5)]
+        assert rest[3].cancel()
+        other = executor.attach(99)
+        assert first.result() == 0
+        assert [future.result() for future in rest if not future.cancelled()] == [0] * 4
+        assert [len(request.object()["jobs"]) for request in requests] == [1, 4]
+        with pytest.raises(CancelledError):
+            rest[3].jobid()
+        fake.hang_up()
+        with pytest.raises(NoInstanceError, match="closed the connection"):
+            other.result()
