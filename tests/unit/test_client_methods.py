@@ -1,0 +1,298 @@
+"""What each method asks and makes of the answer, over both clients."""
+
+from __future__ import annotations
+
+import errno
+import signal
+
+import pytest
+import trio
+
+from penstock import aclient
+from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.rows import Outcome
+
+SPEC = {"version": 1}
+ROW = {"id": 1, "state": 64}
+RAISED = {"count": 1, "errors": {"2": "no job ƒ3"}}
+OUTCOME = Outcome(1, {2: "no job ƒ3"})
+EVENT = {"timestamp": 1.5, "name": "submit", "context": {"userid": 0}}
+LINE = '{"timestamp":1.5,"name":"submit","context":{"userid":0}}\n'
+LISTED = {"max_entries": 0, "attrs": ["all"], "since": 0.0}
+STATUS = {"enable": True, "start": False, "stop_reason": "later"}
+LOGGED = {"timestamp": 1.5, "level": "info", "component": "user", "text": "hello"}
+SERVICE = {"name": "sched", "pid": 1, "uid": 0, "inside": True}
+
+
+def raised(kind, severity, note, **more):
+    return {"type": kind, "severity": severity, "note": note, **more}
+
+
+# Name, positional and named arguments; topic and payload of the request; answer; what comes of it.
+ASKED = [
+    ("submit", [SPEC], {}, "job-ingest.submit", {"jobspec": SPEC, "urgency": 16}, {"id": 7}, 7),
+    (
+        *("submit", [SPEC], {"urgency": 3, "count": 2, "flags": 4}, "job-ingest.submit"),
+        *({"jobspec": SPEC, "urgency": 3, "count": 2, "flags": 4}, {"ids": [7, 8]}, [7, 8]),
+    ),
+    ("feasible", [SPEC], {}, "feasibility.check", {"jobspec": SPEC}, {}, None),
+    ("info", [1], {}, "job-list.list-id", {"id": 1, "attrs": ["all"]}, {"job": ROW}, ROW),
+    (
+        *("lookup", [1, "R", "jobspec"], {}, "job-info.lookup"),
+        *({"id": 1, "keys": ["R", "jobspec"], "flags": 0}, {"R": "{}"}, {"R": "{}"}),
+    ),
+    (
+        *("history", [], {}, "job-manager.history.get", {"slice": "[:]"}),
+        *({"jobs": [2, 1]}, [2, 1]),
+    ),
+    ("history", [1], {}, "job-manager.history.get", {"slice": "[:1]"}, {"jobs": [2]}, [2]),
+    (
+        *("cancel", [[1, 2]], {"note": "n"}, "job-manager.raise"),
+        *(raised("cancel", 0, "n", ids=[1, 2]), RAISED, OUTCOME),
+    ),
+    (
+        *("cancel", [], {"userid": 5}, "job-manager.raise"),
+        *(raised("cancel", 0, "", all=True, userid=5), RAISED, OUTCOME),
+    ),
+    (
+        *("raise_exception", [[1, 2], "odd"], {"severity": 3, "note": "n", "wait_status": 256}),
+        *("job-manager.raise", raised("odd", 3, "n", ids=[1, 2], wait_status=256)),
+        *(RAISED, OUTCOME),
+    ),
+    (
+        *("urgency", [[1, 2], 31], {}, "job-manager.urgency", {"ids": [1, 2], "urgency": 31}),
+        *(RAISED, OUTCOME),
+    ),
+    (
+        *("prioritize", [[(1, 5), (2, 6)]], {}, "job-manager.prioritize"),
+        *({"jobs": [[1, 5], [2, 6]]}, RAISED, OUTCOME),
+    ),
+    (
+        *("memo", [1, {"a": 1, "b": None}], {}, "job-manager.memo"),
+        *({"id": 1, "memo": {"a": 1, "b": None}}, None, None),
+    ),
+    (
+        *("update", [1], {"duration": 60.0}, "job-manager.update"),
+        *({"id": 1, "updates": {"attributes.system.duration": 60.0}}, None, None),
+    ),
+    (
+        *("purge", [], {"age_limit": 60.0, "num_limit": 0}, "job-manager.purge"),
+        {"force": False, "age_limit": 60.0, "num_limit": 0},
+        *({"count": 3, "inactives": 4}, {"count": 3, "inactives": 4}),
+    ),
+    (
+        *("purge", [[1]], {"force": True}, "job-manager.purge", {"force": True, "ids": [1]}),
+        *({"count": 1, "inactives": 0}, {"count": 1, "inactives": 0}),
+    ),
+    ("queue_list", [], {}, "job-manager.queue-list", {}, {"queues": ["a"]}, ["a"]),
+    ("queue_status", [], {}, "job-manager.queue-status", {}, STATUS, STATUS),
+    ("queue_status", ["a"], {}, "job-manager.queue-status", {"name": "a"}, STATUS, STATUS),
+    (
+        *("queue_enable", ["a"], {}, "job-manager.queue-enable"),
+        *({"name": "a", "enable": True, "all": False}, None, None),
+    ),
+    (
+        *("queue_disable", [], {"reason": "r", "everything": True}, "job-manager.queue-enable"),
+        *({"enable": False, "reason": "r", "all": True}, None, None),
+    ),
+    (
+        *("queue_start", [], {}, "job-manager.queue-start"),
+        *({"start": True, "all": False}, None, None),
+    ),
+    (
+        *("queue_stop", ["a"], {"reason": "r"}, "job-manager.queue-start"),
+        *({"name": "a", "start": False, "all": False, "reason": "r"}, None, None),
+    ),
+    ("queue_drain", [], {}, "job-manager.drain", {}, None, None),
+    ("queue_idle", [], {}, "job-manager.idle", {}, None, None),
+    ("resource_status", [], {}, "resource.status", None, {"R": {}}, {"R": {}}),
+    ("sched_status", [], {}, "resource.sched-status", None, {"all": {}}, {"all": {}}),
+    ("drain", ["0-1"], {}, "resource.drain", {"targets": "0-1", "reason": ""}, None, None),
+    (
+        *("drain", ["n1", "bad"], {"mode": "update"}, "resource.drain"),
+        *({"targets": "n1", "reason": "bad", "mode": "update"}, None, None),
+    ),
+    ("undrain", ["0"], {}, "resource.undrain", {"targets": "0"}, None, None),
+    (
+        *("undrain", ["0"], {"mode": "force"}, "resource.undrain"),
+        *({"targets": "0", "mode": "force"}, None, None),
+    ),
+    (
+        *("resource_history", ["0"], {}, "resource.history", {"targets": "0"}),
+        *({"events": [EVENT]}, [EVENT]),
+    ),
+    ("resource_history", [], {}, "resource.history", {}, {"events": []}, []),
+    ("stats", [], {}, "job-manager.stats-get", None, {"n": 1}, {"n": 1}),
+    ("stats", ["sched"], {}, "sched.stats-get", None, {"n": 1}, {"n": 1}),
+    ("services", [], {}, "service.list", None, {"services": [SERVICE]}, [SERVICE]),
+    ("config", [], {}, "config.get", None, {"access": {}}, {"access": {}}),
+    ("config_reload", [{"a": {}}], {}, "config.reload", {"config": {"a": {}}}, None, None),
+    (
+        *("log_append", ["hello"], {"level": "error"}, "log.append"),
+        *({"level": "error", "text": "hello"}, None, None),
+    ),
+    ("log_clear", [], {}, "log.clear", {}, None, None),
+    ("shutdown", [], {}, "broker.shutdown", None, None, None),
+]
+
+# As above, but that the answers are several and the results a list.
+STREAMED = [
+    (
+        *("iter_jobs", [], {}, "job-list.list", LISTED),
+        *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
+    ),
+    (
+        *("jobs", [], {}, "job-list.list", LISTED),
+        *([{"jobs": [ROW, ROW]}, {"jobs": [ROW]}], [ROW] * 3),
+    ),
+    (
+        "jobs",
+        [],
+        {"ids": [1], "constraint": {}, "max_entries": 5, "since": 2.5, "attrs": ["name"]},
+        "job-list.list",
+        {"ids": [1], "constraint": {}, "max_entries": 5, "since": 2.5, "attrs": ["name"]},
+        *([{"jobs": [ROW]}], [ROW]),
+    ),
+    ("wait", [[1]], {}, "job-list.wait", {"ids": [1]}, [{"jobs": [ROW]}], [ROW]),
+    (
+        *("eventlog", [1], {"follow": True}, "job-info.eventlog-watch"),
+        *({"id": 1, "path": "eventlog", "flags": 0}, [{"event": LINE}] * 2, [EVENT] * 2),
+    ),
+    (
+        *("output", [1], {"follow": True, "streams": ["stderr"]}, "job-exec.output"),
+        {"id": 1, "follow": True, "streams": ["stderr"]},
+        *([{"stream": "stderr", "data": "aGk="}], [("stderr", b"hi")]),
+    ),
+    (
+        *("dmesg", [], {}, "log.dmesg", {"follow": False, "nobacklog": False}),
+        *([{"lines": [LOGGED] * 2}], [LOGGED] * 2),
+    ),
+    (
+        *("dmesg", [], {"follow": True, "backlog": False}, "log.dmesg"),
+        *({"follow": True, "nobacklog": True}, [{"lines": [LOGGED]}], [LOGGED]),
+    ),
+]
+
+
+def over_both(method, args, named):
+    """What the blocking and the Trio client make of a method; streams as lists."""
+
+    async def main():
+        with trio.fail_after(60):
+            async with aclient.connect() as client:
+                result = getattr(client, method)(*args, **named)
+                if isinstance(result, aclient.Stream):
+                    return [row async for row in result]
+                return await result
+
+    with Client() as client:
+        blocking = getattr(client, method)(*args, **named)
+        if hasattr(blocking, "__next__"):
+            blocking = list(blocking)
+    return blocking, trio.run(main)
+
+
+@pytest.mark.parametrize(("method", "args", "named", "topic", "asked", "said", "result"), ASKED)
+def test_questions_with_one_answer(fake, method, args, named, topic, asked, said, result):
+    fake.methods[topic] = lambda request: [request.respond(said)]
+    assert over_both(method, args, named) == (result, result)
+    for _ in range(2):
+        request = fake.wait_for(topic)
+        assert (request.object() or None) == (asked or None)
+        assert not request.streaming
+
+
+@pytest.mark.parametrize(("method", "args", "named", "topic", "asked", "said", "result"), STREAMED)
+def test_questions_with_many_answers(
+    fake, answers, method, args, named, topic, asked, said, result
+):
+    fake.methods[topic] = answers(*said)
+    assert over_both(method, args, named) == (result, result)
+    for _ in range(2):
+        request = fake.wait_for(topic)
+        assert request.object() == asked
+        assert request.streaming
+
+
+def test_every_method_is_here():
+    named = {case[0] for case in [*ASKED, *STREAMED]}
+    below = {"submit_many", "kill", "wait_one", "ping", "rpc", "call_many", "stream", "merge"}
+    public = {name for name in dir(Client) if not name.startswith("_")}
+    assert named | below | {"close"} == public
+
+
+def test_an_eventlog_that_is_not_followed_is_read_at_once(fake):
+    fake.methods["job-info.lookup"] = lambda request: [request.respond({"eventlog": LINE * 2})]
+    assert over_both("eventlog", [1], {}) == ([EVENT] * 2, [EVENT] * 2)
+    request = fake.wait_for("job-info.lookup")
+    assert request.object() == {"id": 1, "keys": ["eventlog"], "flags": 0}
+    fake.methods["job-info.lookup"] = lambda request: [request.respond(errnum=errno.ENOENT)]
+    with pytest.raises(RpcError):
+        over_both("eventlog", [1], {})
+
+
+def test_signals_go_out_one_by_one(fake):
+    def kill(request):
+        bad = request.object()["id"] == 2
+        error = {"errnum": errno.EINVAL, "errtext": "not running"} if bad else {}
+        return [request.respond(**error)]
+
+    fake.methods["job-manager.kill"] = kill
+    expected = Outcome(2, {2: "not running"})
+    assert over_both("kill", [[1, 2, 3], signal.SIGUSR1], {}) == (expected, expected)
+    assert over_both("kill", [[1]], {}) == (Outcome(1, {}), Outcome(1, {}))
+    signals = [fake.wait_for("job-manager.kill").object()["signum"] for _ in range(8)]
+    assert signals == [signal.SIGUSR1] * 6 + [signal.SIGTERM] * 2
+
+
+def test_one_job_is_waited_for(fake, answers):
+    fake.methods["job-list.wait"] = answers({"jobs": [ROW]})
+    assert over_both("wait_one", [1], {}) == (ROW, ROW)
+    fake.methods["job-list.wait"] = answers(errnum=errno.ENOENT, errtext="no job ƒ2")
+    with pytest.raises(RpcError, match="no job ƒ2"):
+        over_both("wait_one", [1], {})
+
+
+def test_a_ping_takes_time(fake):
+    fake.methods["kvs.ping"] = lambda request: [request.respond(request.object())]
+    assert all(taken > 0 for taken in over_both("ping", ["kvs", {"seq": 1}], {}))
+    assert fake.wait_for("kvs.ping").object() == {"seq": 1}
+
+
+@pytest.mark.parametrize(
+    ("errnum", "reason"),
+    [(errno.EINVAL, "no node has 9 cores"), (errno.ENOSYS, None), (errno.EPERM, None)],
+)
+def test_a_reason_is_told_and_an_error_is_raised(fake, errnum, reason):
+    text = "no node has 9 cores"
+    fake.methods["feasibility.check"] = lambda request: [
+        request.respond(errnum=errnum, errtext=text)
+    ]
+    if reason is not None:
+        assert over_both("feasible", [SPEC], {}) == (reason, reason)
+        return
+    with pytest.raises(RpcError) as caught:
+        over_both("feasible", [SPEC], {})
+    assert caught.value.errno == errnum
+
+
+def test_ids_are_not_lost_when_a_later_part_is_refused(fake, monkeypatch):
+    from penstock.calls import submissions
+
+    for module in ("client", "aclient"):
+        monkeypatch.setattr(
+            f"penstock.{module}.submissions", lambda jobs: submissions(jobs, limit=1)
+        )
+
+    def submit(request):
+        (job,) = request.object()["jobs"]
+        if job["jobspec"]["n"] == 1:
+            return [request.respond(errnum=errno.EPERM, errtext="not now")]
+        return [request.respond({"results": [{"ids": [job["jobspec"]["n"]]}]})]
+
+    fake.methods["job-ingest.submit"] = submit
+    jobs = [{"jobspec": {"n": n}} for n in range(3)]
+    for results in over_both("submit_many", [jobs], {}):
+        assert [results[0], results[2]] == [[0], [2]]
+        assert (results[1].errno, results[1].strerror) == (errno.EPERM, "not now")

@@ -1,0 +1,319 @@
+"""Verbs against an instance that does as it is told: what they ask, print and end with."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import time
+from datetime import datetime
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.jobs import since
+
+DONE = {"count": 1, "errors": {}}
+PARTLY = {"count": 1, "errors": {"1": "no job ƒ2"}}
+
+
+@pytest.fixture
+def say(fake):
+    """Makes the instance answer a topic with this."""
+
+    def make(topic, payload=None, **error):
+        fake.methods[topic] = lambda request: [request.respond(payload, **error)]
+
+    return make
+
+
+def asked(fake, topic):
+    return fake.wait_for(topic).object()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["urgency", "ƒ2"],
+        ["urgency", "ƒ2", "32"],
+        ["urgency", "ƒ2", "soon"],
+        ["kill", "-s", "NONE", "ƒ2"],
+        ["kill", "-s", "0", "ƒ2"],
+        ["kill"],
+        ["memo", "ƒ2"],
+        ["update", "ƒ2"],
+        ["update", "ƒ2", "queue=a"],
+        ["update", "ƒ2", "duration=soon"],
+        ["update", "ƒ2", "duration=+inf"],
+        ["update", "ƒ2", "duration=0"],
+        ["purge"],
+        ["purge", "--force"],
+        ["purge", "--age-limit", "soon"],
+        ["purge", "--age-limit", "inf"],
+        ["purge", "--num-limit", "-1"],
+        ["dmesg", "-c", "-C"],
+        ["ping"],
+        ["ping", "-c", "x", "sched"],
+        ["queue"],
+        ["queue", "pause"],
+        ["queue", "drain", "-t", "soon"],
+        ["cancel", "--states", "inactive"],
+        ["cancel", "--states", "sched", "ƒ2"],
+        ["cancel", "-u", "no-such-user"],
+        ["jobs", "-u", "no-such-user"],
+        ["jobs", "--since", "soon"],
+        ["jobs", "--since", "@nan"],
+        ["submit", "--flags", "debug", "true"],
+        ["submit", "--flags", "novalidate", "true"],
+        ["submit", "--flags", "odd", "true"],
+    ],
+    ids=" ".join,
+)
+def test_bad_usage_is_2_before_anything_is_asked(args, capsys, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
+    assert main(args) == 2
+    assert capsys.readouterr().err
+
+
+def test_what_is_refused_is_told_job_by_job(fake, say, capsys):
+    say("job-manager.urgency", PARTLY)
+    assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
+    assert asked(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
+    assert capsys.readouterr() == ("", "penstock urgency: ƒ2: no job ƒ2\n")
+    say("job-manager.urgency", DONE)
+    assert main(["urgency", "ƒ2", "hold"]) == 0
+    assert asked(fake, "job-manager.urgency")["urgency"] == 0
+    say("job-manager.kill", errnum=errno.EINVAL, errtext="job ƒ2 is not running")
+    assert main(["kill", "ƒ2"]) == 1
+    assert capsys.readouterr().err == "penstock kill: ƒ2: job ƒ2 is not running\n"
+
+
+@pytest.mark.parametrize("name", ["USR1", "sigusr1", str(signal.SIGUSR1.value)])
+def test_signals_have_names_and_numbers(fake, say, name):
+    say("job-manager.kill")
+    assert main(["kill", "-s", name, "ƒ2"]) == 0
+    assert asked(fake, "job-manager.kill") == {"id": 1, "signum": signal.SIGUSR1}
+
+
+def test_memos_are_json_or_text(fake, say):
+    say("job-manager.memo")
+    assert main(["memo", "ƒ2", "n=1", "text=a b", "gone=null", "list=[1]"]) == 0
+    expected = {"n": 1, "text": "a b", "gone": None, "list": [1]}
+    assert asked(fake, "job-manager.memo") == {"id": 1, "memo": expected}
+
+
+@pytest.mark.parametrize(
+    ("change", "duration"),
+    [
+        ("duration=2h", 7200.0),
+        ("attributes.system.duration=30", 30.0),
+        ("duration=+1m", 660.0),
+        ("duration=-1m", 540.0),
+        ("duration=inf", 0.0),
+    ],
+)
+def test_a_time_limit_is_set_or_changed(fake, say, change, duration):
+    say("job-list.list-id", {"job": {"id": 1, "duration": 600.0}})
+    say("job-manager.update")
+    assert main(["update", "ƒ2", change]) == 0
+    updates = {"attributes.system.duration": duration}
+    assert asked(fake, "job-manager.update") == {"id": 1, "updates": updates}
+
+
+@pytest.mark.parametrize(
+    ("duration", "change", "text"),
+    [
+        (0.0, "duration=+1m", "it has no time limit to change: set one with `duration=FSD`"),
+        (60.0, "duration=-1m", "its time limit is 60s: nothing would be left of it"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_told(fake, say, capsys, duration, change, text):
+    say("job-list.list-id", {"job": {"id": 1, "duration": duration}})
+    assert main(["update", "ƒ2", change]) == 1
+    assert capsys.readouterr().err == f"penstock update: ƒ2: {text}\n"
+
+
+def test_an_update_that_is_refused_does_not_keep_others_from_theirs(fake, capsys):
+    def update(request):
+        bad = request.object()["id"] == 1
+        yield request.respond(errnum=errno.EPERM, errtext="no") if bad else request.respond()
+
+    fake.methods["job-manager.update"] = update
+    assert main(["update", "ƒ2", "ƒ3", "duration=1h"]) == 1
+    assert capsys.readouterr().err == "penstock update: ƒ2: no\n"
+    assert [asked(fake, "job-manager.update")["id"] for _ in range(2)] == [1, 2]
+
+
+def test_purging_is_shown_before_it_is_done(fake, say, capsys):
+    say("job-manager.purge", {"count": 1, "inactives": 5})
+    assert main(["purge", "--age-limit", "1d", "--num-limit", "0"]) == 0
+    assert asked(fake, "job-manager.purge") == {
+        "force": False,
+        "age_limit": 86400.0,
+        "num_limit": 0,
+    }
+    assert capsys.readouterr().out == "1 inactive job would be purged of 5 (--force does it)\n"
+    assert main(["purge", "--force", "ƒ2", "ƒ3"]) == 0
+    assert asked(fake, "job-manager.purge") == {"force": True, "ids": [1, 2]}
+    assert capsys.readouterr().out == "1 inactive job purged, 5 left\n"
+    assert main(["purge", "--json", "ƒ2"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"count": 1, "inactives": 5}
+
+
+def test_queues_are_listed_with_their_reasons(fake, say, capsys):
+    states = {
+        "batch": {"enable": True, "start": True},
+        "debug": {"enable": False, "start": False, "disable_reason": "old", "stop_reason": "late"},
+    }
+    say("job-manager.queue-list", {"queues": list(states)})
+    fake.methods["job-manager.queue-status"] = lambda request: [
+        request.respond(states[request.object()["name"]])
+    ]
+    assert main(["queue", "list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "QUEUE        SUBMIT   START    REASON",
+        "batch        enabled  started",
+        "debug        disabled stopped  old; late",
+    ]
+    assert main(["queue", "status", "--json", "debug"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "debug", **states["debug"]}
+
+
+def test_the_queue_without_a_name_is_one(fake, say, capsys):
+    say("job-manager.queue-list", {"queues": []})
+    say("job-manager.queue-status", {"enable": True, "start": False})
+    assert main(["queue", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "-            enabled  stopped"
+    assert asked(fake, "job-manager.queue-status") == {}
+    assert main(["queue", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "topic", "payloads"),
+    [
+        (["enable"], "enable", [{"enable": True, "all": False}]),
+        (["start", "-a"], "start", [{"start": True, "all": True}]),
+        (
+            ["disable", "-m", "no more", "a", "b"],
+            "enable",
+            [
+                {"enable": False, "all": False, "name": name, "reason": "no more"}
+                for name in ("a", "b")
+            ],
+        ),
+        (["stop", "a"], "start", [{"start": False, "all": False, "name": "a"}]),
+    ],
+)
+def test_queues_are_switched(fake, say, args, topic, payloads):
+    say(f"job-manager.queue-{topic}")
+    assert main(["queue", *args]) == 0
+    for payload in payloads:
+        assert asked(fake, f"job-manager.queue-{topic}") == payload
+
+
+@pytest.mark.parametrize(("verb", "topic"), [("drain", "drain"), ("idle", "idle")])
+def test_waiting_for_queues_may_be_limited(fake, say, capsys, verb, topic):
+    assert main(["queue", verb, "-t", "10ms"]) == 1
+    assert capsys.readouterr().err == "penstock queue: timed out\n"
+    say(f"job-manager.{topic}")
+    assert main(["queue", verb]) == 0
+
+
+def test_the_log_is_shown_and_cleared(fake, answers, say, capsys):
+    row = {"timestamp": 1.5, "level": "warning", "component": "broker", "text": "ƒ"}
+    fake.methods["log.dmesg"] = answers({"lines": [row]})
+    say("log.clear")
+    assert main(["dmesg", "-c"]) == 0
+    when = datetime.fromtimestamp(1.5).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    assert capsys.readouterr().out == f"{when} broker warning: ƒ\n"
+    assert asked(fake, "log.dmesg") == {"follow": False, "nobacklog": False}
+    assert asked(fake, "log.clear") == {}
+    assert main(["dmesg", "-C"]) == 0
+    assert asked(fake, "log.clear") == {}
+    assert main(["dmesg", "-f", "--new", "--json"]) == 0
+    assert asked(fake, "log.dmesg") == {"follow": True, "nobacklog": True}
+    assert [json.loads(text) for text in capsys.readouterr().out.splitlines()] == [row]
+
+
+def test_pings_are_counted(fake, capsys):
+    fake.methods["kvs.ping"] = lambda request: [request.respond(request.object())]
+    assert main(["ping", "-c", "3", "-i", "0", "kvs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["kvs.ping", f"seq={n}"] for n in range(3)]
+    assert [asked(fake, "kvs.ping") for _ in range(3)] == [{"seq": n} for n in range(3)]
+    assert main(["ping", "-c", "1", "--json", "kvs"]) == 0
+    assert json.loads(capsys.readouterr().out)["service"] == "kvs"
+
+
+def test_stats_are_flat_or_json(say, capsys):
+    stats = {"jobs": {"active": 1, "by": {}}, "state": "ready"}
+    say("job-manager.stats-get", stats)
+    assert main(["stats"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "jobs.active  1",
+        "jobs.by      {}",
+        "state        ready",
+    ]
+    assert main(["stats", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == stats
+    say("sched.stats-get", {})
+    assert main(["stats", "sched"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_jobs_are_cancelled_by_state_and_user(fake, answers, say, capsys):
+    say("job-manager.raise", {"count": 2, "errors": {}})
+    fake.methods["job-list.list"] = answers({"jobs": [{"id": 1}, {"id": 2}]})
+    assert main(["cancel", "--states=sched,run", "-m", "n"]) == 0
+    own = {"userid": [os.getuid()]}
+    both = [{"states": ["sched", "run"]}, {"states": ["active"]}]
+    assert asked(fake, "job-list.list")["constraint"] == {"and": [*both, own]}
+    request = asked(fake, "job-manager.raise")
+    assert (request["ids"], request["note"]) == ([1, 2], "n")
+    assert capsys.readouterr().out == "2 jobs cancelled\n"
+    assert main(["cancel", "--all", "--states=run"]) == 0
+    constraint = asked(fake, "job-list.list")["constraint"]
+    assert constraint == {"and": [{"states": ["run"]}, {"states": ["active"]}]}
+    assert main(["cancel", "-u", "0"]) == 0
+    assert asked(fake, "job-manager.raise")["ids"] == [1, 2]
+    request = asked(fake, "job-manager.raise")
+    assert (request["all"], request["userid"]) == (True, 0)
+
+
+def test_a_time_in_the_past_has_many_forms(monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 10_000.0)
+    assert since("@12.5") == 12.5
+    assert since("1h") == since("-1h") == 6400.0
+    assert since("1970-01-02T00:00:00+00:00") == 86400.0
+
+
+def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
+    rows = [
+        {"id": 1, "state": 8},
+        {"id": 2, "state": 16},
+        {"id": 3, "state": 32},
+        {"id": 4, "state": 64, "result": 1},
+        {"id": 5, "state": 64, "result": 8},
+    ]
+    fake.methods["job-list.list"] = answers({"jobs": rows})
+    assert main(["jobs", "--stats", "-A"]) == 0
+    assert capsys.readouterr().out == (
+        "1 pending, 2 running, 1 completed, 0 failed, 0 canceled, 1 timeout\n"
+    )
+    assert asked(fake, "job-list.list")["constraint"] == {"and": []}
+    fake.methods["job-list.list"] = answers()
+    assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
+    request = asked(fake, "job-list.list")
+    assert (request["since"], request["constraint"]) == (12.5, {"and": []})
+
+
+def test_jobspecs_are_printed_and_flags_sent(fake, say, capsys):
+    assert main(["submit", "--dry-run", "--cc=1-2", "-n3", "echo", "{cc}"]) == 0
+    specs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [spec["tasks"][0]["command"] for spec in specs] == [["echo", "1"], ["echo", "2"]]
+    assert fake.received.empty()
+    say("job-ingest.submit", {"id": 1})
+    assert main(["submit", "--flags=waitable", "true"]) == 0
+    assert asked(fake, "job-ingest.submit")["flags"] == 4
