@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.sentences import find
+from tests.instance.conftest import start
+
+__all__ = ["start"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

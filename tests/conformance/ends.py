@@ -15,6 +15,7 @@ from penstock._core import Batch, Decoder, JobManager, Message, Scheduler, fluid
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 OWNER, GUEST = 1000, 2000
 STREAMING, NORESPONSE = 0x40, 0x04
@@ -87,9 +88,11 @@ def commit_op(job: int, r: str) -> JSON:
 class Manager:
     """Our job manager, with a scheduler, an execution service and clients played by the test."""
 
-    def __init__(self, *, inventory: str | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *, path: Path | None = None, inventory: str | None = None, **settings: Any
+    ) -> None:
         self.now = 1000.0
-        self.manager = JobManager(None, json.dumps({"owner": OWNER, **settings}), self.now)
+        self.manager = JobManager(path, json.dumps({"owner": OWNER, **settings}), self.now)
         if inventory is not None:
             self.manager.set_inventory(inventory)
         self.log: list[str] = []

@@ -1,0 +1,254 @@
+"""RFC 28, the acquisition protocol: sentence by sentence, with our scheduler and a running instance."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from penstock import IDset, ResourceSet
+from penstock._core import Scheduler
+from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.sched import _converse
+from tests.conformance.ends import (
+    DENY,
+    Manager,
+    Sched,
+    Wire,
+    allocs,
+    granted,
+    inventory,
+    requests,
+    topics,
+)
+
+
+def rfc(beginning):
+    """Marks a test as one that shows this sentence of RFC 28."""
+    return pytest.mark.rfc("28", beginning)
+
+
+@pytest.fixture
+def provider(start):
+    """A client of an instance of four made-up nodes that nobody schedules, and its acquire."""
+    with start("--nodes=4", "--cores=2", "--sched=none") as instance:
+        with Client(instance.uri) as client:
+            yield client, client.stream("resource.acquire")
+
+
+@rfc("The scheduler SHALL send a resource.acquire streaming RPC request at initialization")
+@rfc("The resource.acquire request has no payload")
+def test_the_scheduler_acquires_before_anything_else():
+    sched = Sched()
+    assert set(topics(sched.said)) == {"service.add"}
+    sent = sched.register()
+    assert topics(sent) == ["resource.acquire"]
+    assert (sent[0].streaming, sent[0].payload) == (True, None)
+    # It goes on listening: what changes later is heard.
+    sched.acquire(inventory(2, 1), up="")
+    sched.greeted()
+    sched.answer("job-manager.sched-ready", {"count": 0})
+    assert granted(sched.alloc(1)) == {}
+    assert list(granted(sched.change(up="1"))) == [1]
+
+
+@rfc("The resource.acquire request has no payload")
+@rfc("The initial resource.acquire response SHALL include the following keys")
+def test_the_first_response_has_the_inventory_less_exclusions_and_what_is_up(start, tmp_path):
+    config = tmp_path / "penstock.toml"
+    config.write_text("[resource]\nexclude = '3'\n")
+    options = ["--nodes=4", "--cores=2", "--sched=none", "--config", str(config)]
+    with start(*options) as instance, Client(instance.uri) as client:
+        client.drain("1")
+        first = next(client.stream("resource.acquire"))
+        resources = ResourceSet(first["resources"])
+        assert (str(resources.ranks), resources.ncores) == ("0-2", 6)
+        assert str(resources.nodelist) == "node[0-2]"
+        assert first["up"] == "0,2"
+    # Our scheduler cannot do without either.
+    whole = {"resources": inventory().to_dict(), "up": "0-3"}
+    for missing in whole:
+        sched = Sched()
+        sched.register()
+        sched.answer("resource.acquire", {key: whole[key] for key in whole if key != missing})
+        assert sched.phase == "failed"
+        assert missing in sched.scheduler.failure
+
+
+@rfc("The scheduler SHALL only allocate the resources associated with an execution target")
+def test_only_what_is_up_is_allocated():
+    sched = Sched.running(inventory(4, 1), up="1,3")
+    granted_ranks = IDset()
+    for job in range(4):
+        for r in granted(sched.alloc(job)).values():
+            granted_ranks |= r.ranks
+    assert str(granted_ranks) == "1,3"
+    # A job that fits what there is, though not what is up, waits: it is not denied.
+    assert DENY not in [it["type"] for it in allocs(sched.alloc(9, nodes=4))]
+
+
+@rfc("Subsequent resource.acquire responses SHALL include one or more of the following")
+@rfc("up: (string) RFC 22 idset of execution targets that should be marked available")
+@rfc("The idset only contains targets that are transitioning, not the full set of available")
+@rfc("down: (string) RFC 22 idset of execution targets that should be marked unavailable")
+@rfc("The idset only contains targets that are transitioning, not the full set of unavailable")
+def test_changes_tell_transitions_and_nothing_else(provider):
+    client, changes = provider
+    assert next(changes)["up"] == "0-3"
+    client.drain("0-1")
+    assert next(changes) == {"down": "0-1"}
+    # Of these one is down already.
+    client.drain("1-2")
+    assert next(changes) == {"down": "2"}
+    # Nothing changes, nothing is told: the next that is heard is of the one after.
+    client.drain("0-2")
+    client.undrain("0,2")
+    assert next(changes) == {"up": "0,2"}
+
+
+@rfc("up: (string) RFC 22 idset of execution targets that should be marked available")
+@rfc("down: (string) RFC 22 idset of execution targets that should be marked unavailable")
+def test_the_scheduler_goes_by_what_is_told_to_be_up_and_down():
+    sched = Sched.running(inventory(2, 1), up="0")
+    sched.change(up="1", down="0")
+    assert granted(sched.alloc(1))[1].summary() == "rank1/core0"
+    assert granted(sched.alloc(2)) == {}
+    assert granted(sched.change(up="0"))[2].summary() == "rank0/core0"
+
+
+def add(client, name, targets):
+    """Gives targets a property."""
+    client.rpc("resource.property-add", {"name": name, "targets": targets})
+
+
+def remove(client, name, targets):
+    """Takes a property from targets."""
+    client.rpc("resource.property-remove", {"name": name, "targets": targets})
+
+
+@rfc("property-add: (object) RFC 20 conforming properties object")
+@rfc("property-remove: (object) RFC 20 conforming properties object")
+def test_properties_are_added_and_removed(provider):
+    client, changes = provider
+    next(changes)
+    add(client, "big", "0-1")
+    assert next(changes) == {"property-add": {"big": "0-1"}}
+    add(client, "big", "1-2")
+    assert next(changes) == {"property-add": {"big": "2"}}
+    remove(client, "big", "0,2")
+    assert next(changes) == {"property-remove": {"big": "0,2"}}
+
+
+@rfc("property-add: (object) RFC 20 conforming properties object")
+@rfc("property-remove: (object) RFC 20 conforming properties object")
+def test_the_scheduler_goes_by_properties_as_they_come_and_go():
+    sched = Sched.running(inventory(2, 1))
+    big = {"constraints": {"properties": ["big"]}}
+    assert [it["type"] for it in allocs(sched.alloc(1, **big))] == [DENY]
+    sched.change(property_add={"big": "1"})
+    assert str(granted(sched.alloc(2, **big))[2].ranks) == "1"
+    sched.free(2)
+    sched.change(property_remove={"big": "1"})
+    assert [it["type"] for it in allocs(sched.alloc(3, **big))] == [DENY]
+
+
+@rfc("(float) When present, this key notifies the scheduler")
+def test_the_expiration_of_the_resources_is_told(provider):
+    client, changes = provider
+    next(changes)
+    end = 4102444800.5
+    client.rpc("resource.expiration", {"expiration": end})
+    assert next(changes) == {"expiration": end}
+
+
+@rfc("(float) When present, this key notifies the scheduler")
+def test_the_scheduler_heeds_the_expiration_of_the_resources():
+    sched = Sched.running(inventory(2, 1))
+    sched.change(expiration=1105.0)
+    # No R outlasts the resources, whatever the job asks for.
+    assert granted(sched.alloc(1))[1].expiration == 1105.0
+    assert granted(sched.alloc(2, duration=1000))[2].expiration == 1105.0
+    sched.free(1)
+    sched.change(expiration=9000.0)
+    assert granted(sched.alloc(3))[3].expiration == 9000.0
+    # Where their time is over nothing is allocated.
+    sched.free(3)
+    sched.change(expiration=sched.now)
+    assert granted(sched.alloc(4)) == {}
+
+
+@rfc("If down resources are assigned to a job, the scheduler SHALL NOT raise an exception")
+def test_a_job_on_a_target_that_goes_down_is_left_alone():
+    sched = Sched.running(inventory(2, 2))
+    sched.alloc(1, nodes=2, cores=2)
+    assert sched.change(down="0-1") == []
+    # The free comes as ever, and what is down is not allocated again.
+    sent = sched.alloc(2) + sched.free(1)
+    assert granted(sent) == {}
+    assert not [it for it in sent if "raise" in (it.topic or "") or it.kind == "event"]
+    assert list(granted(sched.change(up="1"))) == [2]
+
+
+@rfc("If an error response is returned to resource.acquire")
+def test_the_scheduler_logs_a_refusal_of_acquire_and_exits(caplog):
+    caplog.set_level(logging.INFO)
+    wire = Wire({"service.add": [{}], "resource.acquire": [{"errnum": errno.EBUSY}]})
+    assert _converse(wire, Scheduler()) == 1
+    assert wire.topics[-1] == "resource.acquire"
+    assert f"resource.acquire failed with errnum {errno.EBUSY}" in caplog.text
+    # Also when it comes as the end of a stream that began well.
+    sched = Sched.running()
+    sched.answer("resource.acquire", errnum=errno.ENODATA)
+    assert sched.phase == "failed"
+
+
+def acquired(client):
+    """What acquire answers as soon as nobody else has the resources."""
+    for _ in range(10_000):
+        stream = client.stream("resource.acquire")
+        try:
+            return next(stream)
+        except RpcError as error:
+            assert error.errno == errno.EBUSY
+    raise AssertionError("the resources were never free")
+
+
+@rfc("This cancels the resource.acquire request and makes resources available")
+@rfc("Running jobs are unaffected")
+def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
+    with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
+        (job,) = instance.lines("submit", "--time-limit=1h", "true")
+        number = client.jobs(constraint={})[0]["id"]
+        command = [sys.executable, "-m", "penstock", "sched", "--uri", instance.uri]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            for line in client.eventlog(number, follow=True):
+                if '"start"' in line:
+                    break
+            stream = client.stream("resource.acquire")
+            with pytest.raises(RpcError) as busy:
+                next(stream)
+            assert busy.value.errno == errno.EBUSY
+            process.kill()
+        first = acquired(client)
+        assert (str(ResourceSet(first["resources"]).ranks), first["up"]) == ("0-1", "0-1")
+        events = client.lookup(number, "eventlog")["eventlog"]
+        assert '"exception"' not in events
+        assert '"free"' not in events
+        (row,) = client.jobs(constraint={})
+        assert row["state"] == 16
+
+
+@rfc("Running jobs are unaffected")
+def test_a_job_ends_in_order_after_its_scheduler_has_gone():
+    manager = Manager()
+    job = manager.running()
+    assert topics(manager.disconnect(b"sched")) == []
+    assert manager.row(job)["state"] == 16
+    # Nobody is there to hear of the free; who comes then does not hear of the job.
+    assert requests(manager.finish(job), "sched.free") == []
+    assert manager.row(job)["state"] == 64
+    assert len(manager.hello()) == 1

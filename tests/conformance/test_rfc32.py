@@ -1,0 +1,505 @@
+"""RFC 32, the execution protocol: sentence by sentence, with our job manager and our services."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+
+from penstock import ResourceSet
+from penstock._core import Batch, Message, MockExec
+from penstock.client import Client
+from penstock.config import ExecSettings
+from penstock.instance.children import Children
+from penstock.instance.local import LocalExecService
+from penstock.instance.services import MockExecService
+from penstock.protocol.execution import ProtocolError, StartStream
+from tests.conformance.ends import (
+    GUEST,
+    OWNER,
+    Manager,
+    inventory,
+    jobspec,
+    payloads,
+    requests,
+    responses,
+    topics,
+)
+
+EINVAL, ENOSYS, EPROTO, EEXIST = 22, 38, 71, 17
+
+
+def rfc(beginning):
+    """Marks a test as one that shows this sentence of RFC 32."""
+    return pytest.mark.rfc("32", beginning)
+
+
+class Mock:
+    """Our simulated execution service."""
+
+    def __init__(self, name="job-exec"):
+        self.service = MockExec(name)
+        self.now = 1000.0
+
+    def take(self, message):
+        """Gives it a message; returns what it sends."""
+        return list(self.service.handle(Batch([message]), self.now))
+
+    def start(self, job, *, reattach=False, spec=None, **system):
+        """Asks it to start a job."""
+        spec = jobspec(**system) if spec is None else spec
+        told = {"id": job, "userid": OWNER, "jobspec": spec, "reattach": reattach}
+        request = Message.request("job-exec.start", told, userid=OWNER, rolemask=1)
+        return [told_by(it) for it in self.take(request)]
+
+    def advance(self, seconds):
+        """Lets time pass."""
+        self.now += seconds
+        return [told_by(it) for it in self.service.advance(self.now)]
+
+    def interrupt(self, job, severity=0):
+        """Somebody raises an exception."""
+        raised = {"id": job, "type": "cancel", "severity": severity}
+        return [told_by(it) for it in self.take(Message.event("job-exception", raised))]
+
+
+def told_by(response):
+    """What a response to a start request says; it is one of a stream and no error."""
+    assert (response.topic, response.errnum, response.streaming) == ("job-exec.start", 0, True)
+    assert response.matchtag == 0
+    payload = response.object()
+    assert set(payload) == {"id", "type", "data"}
+    return payload["id"], payload["type"], payload["data"]
+
+
+# --- Implementation
+
+
+@rfc("The job ID MUST appear in the <service>.start request and response")
+@rfc("The response payload SHALL be a JSON object containing the following REQUIRED keys: id")
+def test_the_job_id_is_in_requests_and_responses():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    (asked,) = payloads(manager.allocate(job), "job-exec.start")
+    assert asked["id"] == job
+    mock = Mock()
+    told = [*mock.start(7), *mock.start(8, duration=10), *mock.interrupt(8)]
+    assert [(it[0], it[1]) for it in told] == [
+        (7, "start"),
+        (7, "finish"),
+        (7, "release"),
+        (8, "start"),
+        (8, "finish"),
+        (8, "release"),
+    ]
+    stream = StartStream(Message.request("job-exec.start", {"id": 9}), 9)
+    stream_told = [stream.start(), stream.exception("x", "y"), stream.finish(0), stream.release()]
+    assert {told_by(it)[0] for it in stream_told} == {9}
+    # The job manager goes by them.
+    for broken in ({"type": "start", "data": {}}, {"id": job, "data": {}}):
+        before = len(manager.log)
+        manager.answer(Message.request("job-exec.start"), broken)
+        assert len(manager.log) == before + 1
+    assert "start" not in manager.names(job)
+
+
+@rfc("There SHALL NOT be more than one <service>.start request in flight for each job")
+def test_a_job_is_started_once():
+    manager = Manager()
+    job = manager.running()
+    sent = manager.raise_exception(job, severity=3, kind="mild")
+    sent += manager.hello() + manager.ready()
+    manager.submit()
+    sent += manager.sent
+    assert requests(sent, "job-exec.start") == []
+    # With a new service the request to the old one is over; then there is one to the new.
+    sent = manager.exec_hello(origin=b"another")
+    assert [it["id"] for it in payloads(sent, "job-exec.start")] == [job]
+    assert requests(manager.raise_exception(job, 3, "mild"), "job-exec.start") == []
+
+
+@rfc("The errnum field in <service>.start response messages MUST be set to zero")
+def test_an_error_of_a_job_has_errnum_0():
+    told = Mock().start(7, spec={"attributes": {"system": {"duration": "x"}}})
+    assert [(it[0], it[1]) for it in told] == [(7, "exception"), (7, "release")]
+    assert "duration" in told[0][2]["note"] or "invalid type" in told[0][2]["note"]
+    told = Mock().start(8, exec={"test": {"run_duration": "nonsense"}})
+    assert [it[1] for it in told] == ["exception", "release"]
+
+
+@rfc("The job manager SHALL treat a conventional Flux error response to <service>.start")
+def test_a_conventional_error_stops_starts_until_exec_hello():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    first = manager.submit()
+    (request,) = requests(manager.allocate(first), "job-exec.start")
+    assert manager.log == []
+    manager.answer(request, errnum=ENOSYS)
+    assert any("job-exec.start" in line and str(ENOSYS) in line for line in manager.log)
+    second = manager.submit()
+    # The scheduler goes on; nothing is started.
+    sent = manager.allocate(second, r=rank(3))
+    assert "alloc" in manager.names(second)
+    assert requests(sent, "job-exec.start") == []
+    sent = manager.exec_hello()
+    assert {it["id"] for it in payloads(sent, "job-exec.start")} == {first, second}
+
+
+def rank(number):
+    """R with one rank."""
+    return inventory(4).restrict(ranks=[number]).to_json()
+
+
+# --- Hello
+
+
+@rfc("The Flux execution service SHALL register a service name with the job manager")
+@rfc("The execution service calls the job-manager.exec-hello RPC whose request payload SHALL")
+def test_a_service_says_hello_with_its_name():
+    for name in ("job-exec", "sim-exec"):
+        said = list(MockExec(name).start())
+        assert payloads(said, "service.add") == [{"service": name}]
+        assert payloads(said, "job-manager.exec-hello") == [{"service": name}]
+    sent = trio.run(said_by_local)
+    assert payloads(sent, "service.add") == [{"service": "job-exec"}]
+    assert payloads(sent, "job-manager.exec-hello") == [{"service": "job-exec"}]
+    # The job manager asks for the name, and starts jobs by it.
+    manager = Manager()
+    (answer,) = responses(manager.ask("job-manager.exec-hello", {}, origin=b"exec"))
+    assert answer.errnum == EPROTO
+    manager.exec_hello("sim-exec")
+    manager.scheduler()
+    assert "sim-exec.start" in topics(manager.allocate(manager.submit()))
+
+
+@rfc("If an execution service is already loaded, the job manager SHALL allow the new one")
+@rfc("The response payload SHALL be empty on success")
+def test_another_service_overrides_the_one_before():
+    manager = Manager()
+    manager.scheduler()
+    for name, origin in [("job-exec", b"exec"), ("sim-exec", b"sim")]:
+        (answer,) = responses(manager.exec_hello(name, origin))
+        assert (answer.errnum, answer.payload) == (0, None)
+    sent = manager.allocate(manager.submit())
+    assert "sim-exec.start" in topics(sent)
+    assert "job-exec.start" not in topics(sent)
+    # The end of the one that was overridden is none of the new one's.
+    manager.disconnect(b"exec")
+    assert "sim-exec.start" in topics(manager.allocate(manager.submit(), r=rank(3)))
+
+
+@rfc("The job manager SHALL issue a failure response if any jobs have an outstanding start")
+def test_hello_is_refused_while_starts_are_outstanding_where_so_configured():
+    manager = Manager(exec_hello="refuse")
+    assert responses(manager.exec_hello())[0].errnum == 0
+    job = manager.running()
+    (answer,) = responses(manager.exec_hello("sim-exec", b"sim"))
+    assert answer.errnum == EINVAL
+    # The old one goes on.
+    manager.finish(job)
+    assert manager.row(job)["state"] == 64
+    assert responses(manager.exec_hello("sim-exec", b"sim"))[0].errnum == 0
+
+
+def fake_broker(sent):
+    """What a service of the daemon needs of a broker."""
+    return SimpleNamespace(
+        owner=OWNER,
+        attach=lambda _service: 1,
+        room=None,
+        post=lambda _peer, batch: sent.extend(batch),
+        post_messages=lambda _peer, messages: sent.extend(messages),
+    )
+
+
+def local_service(sent, output_dir=None):
+    """Our execution service for processes."""
+    return LocalExecService(
+        fake_broker(sent),
+        "job-exec",
+        uri="local:///nowhere",
+        output_dir=output_dir,
+        settings=ExecSettings(),
+        oversubscribe=True,
+        children=Children(),
+    )
+
+
+async def said_by_local():
+    """What it says when it starts."""
+    sent = []
+    async with local_service(sent).running():
+        await trio.testing.wait_all_tasks_blocked()
+    return sent
+
+
+@rfc("The execution service SHALL treat a failure response to exec-hello as fatal")
+def test_a_refusal_of_hello_ends_the_service():
+    sent = []
+    mock = MockExecService(fake_broker(sent), "job-exec")
+    (hello,) = requests(sent, "job-manager.exec-hello")
+    mock.deliver(Batch([hello.respond()]))
+    mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
+    with pytest.raises(RuntimeError, match="exec-hello failed with errnum 22"):
+        mock.settle(0.0)
+    (hello,) = requests(trio.run(said_by_local), "job-manager.exec-hello")
+    local = local_service([])
+    local.deliver(Batch([hello.respond()]))
+    with pytest.raises(OSError, match="exec-hello: the execution service is refused"):
+        local.deliver(Batch([hello.respond(errnum=EINVAL)]))
+
+
+# --- Start
+
+
+@rfc("Once the execution service is registered, the job manager SHALL send <service>.start")
+def test_every_job_with_resources_is_started():
+    manager = Manager()
+    manager.scheduler()
+    first = manager.submit()
+    assert topics(manager.allocate(first)) == []
+    waiting = manager.submit()
+    sent = manager.exec_hello()
+    assert [it["id"] for it in payloads(sent, "job-exec.start")] == [first]
+    sent = manager.allocate(waiting, r=rank(3))
+    assert [it["id"] for it in payloads(sent, "job-exec.start")] == [waiting]
+    (request,) = requests(sent, "job-exec.start")
+    assert request.matchtag == 0
+
+
+@rfc("The request payload SHALL be a JSON object containing the following REQUIRED keys: id")
+def test_a_start_request_has_its_keys(tmp_path):
+    environment = {"PATH": "/bin"}
+    path = tmp_path / "jobs.sqlite"
+    manager = Manager(path=path, guests=True)
+    manager.scheduler()
+    manager.exec_hello()
+    spec = jobspec(environment=environment)
+    (answer,) = responses(manager.ask("job-ingest.submit", {"jobspec": spec}, userid=GUEST))
+    job = answer.object()["id"]
+    (asked,) = payloads(manager.allocate(job), "job-exec.start")
+    assert (asked["id"], asked["userid"], asked["reattach"]) == (job, GUEST, False)
+    assert asked["jobspec"] == spec
+    manager.respond_start(job, "start")
+    # After a restart the job should still be running.
+    del manager.manager
+    again = Manager(path=path, guests=True)
+    (asked,) = payloads(again.exec_hello(), "job-exec.start")
+    assert (asked["id"], asked["reattach"]) == (job, True)
+    assert asked["jobspec"] == spec
+
+
+@rfc("start: Indicates that the job shells have started")
+def test_start_has_no_data_and_is_an_event():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    manager.allocate(job)
+    assert "start" not in manager.names(job)
+    manager.respond_start(job, "start")
+    assert manager.names(job)[-1] == "start"
+    assert Mock().start(7, duration=5) == [(7, "start", {})]
+
+
+@rfc("data contains two keys: ranks (string), an idset representing subset")
+def test_a_release_names_ranks_and_whether_it_is_the_last():
+    manager = Manager()
+    job = manager.running()
+    manager.respond_start(job, "finish", status=0)
+    (free,) = payloads(manager.respond_start(job, "release", ranks="1", final=False), "sched.free")
+    assert str(ResourceSet(free["R"]).ranks) == "1"
+    assert manager.row(job)["state"] == 32
+    (free,) = payloads(manager.respond_start(job, "release", ranks="0-1", final=True), "sched.free")
+    assert str(ResourceSet(free["R"]).ranks) == "0"
+    assert manager.row(job)["state"] == 64
+    last = Mock().start(7)[-1]
+    assert last == (7, "release", {"ranks": "all", "final": True})
+    # Without either key it is no release.
+    job = manager.submit()
+    manager.allocate(job)
+    for data in ({"ranks": "0-1"}, {"final": True}, {"ranks": 0, "final": True}):
+        manager.respond_start(job, "release", **data)
+        assert "release" not in manager.names(job)
+
+
+@rfc("data contains two required keys: severity (integer), the exception severity; and type")
+@rfc("A third key, note (string), is a human readable description")
+def test_an_exception_has_a_severity_a_type_and_a_note():
+    manager = Manager()
+    job = manager.running()
+    for data in ({"severity": 1}, {"type": "x"}, {"severity": "0", "type": "x"}):
+        manager.respond_start(job, "exception", **data)
+        assert "exception" not in manager.names(job)
+    manager.respond_start(job, "exception", severity=3, type="mild")
+    assert manager.event(job, "exception")["severity"] == 3
+    note = "resource allocation expired"
+    manager.respond_start(job, "exception", severity=0, type="timeout", note=note)
+    told = manager.event(job, "exception")
+    assert (told["severity"], told["type"], told["note"]) == (0, "timeout", note)
+    # Both our services say all three.
+    mock = Mock()
+    mock.start(7, duration=1, exec={"test": {"run_duration": "5s"}})
+    data = {"severity": 0, "type": "timeout", "note": note}
+    assert mock.advance(2)[0] == (7, "exception", data)
+    stream = StartStream(Message.request("job-exec.start", {"id": 9}), 9)
+    assert told_by(stream.exception("timeout", note)) == (9, "exception", data)
+
+
+@rfc("data contains one required key: status (integer), the numerically greatest wait status")
+def test_finish_has_the_greatest_wait_status(start):
+    manager = Manager()
+    job = manager.running()
+    for data in ({}, {"status": "143"}):
+        manager.respond_start(job, "finish", **data)
+        assert "finish" not in manager.names(job)
+    manager.finish(job, 143)
+    assert manager.row(job)["waitstatus"] == 143
+    script = "case $PENSTOCK_TASK_RANK in 0) exit 1;; 1) exit 7;; *) kill -9 $$;; esac"
+    options = ["--nodes=1", "--cores=3", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance:
+        (job,) = instance.lines("submit", "-n3", "sh", "-c", script)
+        assert instance.penstock("wait", job).returncode == 7
+        row = json.loads(instance.lines("info", "--json", job)[0])
+        assert row["waitstatus"] == 7 << 8
+
+
+@pytest.mark.parametrize("when", range(4))
+@rfc("An exception response MAY be sent at any point")
+def test_an_exception_may_come_at_any_point(when):
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    manager.allocate(job)
+    stream = StartStream(Message.request("job-exec.start", {"id": job}), job)
+    steps = [
+        ("start", {}, stream.start),
+        ("finish", {"status": 0}, lambda: stream.finish(0)),
+        ("release", {"ranks": "0", "final": False}, lambda: stream.release("0", final=False)),
+        ("release", {"ranks": "all", "final": True}, stream.release),
+    ]
+    for at, (kind, data, say) in enumerate(steps):
+        if at == when:
+            stream.exception("mild", "", severity=2)
+            manager.respond_start(job, "exception", severity=2, type="mild", note="")
+        say()
+        manager.respond_start(job, kind, **data)
+    names = manager.names(job)
+    assert names.count("exception") == 1
+    expected = ["start", "finish", "release", "release"]
+    assert [it for it in names if it in expected] == expected
+    assert names[names.index("exception") + 1] == expected[when]
+    assert manager.row(job)["state"] == 64
+
+
+@rfc("start and/or finish responses MAY be omitted depending on when a fatal exception")
+def test_after_a_fatal_exception_start_and_finish_may_be_missing():
+    for said in ([], ["start"]):
+        manager = Manager()
+        manager.scheduler()
+        manager.exec_hello()
+        job = manager.submit()
+        manager.allocate(job)
+        stream = StartStream(Message.request("job-exec.start", {"id": job}), job)
+        for kind in said:
+            getattr(stream, kind)()
+            manager.respond_start(job, kind)
+        stream.exception("exec", "no shell")
+        manager.respond_start(job, "exception", severity=0, type="exec", note="no shell")
+        assert told_by(stream.release())[1] == "release"
+        sent = manager.respond_start(job, "release", ranks="all", final=True)
+        assert topics(sent).count("sched.free") == 1
+        assert manager.row(job)["state"] == 64
+        assert "finish" not in manager.names(job)
+    assert [it[1] for it in Mock().start(7, spec={})] == ["exception", "release"]
+    # Without such an exception finish must not be missing.
+    stream = StartStream(Message.request("job-exec.start", {"id": 7}), 7)
+    stream.start()
+    with pytest.raises(ProtocolError):
+        stream.release()
+
+
+FINAL = ("release", {"ranks": "all", "final": True})
+
+
+@rfc("The execution service MUST always send a release response with final set to True")
+def test_however_a_simulated_job_ends_its_final_release_is_sent():
+    mock = Mock()
+    overrun = {"duration": 1, "exec": {"test": {"run_duration": "5s"}}}
+    ends = [mock.start(1), mock.start(2, spec={}), mock.start(6, exec={"test": {"run_duration": "x"}})]
+    mock.start(3, **overrun)
+    mock.start(4, duration=1)
+    mock.start(5, duration=1)
+    ends += [mock.interrupt(5), [it for it in mock.advance(9) if it[0] == 3], mock.start(7)]
+    assert [it[-1][1:] for it in ends] == [FINAL] * len(ends)
+    assert mock.service.running == 0
+    # A mild exception, and one of another job, ends nothing.
+    mock.start(8, duration=5)
+    assert mock.interrupt(8, severity=2) == mock.interrupt(9) == []
+    assert mock.advance(6)[-1] == (8, *FINAL)
+
+
+@rfc("The execution service MUST always send a release response with final set to True")
+@rfc("The final release response SHALL be the last response sent by the execution service")
+def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start):
+    options = ["--nodes=1", "--cores=8", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance, Client(instance.uri) as client:
+        commands = [
+            ["true"],
+            ["no-such-command-at-all"],
+            ["sh", "-c", "kill -9 $$"],
+            ["-t", "0.1s", "sleep", "1000"],
+            ["--cwd=/no/such/directory", "true"],
+            ["-n2", "sh", "-c", "test $PENSTOCK_TASK_RANK = 0"],
+        ]
+        jobs = [instance.lines("submit", *command)[0] for command in commands]
+        (cancelled,) = instance.lines("submit", "sleep", "1000")
+        rows = client.jobs(constraint={})
+        # The newest comes first.
+        for line in client.eventlog(rows[0]["id"], follow=True):
+            if '"start"' in line:
+                break
+        instance.lines("cancel", cancelled)
+        instance.penstock("wait", cancelled, *jobs)
+        assert len(rows) == len(commands) + 1
+        for row in rows:
+            log = client.lookup(row["id"], "eventlog")["eventlog"].splitlines()
+            events = [json.loads(line) for line in log]
+            of_service = [it for it in events if it["name"] in ("start", "finish", "release")]
+            assert of_service[-1]["name"] == "release"
+            assert [it["context"]["final"] for it in of_service if it["name"] == "release"] == [True]
+            assert events[-1]["name"] == "clean"
+
+
+@rfc("The final release response SHALL be the last response sent by the execution service")
+def test_nothing_comes_after_the_final_release():
+    manager = Manager()
+    job = manager.running()
+    manager.finish(job)
+    before = manager.names(job)
+    for kind, data in [
+        ("start", {}),
+        ("finish", {"status": 9}),
+        ("exception", {"severity": 0, "type": "late", "note": ""}),
+        ("release", {"ranks": "all", "final": True}),
+    ]:
+        count = len(manager.log)
+        assert manager.respond_start(job, kind, **data) == []
+        assert len(manager.log) == count + 1
+    assert manager.names(job) == before
+    stream = StartStream(Message.request("job-exec.start", {"id": 7}), 7)
+    stream.start()
+    stream.finish(0)
+    stream.release()
+    for late in (stream.start, stream.release, lambda: stream.finish(0)):
+        with pytest.raises(ProtocolError):
+            late()
+    with pytest.raises(ProtocolError):
+        stream.exception("late", "")
