@@ -96,6 +96,7 @@ class Manager:
         if inventory is not None:
             self.manager.set_inventory(inventory)
         self.log: list[str] = []
+        self._given = 0
 
     def take(self, message: Message) -> list[Message]:
         """Gives the manager a message; returns all that it sends."""
@@ -179,8 +180,15 @@ class Manager:
         payload = {"namespace": "primary", "flags": 0, "ops": list(ops)}
         return responses(self.ask("kvs.commit", payload, origin=b"sched"), "kvs.commit")[0]
 
-    def allocate(self, job: int, r: str = R, **more: Any) -> list[Message]:
+    def next_r(self) -> str:
+        """R that no job has yet: two ranks with four cores each, the first time 0 and 1."""
+        ranks = range(self._given, self._given + 2)
+        self._given += 2
+        return inventory(64, 4).restrict(ranks=ranks).to_json()
+
+    def allocate(self, job: int, r: str | None = None, **more: Any) -> list[Message]:
         """The scheduler commits R and answers SUCCESS."""
+        r = self.next_r() if r is None else r
         committed = self.commit(commit_op(job, r))
         assert committed.errnum == 0, committed.error_text
         return self.respond_alloc(job, SUCCESS, **more)

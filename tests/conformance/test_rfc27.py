@@ -446,7 +446,7 @@ def test_annotations_of_success_are_in_the_alloc_event():
     # What comes after is of no request.
     manager.respond_alloc(with_some, ANNOTATE, annotations={"sched": None})
     assert manager.row(with_some)["annotations"] == merged
-    manager.allocate(without, r=inventory(4).restrict(ranks="3").to_json())
+    manager.allocate(without)
     assert not manager.event(without, "alloc").get("annotations")
 
 

@@ -21,7 +21,6 @@ from tests.conformance.ends import (
     GUEST,
     OWNER,
     Manager,
-    inventory,
     jobspec,
     payloads,
     requests,
@@ -144,16 +143,11 @@ def test_a_conventional_error_stops_starts_until_exec_hello():
     assert any("job-exec.start" in line and str(ENOSYS) in line for line in manager.log)
     second = manager.submit()
     # The scheduler goes on; nothing is started.
-    sent = manager.allocate(second, r=rank(3))
+    sent = manager.allocate(second)
     assert "alloc" in manager.names(second)
     assert requests(sent, "job-exec.start") == []
     sent = manager.exec_hello()
     assert {it["id"] for it in payloads(sent, "job-exec.start")} == {first, second}
-
-
-def rank(number):
-    """R with one rank."""
-    return inventory(4).restrict(ranks=[number]).to_json()
 
 
 # --- Hello
@@ -191,7 +185,7 @@ def test_another_service_overrides_the_one_before():
     assert "job-exec.start" not in topics(sent)
     # The end of the one that was overridden is none of the new one's.
     manager.disconnect(b"exec")
-    assert "sim-exec.start" in topics(manager.allocate(manager.submit(), r=rank(3)))
+    assert "sim-exec.start" in topics(manager.allocate(manager.submit()))
 
 
 @rfc("The job manager SHALL issue a failure response if any jobs have an outstanding start")
@@ -267,7 +261,7 @@ def test_every_job_with_resources_is_started():
     waiting = manager.submit()
     sent = manager.exec_hello()
     assert [it["id"] for it in payloads(sent, "job-exec.start")] == [first]
-    sent = manager.allocate(waiting, r=rank(3))
+    sent = manager.allocate(waiting)
     assert [it["id"] for it in payloads(sent, "job-exec.start")] == [waiting]
     (request,) = requests(sent, "job-exec.start")
     assert request.matchtag == 0

@@ -1,0 +1,497 @@
+"""Today's differences: sentence by sentence, with our ends, which speak both versions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock import ResourceSet
+from penstock.client import Client
+from penstock.errors import ResourceSetError, RpcError
+from penstock.protocol.execution import StartStream
+from tests.conformance.ends import (
+    ANNOTATE,
+    CANCEL,
+    DENY,
+    NORESPONSE,
+    SUCCESS,
+    Manager,
+    Sched,
+    allocs,
+    commit_op,
+    committed,
+    granted,
+    inventory,
+    jobspec,
+    payloads,
+    requests,
+    responses,
+    topics,
+)
+from tests.conformance.test_rfc32 import Mock, told_by
+
+EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO = 16, 22, 61, 38, 71
+
+
+def rfc(beginning):
+    """Marks a test as one that shows this sentence of `today.txt`."""
+    return pytest.mark.rfc("today", beginning)
+
+
+# --- hello
+
+
+@rfc("A `sched-hello` request MAY carry `partial-ok`: true")
+def test_hello_with_and_without_partial_ok():
+    sched = Sched()
+    sched.register()
+    asked = payloads(sched.acquire(inventory()), "job-manager.sched-hello")
+    assert asked == [{"partial-ok": True}]
+    manager = Manager()
+    job = manager.running()
+    for payload in (None, {}, {"partial-ok": True}, {"partial-ok": False}):
+        told, end = responses(manager.hello(payload))
+        assert (told.object()["id"], end.errnum) == (job, ENODATA)
+
+
+@rfc("A hello response SHALL name in `free` the ranks that the job has already given back")
+def test_hello_tells_what_was_given_back():
+    manager = Manager()
+    job = manager.running()
+    (told, _) = responses(manager.hello({"partial-ok": True}))
+    assert "free" not in told.object()
+    manager.respond_start(job, "finish", status=0)
+    manager.respond_start(job, "release", ranks="1", final=False)
+    (told, _) = responses(manager.hello({"partial-ok": True}))
+    assert told.object()["free"] == "1"
+
+    sched = Sched()
+    sched.register()
+    sched.acquire(inventory(2, 1))
+    sched.held(5, inventory(2, 1).to_json(), free="1")
+    sched.greeted()
+    sched.answer("job-manager.sched-ready", {"count": 0})
+    assert granted(sched.alloc(6))[6].summary() == "rank1/core0"
+    assert granted(sched.alloc(7)) == {}
+
+
+@rfc("A `sched-hello` request without the streaming flag SHALL be refused with EPROTO")
+def test_hello_must_be_streaming():
+    manager = Manager()
+    (answer,) = responses(manager.hello(streaming=False))
+    assert answer.errnum == EPROTO
+    assert responses(manager.ready())[0].errnum == EPROTO
+
+
+# --- alloc and cancel
+
+
+@rfc("The alloc SUCCESS response SHALL carry R as `R` besides R in the KVS")
+def test_success_carries_r():
+    sent = Sched.running().alloc(5)
+    (told,) = allocs(sent)
+    (stored,) = committed(sent).values()
+    assert ResourceSet(told["R"]) == stored
+    # The job manager goes by what was committed, with it or without.
+    manager = Manager()
+    manager.scheduler()
+    for more in ({}, {"R": json.loads(manager.next_r())}):
+        job = manager.submit()
+        manager.allocate(job, **more)
+        assert "alloc" in manager.names(job)
+
+
+@rfc("The `sched.alloc` request SHALL carry `t_submit`")
+def test_alloc_carries_the_time_of_submission():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    (asked,) = payloads(manager.sent, "sched.alloc")
+    assert asked["t_submit"] == manager.row(job)["t_submit"]
+    assert isinstance(asked["t_submit"], float)
+
+
+@rfc("In limited mode a job that a re-prioritised job displaces SHALL be cancelled and sent again")
+def test_in_limited_mode_a_displaced_job_is_cancelled_and_sent_again():
+    manager = Manager()
+    first, second = manager.submit(), manager.submit()
+    sent = manager.scheduler(limit=1)
+    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [first]
+    sent = manager.ask("job-manager.urgency", {"id": second, "urgency": 20})
+    assert payloads(sent, "sched.cancel") == [{"id": first}]
+    sent = manager.respond_alloc(first, CANCEL)
+    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [second]
+    assert "exception" not in manager.names(first)
+    sent = manager.allocate(second)
+    assert [it["id"] for it in payloads(sent, "sched.alloc")] == [first]
+
+
+@rfc("A `sched.cancel` for a job that was just denied MUST be ignored")
+def test_a_cancel_after_a_denial_is_ignored():
+    sched = Sched.running()
+    assert [it["type"] for it in allocs(sched.alloc(5, cores=99))] == [DENY]
+    assert sched.cancel(5) == []
+    assert sched.phase == "running"
+
+
+@rfc("`sched.cancel` and `sched.prioritize` SHALL be sent with the flag that no response")
+def test_cancel_and_prioritize_want_no_response():
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    sent = manager.ask("job-manager.urgency", {"id": job, "urgency": 20})
+    sent += manager.raise_exception(job)
+    unanswered = requests(sent, "sched.prioritize") + requests(sent, "sched.cancel")
+    assert [bool(it.flags & NORESPONSE) for it in unanswered] == [True, True]
+
+
+@rfc("The annotation `sched.queue` SHALL NOT be sent by the scheduler")
+def test_the_queue_is_no_annotation_of_ours():
+    sched = Sched.running(inventory(1, 1))
+    sent = sched.alloc(1) + sched.alloc(2) + sched.free(1)
+    told = [it["annotations"]["sched"] for it in allocs(sent) if "annotations" in it]
+    assert len(told) == 3
+    assert not [it for it in told if "queue" in it]
+    manager = Manager()
+    manager.scheduler()
+    job = manager.submit()
+    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"queue": "batch"}})
+    assert manager.row(job)["annotations"] == {"sched": {"queue": "batch"}}
+
+
+@rfc("One `kvs.commit` MAY carry R of many jobs, and SHALL commit all of it or none")
+def test_a_commit_is_of_all_or_none():
+    manager = Manager()
+    manager.scheduler()
+    jobs = [manager.submit() for _ in range(3)]
+    ops = [commit_op(job, manager.next_r()) for job in jobs]
+    assert manager.commit(*ops[:2], commit_op(99, manager.next_r())).errnum != 0
+    manager.respond_alloc(jobs[0], SUCCESS)
+    assert "alloc" not in manager.names(jobs[0])
+    assert manager.commit(*ops[1:]).errnum == 0
+    for job in jobs[1:]:
+        manager.respond_alloc(job, SUCCESS)
+        assert "alloc" in manager.names(job)
+
+
+# --- free
+
+
+@rfc("The `sched.free` request SHALL carry `R` and `final`, and MAY be a part")
+def test_a_free_may_be_of_a_part():
+    manager = Manager()
+    job = manager.running()
+    manager.respond_start(job, "finish", status=0)
+    sent = manager.respond_start(job, "release", ranks="1", final=False)
+    sent += manager.respond_start(job, "release", ranks="0", final=True)
+    frees = payloads(sent, "sched.free")
+    told = [(ResourceSet(it["R"]).summary(), it["final"]) for it in frees]
+    assert told == [("rank1/core[0-3]", False), ("rank0/core[0-3]", True)]
+
+    sched = Sched.running(inventory(2, 1))
+    r = granted(sched.alloc(1, nodes=2))[1]
+    sched.alloc(2, nodes=2)
+    part = r.restrict(ranks="1").to_dict()
+    assert granted(sched.free(1, R=part, final=False)) == {}
+    assert granted(sched.alloc(3, priority=17))[3].summary() == "rank1/core0"
+    part = r.restrict(ranks="0").to_dict()
+    assert granted(sched.free(1, R=part, final=True)) == {}
+    assert granted(sched.alloc(4, priority=17))[4].summary() == "rank0/core0"
+
+
+@rfc("The scheduler SHALL NOT answer a `sched.free` that came with `R`")
+def test_todays_free_is_not_answered():
+    sched = Sched.running(inventory(1, 1))
+    r = granted(sched.alloc(1))[1].to_dict()
+    assert responses(sched.free(1, R=r, final=True), "sched.free") == []
+    # The job manager goes on without, and a late one is nothing to it.
+    job = Manager.running(manager := Manager())
+    (request,) = requests(manager.finish(job), "sched.free")
+    assert manager.row(job)["state"] == 64
+    assert manager.answer(request, {"id": job}) == []
+    assert manager.log == []
+
+
+# --- expiration and feasibility
+
+
+@rfc("To `sched.expiration` with `id` and `expiration` the scheduler SHALL respond empty")
+@rfc("The `expiration` of `sched.expiration` SHALL be taken as an integer and as a float")
+def test_the_scheduler_takes_another_expiration():
+    sched = Sched.running()
+    sched.alloc(1, duration=60)
+    for expiration in (4102444800, 4102444800.5, 0):
+        (answer,) = responses(sched.ask("sched.expiration", {"id": 1, "expiration": expiration}))
+        assert (answer.topic, answer.errnum, answer.payload) == ("sched.expiration", 0, None)
+    for wrong in ({"id": 99, "expiration": 1.0}, {"id": 1}, {"id": 1, "expiration": "x"}):
+        (answer,) = responses(sched.ask("sched.expiration", wrong))
+        assert answer.errnum != 0
+    # An error leaves things as they are: the job has its resources, and gives them back.
+    assert len(responses(sched.free(1))) == 1
+    assert sched.phase == "running"
+
+
+def updated(errnum):
+    """A running job whose time limit was to be changed, which the scheduler answers so."""
+    manager = Manager()
+    job = manager.running(duration=60)
+    update = {"id": job, "updates": {"attributes.system.duration": 600}}
+    sent = manager.ask("job-manager.update", update)
+    (request,) = requests(sent, "sched.expiration")
+    told = request.object()
+    assert told["id"] == job
+    assert told["expiration"] > manager.row(job)["t_run"]
+    assert responses(sent) == []
+    return manager, job, told["expiration"], manager.answer(request, errnum=errnum)
+
+
+@pytest.mark.parametrize("errnum", [0, ENOSYS])
+@rfc("The job manager SHALL take ENOSYS from `sched.expiration` as success")
+@rfc("`<service>.expiration` with `id` and `expiration` SHALL tell the execution service")
+def test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made(errnum):
+    manager, job, expiration, sent = updated(errnum)
+    assert [it.errnum for it in responses(sent)] == [0]
+    assert manager.event(job, "resource-update") == {"expiration": expiration}
+    assert payloads(sent, "job-exec.expiration") == [{"id": job, "expiration": expiration}]
+    assert manager.row(job)["expiration"] == expiration
+
+
+@rfc("The job manager SHALL take ENOSYS from `sched.expiration` as success")
+def test_a_change_of_expiration_that_the_scheduler_refuses_is_not_made():
+    manager, job, _, sent = updated(EINVAL)
+    assert [it.errnum for it in responses(sent)] == [EINVAL]
+    assert "resource-update" not in manager.names(job)
+    assert "job-exec.expiration" not in topics(sent)
+
+
+@rfc("`<service>.expiration` with `id` and `expiration` SHALL tell the execution service")
+def test_the_execution_service_ends_a_job_at_its_new_expiration(start):
+    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance, Client(instance.uri) as client:
+        (name,) = instance.lines("submit", "--time-limit=1h", "sleep", "1000")
+        (row,) = client.jobs(constraint={})
+        for line in client.eventlog(row["id"], follow=True):
+            if '"start"' in line:
+                break
+        client.rpc("job-exec.expiration", {"id": row["id"], "expiration": 1.0})
+        assert instance.penstock("wait", name).returncode != 0
+        (row,) = client.jobs(constraint={})
+        assert row["exception_type"] == "timeout"
+
+
+@rfc("To `feasibility.check` with `jobspec` the scheduler SHALL respond empty")
+def test_feasibility_is_checked_with_a_reason():
+    sched = Sched.running(inventory(2, 2), up="")
+    (answer,) = responses(sched.ask("feasibility.check", {"jobspec": jobspec(nodes=2)}))
+    assert (answer.errnum, answer.payload) == (0, None)
+    for spec in (jobspec(nodes=3), jobspec(cores=3), {"version": 99}):
+        (answer,) = responses(sched.ask("feasibility.check", {"jobspec": spec}))
+        assert answer.errnum != 0
+        assert answer.error_text
+
+
+# --- R
+
+
+@rfc("R SHALL have `nslots` in allocations")
+def test_an_allocation_has_its_number_of_slots():
+    sent = Sched.running().alloc(5, nodes=2)
+    assert [r.nslots for r in (*granted(sent).values(), *committed(sent).values())] == [2, 2]
+
+
+@rfc("A property whose name begins with `+` is local to the instance")
+def test_local_properties_stay_with_the_instance():
+    resources = inventory(2, 1)
+    for name in ("+here", "shared"):
+        resources.add_property(name, "0-1")
+    sched = Sched.running(resources)
+    r = granted(sched.alloc(5, constraints={"properties": ["+here"]}))[5]
+    assert set(r.properties) <= {"shared"}
+
+
+@rfc("`scheduling.writer` SHALL be carried unharmed")
+def test_the_writer_of_scheduling_is_carried():
+    scheduling = {"writer": "fluxion", "graph": {"nodes": [], "edges": []}}
+    r = ResourceSet({**inventory().to_dict(), "scheduling": scheduling})
+    assert json.loads(r.to_json())["scheduling"] == scheduling
+    assert r.restrict(ranks="0-3").scheduling == scheduling
+
+
+@rfc("A `starttime` or `expiration` of 0 means unset")
+def test_a_time_of_0_is_unset():
+    def made(starttime, expiration):
+        document = inventory().to_dict()
+        document["execution"].update(starttime=starttime, expiration=expiration)
+        return ResourceSet(document)
+
+    for times, read in [((0, 0), (None, None)), ((5, 0), (5, None)), ((0, 5), (None, 5))]:
+        r = made(*times)
+        assert (r.starttime, r.expiration) == read
+    with pytest.raises(ResourceSetError, match="expiration"):
+        made(6, 5)
+
+
+@rfc("One string of `nodelist` MAY hold several hosts with commas")
+def test_one_string_may_hold_several_hosts():
+    document = inventory(4).to_dict()
+    document["execution"]["nodelist"] = ["b[1-2],a", "c"]
+    assert [node.host for node in ResourceSet(document).nodes()] == ["b1", "b2", "a", "c"]
+
+
+# --- acquire
+
+
+@rfc("An additional acquire response SHALL name ranks that are gone for good in `shrink`")
+def test_what_is_gone_for_good_is_told(start):
+    with start("--nodes=4", "--sched=none") as instance, Client(instance.uri) as client:
+        changes = client.stream("resource.acquire")
+        assert next(changes)["up"] == "0-3"
+        client.rpc("resource.shrink", {"targets": "2-3"})
+        told = next(changes)
+        assert (told["shrink"], told["down"]) == ("2-3", "2-3")
+        assert "up" not in told
+
+
+@rfc("Ranks in `shrink` SHALL be taken out of the scheduler's inventory")
+def test_the_scheduler_does_not_count_on_what_is_gone():
+    sched = Sched.running(inventory(2, 1))
+    sched.alloc(1, nodes=2)
+    assert [it["type"] for it in allocs(sched.alloc(2, nodes=2))] == [ANNOTATE]
+    sent = sched.change(down="1", shrink="1")
+    assert [(it["id"], it["type"]) for it in allocs(sent)] == [(2, DENY)]
+    assert [it["type"] for it in allocs(sched.alloc(3, nodes=2))] == [DENY]
+    # Down alone is not gone.
+    sched = Sched.running(inventory(2, 1))
+    sched.change(down="1")
+    assert DENY not in [it["type"] for it in allocs(sched.alloc(3, nodes=2))]
+
+
+@rfc("A second `resource.acquire` while one is active SHALL be refused with EBUSY")
+@rfc("A `resource.acquire` without the streaming flag SHALL be refused with EPROTO")
+def test_acquire_is_for_one_and_streaming(start):
+    with start("--nodes=4", "--sched=none") as instance, Client(instance.uri) as client:
+        with pytest.raises(RpcError) as error:
+            client.rpc("resource.acquire", {})
+        assert error.value.errno == EPROTO
+        first = client.stream("resource.acquire")
+        assert next(first)["up"] == "0-3"
+        with Client(instance.uri) as other:
+            with pytest.raises(RpcError) as error:
+                next(other.stream("resource.acquire"))
+            assert error.value.errno == EBUSY
+        # Nothing has changed for the first.
+        client.drain("0")
+        assert next(first) == {"down": "0"}
+
+
+# --- execution
+
+
+@rfc("The start request SHALL carry `R`, and the execution service SHALL serve one without")
+def test_a_start_request_comes_with_r_or_without():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    r = manager.next_r()
+    (asked,) = payloads(manager.allocate(job, r), "job-exec.start")
+    assert ResourceSet(asked["R"]) == ResourceSet(r)
+    assert [it[1] for it in Mock().start(7)] == ["start", "finish", "release"]
+
+
+@rfc("To a start request with `reattach` the execution service SHALL respond `reattached`")
+def test_a_reattached_job_goes_on():
+    assert Mock().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
+    manager = Manager()
+    job = manager.running()
+    (asked,) = payloads(manager.exec_hello(origin=b"another"), "job-exec.start")
+    assert asked["reattach"] is True
+    manager.respond_start(job, "reattached")
+    assert manager.names(job).count("start") == 1
+    manager.finish(job)
+    assert manager.row(job)["state"] == 64
+
+
+@pytest.mark.parametrize("settings", [{}, {"exec_hello": "replace"}])
+@rfc("An `exec-hello` while starts are outstanding SHALL replace the old service")
+def test_a_new_service_replaces_one_with_running_jobs(settings):
+    manager = Manager(**settings)
+    job = manager.running()
+    sent = manager.exec_hello("sim-exec", b"sim")
+    assert [it.errnum for it in responses(sent)] == [0]
+    (asked,) = payloads(sent, "sim-exec.start")
+    assert (asked["id"], asked["reattach"]) == (job, True)
+    assert "exception" not in manager.names(job)
+
+
+@rfc("Where so configured, an `exec-hello` while starts are outstanding SHALL fail with EINVAL")
+def test_a_new_service_is_refused_where_so_configured():
+    manager = Manager(exec_hello="refuse")
+    manager.running()
+    (answer,) = responses(manager.exec_hello("sim-exec", b"sim"))
+    assert answer.errnum == EINVAL
+
+
+@rfc("The status of a job SHALL be the `wait_status` of its first severity-0 exception")
+def test_the_status_is_that_of_the_first_fatal_exception():
+    manager = Manager()
+    job = manager.running()
+    raised = {"type": "exec", "note": ""}
+    manager.respond_start(job, "exception", severity=1, wait_status=1, **raised)
+    manager.respond_start(job, "exception", severity=0, wait_status=256, **raised)
+    manager.respond_start(job, "exception", severity=0, wait_status=512, **raised)
+    manager.finish(job, 15)
+    assert manager.row(job)["waitstatus"] == 256
+    # Where it has none, the status is that of `finish`.
+    job = manager.submit()
+    manager.allocate(job)
+    manager.respond_start(job, "exception", severity=0, **raised)
+    manager.finish(job, 15)
+    assert manager.row(job)["waitstatus"] == 15
+
+
+@rfc("The start request comes without the streaming flag")
+def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
+    assert not request.streaming
+    for response in Mock().take(request):
+        assert response.streaming
+    stream = StartStream(request, 7)
+    assert told_by(stream.start())[1] == "start"
+
+
+@rfc("The `ranks` of a release MAY be the word `all`")
+def test_a_release_may_be_of_all():
+    manager = Manager()
+    job = manager.running()
+    manager.respond_start(job, "finish", status=0)
+    sent = manager.respond_start(job, "release", ranks="all", final=True)
+    (free,) = payloads(sent, "sched.free")
+    assert (str(ResourceSet(free["R"]).ranks), free["final"]) == ("0-1", True)
+
+
+@rfc("An execution service learns of exceptions from the event `job-exception`")
+def test_exceptions_are_published_and_end_the_job(start):
+    manager = Manager()
+    job = manager.running()
+    for severity in (3, 0):
+        sent = manager.raise_exception(job, severity)
+        (event,) = [it for it in sent if it.kind == "event"]
+        told = event.object()
+        assert (event.topic, told["id"], told["type"]) == ("job-exception", job, "cancel")
+        assert told["severity"] == severity
+    mock = Mock()
+    assert requests(mock.service.start(), "event.subscribe")[0].object() == {
+        "topic": "job-exception"
+    }
+    mock.start(7, duration=5)
+    assert mock.interrupt(7, severity=1) == []
+    assert [it[1] for it in mock.interrupt(7)] == ["finish", "release"]
+    with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
+        (name,) = instance.lines("submit", "sleep", "1000")
+        assert instance.penstock("cancel", name).returncode == 0
+        assert instance.penstock("wait", name).returncode != 0
