@@ -10,15 +10,18 @@ from penstock.config import Config, ConfigError, from_dict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# A key and the tables that it is in, from the outermost on; a name may have dots of its own.
+Path = tuple[str, ...]
+
 # Keys, or tables, that may change while an instance runs.
-RELOADABLE = (
-    "resource.exclude",
-    "resource.properties",
-    "queues",
-    "policy",
-    "job-manager",
-    "penstock.exec.kill-timeout",
-    "penstock.exec.output-limit",
+RELOADABLE: tuple[Path, ...] = (
+    ("resource", "exclude"),
+    ("resource", "properties"),
+    ("queues",),
+    ("policy",),
+    ("job-manager",),
+    ("penstock", "exec", "kill-timeout"),
+    ("penstock", "exec", "output-limit"),
 )
 
 
@@ -41,7 +44,7 @@ def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
     """
     before, after = old.to_dict(), from_dict(document, "new configuration").to_dict()
     fixed = [
-        f"`{key}` cannot change while the instance runs"
+        f"`{'.'.join(key)}` cannot change while the instance runs"
         for key in _leaves(document)
         if not _reloadable(key) and _value(before, key) != _value(after, key)
     ]
@@ -53,33 +56,32 @@ def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
     new = from_dict(merged, "new configuration")
     plain = new.to_dict()
     keys = dict.fromkeys([*_leaves(before), *_leaves(plain)])
-    return new, [key for key in keys if _value(before, key) != _value(plain, key)]
+    return new, [".".join(key) for key in keys if _value(before, key) != _value(plain, key)]
 
 
-def _reloadable(key: str) -> bool:
-    return any(key == it or key.startswith(f"{it}.") for it in RELOADABLE)
+def _reloadable(path: Path) -> bool:
+    return any(path[: len(it)] == it for it in RELOADABLE)
 
 
-def _leaves(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _leaves(table: dict[str, Any], tables: Path = ()) -> Iterator[Path]:
     for key, value in table.items():
-        path = f"{prefix}.{key}" if prefix else key
         if isinstance(value, dict) and value:
-            yield from _leaves(value, path)
+            yield from _leaves(value, (*tables, key))
         else:
-            yield path
+            yield (*tables, key)
 
 
-def _value(table: dict[str, Any], path: str) -> Any:
+def _value(table: dict[str, Any], path: Path) -> Any:
     value: Any = table
-    for key in path.split("."):
+    for key in path:
         if not isinstance(value, dict) or key not in value:
             return None
         value = value[key]
     return value
 
 
-def _set(table: dict[str, Any], path: str, value: Any) -> None:
-    *tables, last = path.split(".")
+def _set(table: dict[str, Any], path: Path, value: Any) -> None:
+    *tables, last = path
     for key in tables:
         table = table.setdefault(key, {})
     if value is None:
