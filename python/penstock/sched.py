@@ -21,19 +21,21 @@ log = logging.getLogger("penstock.sched")
 READ_SIZE = 256 * 1024
 
 
-def run(uri: str | None = None, limit: int | None = None) -> int:
+def run(uri: str | None = None, limit: int | None = None, *, grow: bool = True) -> int:
     """Schedules for the instance at `uri` until either ends.
 
     Args:
         uri: the instance's address; by default `PENSTOCK_URI`, else the default socket.
         limit: the most alloc requests to be outstanding at a time; no limit by default.
+        grow: whether to ask for new ranks in the payload of `resource.acquire`, which has none in
+            RFC 28: to be off for a Flux broker.
 
     Returns:
         An exit code: 0 when the instance has ended, 1 on a protocol error (RFC 27: a scheduler
         logs the error of hello or ready and exits).
     """
     with connect(uri) as connection:
-        return _converse(connection, Scheduler(limit=limit))
+        return _converse(connection, Scheduler(limit=limit, grow=grow))
 
 
 def _converse(connection: socket.socket, scheduler: Scheduler) -> int:

@@ -27,6 +27,7 @@ class Node:
     up: bool = True
     free_cores: set[int] = field(default_factory=set)
     free_gpus: set[int] = field(default_factory=set)
+    there: bool = True
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def meets(node: Node, request: Request) -> bool:
 
 def possible(nodes: list[Node], request: Request, *, empty: bool) -> bool:
     """Whether the request fits: now, or on the empty machine with everything up."""
-    usable = [node for node in nodes if meets(node, request) and (empty or node.up)]
+    usable = [node for node in nodes if node.there and meets(node, request) and (empty or node.up)]
     if request.nnodes is None:
         free = tuple(
             (len(node.cores), len(node.gpus))
@@ -114,6 +115,7 @@ def take(nodes: list[Node], request: Request, r: str) -> dict[int, tuple[set[int
     for node in ResourceSet(r).nodes():
         model = nodes[node.rank]
         cores, gpus = set(node.cores), set(node.gpus)
+        assert model.there
         assert model.up
         assert meets(model, request)
         assert cores <= model.free_cores
@@ -179,22 +181,35 @@ operation_strategy = st.one_of(
     st.tuples(st.just("prioritize"), st.integers(0, 9), st.integers(0, 3)),
     st.tuples(st.just("mark"), st.integers(0, 3), st.booleans()),
 )
+change_strategy = st.one_of(
+    operation_strategy,
+    operation_strategy,
+    st.tuples(st.just("shrink"), st.integers(0, 5)),
+    st.tuples(st.just("grow"), st.integers(0, 5), st.integers(1, 4), st.booleans()),
+    st.tuples(st.just("property"), st.integers(0, 5), st.sampled_from("ab"), st.booleans()),
+)
 
 
-def inventory(nodes: list[Node]) -> str:
+def inventory(nodes: list[Node], only: int | None = None) -> str:
+    """R of the nodes that are there, or of one of them."""
+    nodes_there = {
+        rank: node
+        for rank, node in enumerate(nodes)
+        if node.there and (only is None or rank == only)
+    }
     lite = []
-    for rank, node in enumerate(nodes):
+    for rank, node in nodes_there.items():
         children = {"core": str(IDset(node.cores))}
         if node.gpus:
             children["gpu"] = str(IDset(node.gpus))
         lite.append({"rank": str(rank), "children": children})
     properties: dict[str, list[int]] = {}
-    for rank, node in enumerate(nodes):
+    for rank, node in nodes_there.items():
         for name in node.properties:
             properties.setdefault(name, []).append(rank)
     execution = {
         "R_lite": lite,
-        "nodelist": [f"n{rank}" for rank in range(len(nodes))],
+        "nodelist": [f"n{rank}" for rank in nodes_there],
         "properties": {name: str(IDset(ranks)) for name, ranks in properties.items()},
     }
     return json.dumps({"version": 1, "execution": execution})
@@ -267,6 +282,107 @@ def test_whatever_happens_the_oracle_agrees(nodes, operations):
         held_gpus = sum(len(gpus) for held in running.values() for _, gpus in held.values())
         assert (allocated.ncores, allocated.ngpus) == (held_cores, held_gpus)
         assert engine.up == str(IDset(r for r, node in enumerate(nodes) if node.up))
+
+
+@given(nodes_strategy, st.lists(change_strategy, max_size=30))
+@settings(max_examples=300, deadline=None)
+def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, operations):
+    """After growth, shrinkage and changes of properties the oracle still agrees.
+
+    Ranks that have gone keep their number and may come back; what a job holds there stays held.
+    """
+    engine = Engine(inventory(nodes))
+    engine.mark_up(str(IDset(range(len(nodes)))))
+    queue: dict[int, Request] = {}
+    running: dict[int, dict[int, tuple[set[int], set[int]]]] = {}
+    next_id = 1
+
+    def decide(limit):
+        recheck = {job for job, it in queue.items() if not possible(nodes, it, empty=True)}
+        denied = set()
+        for decided in engine.schedule(0.0, limit=limit):
+            request = queue.pop(decided.id)
+            if decided.r is None:
+                assert not possible(nodes, request, empty=True), decided.note
+                denied.add(decided.id)
+            else:
+                running[decided.id] = take(nodes, request, decided.r)
+        return recheck - denied
+
+    for operation, *args in operations:
+        if operation == "submit":
+            engine.submit(next_id, 1, args[0].jobspec())
+            queue[next_id] = args[0]
+            next_id += 1
+        elif operation == "free" and running:
+            job = sorted(running)[args[0] % len(running)]
+            held = running[job]
+            ranks = sorted(held)[:1] if args[1] else sorted(held)
+            engine.free(job, str(IDset(ranks)))
+            for rank in ranks:
+                cores, gpus = held.pop(rank)
+                nodes[rank].free_cores |= cores
+                nodes[rank].free_gpus |= gpus
+            if not held:
+                del running[job]
+        elif operation == "mark" and args[0] < len(nodes) and nodes[args[0]].there:
+            rank, up = args
+            (engine.mark_up if up else engine.mark_down)(str(rank))
+            nodes[rank].up = up
+        elif operation == "shrink":
+            engine.shrink(str(args[0]))
+            if args[0] < len(nodes):
+                nodes[args[0]].there = nodes[args[0]].up = False
+        elif operation == "grow":
+            rank, cores, up = args
+            if rank < len(nodes) and nodes[rank].there:
+                try:
+                    engine.grow(inventory(nodes, rank))
+                except EngineError:
+                    continue
+                raise AssertionError("grown twice")
+            if rank >= len(nodes):
+                rank = len(nodes)
+                free = set(range(cores))
+                nodes.append(Node(set(range(cores)), set(), {"a"}, up, free, set()))
+            nodes[rank].there = True
+            engine.grow(inventory(nodes, rank))
+            nodes[rank].up = up
+            if up:
+                engine.mark_up(str(rank))
+        elif operation == "property" and args[0] < len(nodes) and nodes[args[0]].there:
+            rank, name, add = args
+            (engine.add_property if add else engine.remove_property)(name, str(rank))
+            (nodes[rank].properties.add if add else nodes[rank].properties.discard)(name)
+            # Whatever has become impossible is denied, wherever it is in line.
+            assert not decide(1_000_000)
+        elif operation == "schedule":
+            decide(args[0])
+            decide(1_000_000)
+            waiting = min(queue, default=None)
+            assert waiting is None or not possible(nodes, queue[waiting], empty=False)
+        assert engine.queue_len == len(queue)
+        assert engine.running == len(running)
+        allocated = ResourceSet(engine.allocated)
+        on_nodes = [
+            part for held in running.values() for rank, part in held.items() if nodes[rank].there
+        ]
+        assert allocated.ncores == sum(len(cores) for cores, _ in on_nodes)
+        assert allocated.ngpus == sum(len(gpus) for _, gpus in on_nodes)
+        up = (rank for rank, node in enumerate(nodes) if node.there and node.up)
+        assert engine.up == str(IDset(up))
+    # A scheduler that comes now, and is told of the same jobs, has the same books.
+    if any(node.there for node in nodes):
+        later = Engine(inventory(nodes))
+        for job, held in running.items():
+            r = ResourceSet()
+            for rank, (cores, gpus) in held.items():
+                r.insert(rank, f"n{rank}", IDset(cores), IDset(gpus))
+            strange = {rank for rank in held if not nodes[rank].there}
+            assert later.adopt(job, r.to_json()) == str(IDset(strange))
+        ours, theirs = ResourceSet(later.allocated), ResourceSet(engine.allocated)
+        assert (ours.ranks, ours.ncores) == (theirs.ranks, theirs.ncores)
+        assert later.running == engine.running
 
 
 @given(nodes_strategy, st.lists(st.tuples(request_strategy, st.integers(0, 3)), max_size=10))

@@ -19,6 +19,11 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=int, metavar="N", help="take at most N requests at a time (default: all)"
     )
+    parser.add_argument(
+        "--no-grow",
+        action="store_true",
+        help="do not ask to be told of new nodes (where resource.acquire may have no payload)",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -29,4 +34,4 @@ def main(args: argparse.Namespace) -> int:
         print("penstock sched: --limit: expected 1 to 2147483647", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.INFO, format="penstock sched: %(message)s")
-    return sched.run(args.uri, args.limit)
+    return sched.run(args.uri, args.limit, grow=not args.no_grow)

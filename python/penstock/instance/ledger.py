@@ -179,10 +179,13 @@ class Ledger:
         """The ranks that an event is about: its hosts, where their ranks have changed since."""
         ranks = IDset(context["idset"])
         hosts = Hostlist(context.get("nodelist", ""))
-        here = self.resources.ranks
+        here, there = self.resources.ranks, self.resources.nodelist
         if not hosts or (ranks <= here and self.nodelist(ranks) == str(hosts)):
             return ranks & here
-        return IDset(self.resources.host_ranks(hosts & self.resources.nodelist))
+        # A host with several ranks does not tell which one is meant.
+        if len(there.copy().uniq()) < len(there):
+            return ranks & here
+        return IDset(self.resources.host_ranks(hosts & there))
 
     def _change(self, name: str, ranks: IDset, context: Mapping[str, Any]) -> None:
         if name == "shrink":

@@ -85,10 +85,8 @@ class ResourceService:
             "resource.acquire-cancel": self._cancel,
             "resource.monitor-cancel": self._cancel,
             "resource.unmonitor": self._unmonitor,
-            "resource.ping": _payload,
             "resource.stats-get": self._stats,
             "groups.get": self._group,
-            "groups.ping": _payload,
         }
         self.peer = broker.attach(self, names=self.NAMES)
 
@@ -155,9 +153,7 @@ class ResourceService:
         """Tells the job manager from what the scheduler may allocate."""
         if self._stale:
             self._stale = False
-            set_inventory = getattr(self._manager, "set_inventory", None)
-            if set_inventory is not None:
-                set_inventory(self._provider.granted.to_json())
+            self._manager.set_inventory(self._provider.granted.to_json())
 
     # --- streams
 
