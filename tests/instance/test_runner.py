@@ -66,6 +66,11 @@ class Service:
         payloads = [answer.object() for answer in self.answers]
         return [(payload["type"], payload["data"]) for payload in payloads]
 
+    async def more(self):
+        """Waits for another answer."""
+        self._more = trio.Event()
+        await self._more.wait()
+
     async def over(self):
         """Waits for the final release, and gives what was told until then."""
         while not self.answers or self.told()[-1][0] != "release":
@@ -262,3 +267,40 @@ def test_the_command_s_status_is_known_while_jobs_end(tmp_path):
         capture_output=True,
     )
     assert done.returncode == 7, done.stderr
+
+
+def test_the_wait_status_of_an_exception_becomes_the_jobs(tmp_path):
+    async def scenario(service):
+        service.start(1, ["sleep", "1000"])
+        while not service.answers:
+            await service.more()
+        event = {"id": 1, "type": "x", "severity": 0, "wait_status": 7 << 8}
+        service.runner.handle([Message.event("job-exception", event)])
+        assert (await service.over())[1:] == [
+            ("finish", {"status": 7 << 8}),
+            ("release", {"ranks": "all", "final": True}),
+        ]
+
+    run(tmp_path, scenario)
+
+
+def test_a_service_that_is_replaced_ends_its_jobs_and_says_nothing_more(tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    async def scenario(service):
+        # The job holds the FIFO open until it is ended.
+        service.start(1, ["sh", "-c", f"exec sleep 1000 > {gate}"])
+        pipe = await trio.to_thread.run_sync(gate.open)
+        notice = Message.request(
+            "job-exec.replaced", {"service": "sim"}, userid=os.getuid(), flags=4
+        )
+        service.runner.handle([notice])
+        assert await trio.to_thread.run_sync(pipe.read) == ""
+        pipe.close()
+        # The next job is one that is asked for anew.
+        service.start(2, ["true"])
+        await service.over()
+        assert [answer.object()["id"] for answer in service.answers] == [1, 2, 2, 2]
+
+    run(tmp_path, scenario)

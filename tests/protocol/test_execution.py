@@ -49,6 +49,39 @@ def test_a_mild_exception_changes_nothing():
     job.release()
 
 
+def test_reattached_stands_for_start_where_that_was_asked():
+    job = StartStream(Message.request("job-exec.start", {"id": 7}), 7, reattach=True)
+    assert told(job.reattached()) == ("reattached", {})
+    with pytest.raises(ProtocolError):
+        job.start()
+    job.finish(0)
+    job.release()
+    with pytest.raises(ProtocolError):
+        stream().reattached()
+
+
+@pytest.mark.parametrize(
+    ("wait_status", "status"),
+    [(None, 9), (0, 0), (3 << 8, 3 << 8), (15, (128 + 15) << 8), (11 | 0x80, (128 + 11) << 8)],
+)
+@pytest.mark.parametrize("own", [True, False])
+def test_the_first_fatal_exceptions_wait_status_is_the_jobs(wait_status, status, own):
+    job = stream()
+    job.start()
+    # A mild one before has no say, and neither has any after it.
+    job.exception("slow", "", severity=3, wait_status=1 << 8)
+    if own:
+        data = {"severity": 0, "type": "timeout", "note": "over"}
+        if wait_status is not None:
+            data["wait_status"] = wait_status
+        assert told(job.exception("timeout", "over", wait_status=wait_status))[1] == data
+    else:
+        job.interrupt(wait_status)
+    job.interrupt(2 << 8)
+    job.exception("late", "", wait_status=2 << 8)
+    assert told(job.finish(9)) == ("finish", {"status": status})
+
+
 @given(st.lists(st.sampled_from(["start", "exception", "interrupt", "finish", "part", "release"])))
 def test_nothing_follows_the_final_release_which_needs_an_end(calls):
     job = stream()

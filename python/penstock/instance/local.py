@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,9 @@ class LocalExecService:
         if waiting is not None:
             waiting.send_nowait(response)
         elif response.errnum and response.matchtag < FIRST_TAG:
-            raise OSError(response.errnum, f"{response.topic}: the execution service is refused")
+            why = response.error_text or os.strerror(response.errnum)
+            text = f"execution service: {response.topic} was refused: {why}"
+            raise OSError(response.errnum, text)
 
     @contextmanager
     def _ask(

@@ -50,6 +50,8 @@ class Job:
         self.expiration_changed = trio.Event()
         self.ending = trio.Event()
         self.over = trio.Event()
+        # Another service has it now: what is said of it here is not heard any more.
+        self.replaced = False
 
     def signal(self, signum: int) -> None:
         """Sends a signal to every task."""
@@ -106,6 +108,7 @@ class LocalRunner:
             "start": self._start,
             "kill": self._kill,
             "expiration": self._expiration,
+            "replaced": self._replaced,
             "output": self._output,
             "output-cancel": self._output_cancel,
         }
@@ -154,17 +157,20 @@ class LocalRunner:
             payload = event.object()
             job = self._jobs.get(payload["id"])
             fatal = payload["severity"] == 0
+            wait_status = payload.get("wait_status")
+            if not isinstance(wait_status, int | None):
+                raise TypeError(f"wait_status {wait_status!r}")
         except (Error, KeyError, TypeError) as error:
             # Only the job manager publishes these; others are no reason to stop serving.
             log.warning("%s: malformed event: %s", event.topic, error)
             return
         if job is not None and fatal:
-            job.stream.interrupt()
+            job.stream.interrupt(wait_status)
             job.ending.set()
 
     def _start(self, request: Message, payload: dict[str, Any]) -> None:
         job_id = payload["id"]
-        stream = StartStream(request, job_id)
+        stream = StartStream(request, job_id, reattach=bool(payload.get("reattach")))
         if job_id in self._jobs:
             # RFC 32 allows one request a job: this one is not ours to answer twice.
             log.error("job %s is running already: start request ignored", fluid_f58(job_id))
@@ -195,6 +201,20 @@ class LocalRunner:
         job.expiration = expiration
         job.expiration_changed.set()
         self._send([request.respond()])
+
+    def _replaced(self, request: Message, payload: dict[str, Any]) -> None:
+        """Another service has every job now: those that run here are ended, and nothing is said."""
+        log.warning("`%s` runs the jobs now: ending %d here", payload["service"], len(self._jobs))
+        for job in self._jobs.values():
+            job.replaced = True
+            job.stream.interrupt()
+            job.ending.set()
+        if not request.noresponse:
+            self._send([request.respond()])
+
+    def _tell(self, job: Job, response: Message) -> None:
+        if not job.replaced:
+            self._send([response])
 
     # --- jobs
 
@@ -229,21 +249,21 @@ class LocalRunner:
                 status = await self._run_tasks(job, payload)
             except (Error, OSError) as error:
                 note = getattr(error, "strerror", None) or str(error)
-                self._send([stream.exception("exec", note)])
+                self._tell(job, stream.exception("exec", note))
             except Exception as error:
                 # A fault of ours, or of a jobspec that nobody has checked: it costs this job.
                 log.exception("job %s", fluid_f58(job_id))
-                self._send([stream.exception("exec", f"internal error: {error!r}")])
+                self._tell(job, stream.exception("exec", f"internal error: {error!r}"))
             else:
                 if status is not None:
-                    self._send([stream.finish(status)])
+                    self._tell(job, stream.finish(status))
         finally:
             with trio.CancelScope(shield=True):
                 await self._clean_up(job)
             del self._jobs[job_id]
             if not stream.ended:
-                self._send([stream.exception("exec", "the execution service was stopped")])
-            self._send([stream.release()])
+                self._tell(job, stream.exception("exec", "the execution service was stopped"))
+            self._tell(job, stream.release())
             job.over.set()
 
     async def _run_tasks(self, job: Job, payload: dict[str, Any]) -> int | None:
@@ -303,7 +323,7 @@ class LocalRunner:
                 job.tasks.append(task)
         finally:
             job.output.close()
-        self._send([job.stream.start()])
+        self._tell(job, job.stream.start())
         return status
 
     async def _watch_expiration(self, job: Job) -> None:
@@ -316,7 +336,7 @@ class LocalRunner:
                 continue
             if not job.ending.is_set():
                 note = "resource allocation expired"
-                self._send([job.stream.exception("timeout", note)])
+                self._tell(job, job.stream.exception("timeout", note))
                 job.ending.set()
             return
 
@@ -341,7 +361,7 @@ class LocalRunner:
                     f"more than {limit} bytes of output: send it to a file with `--output`, or "
                     "raise `penstock.exec.output-limit`"
                 )
-                self._send([job.stream.exception("exec", note)])
+                self._tell(job, job.stream.exception("exec", note))
                 job.ending.set()
 
     async def _clean_up(self, job: Job) -> None:

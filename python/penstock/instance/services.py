@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -139,7 +140,7 @@ class MockExecService:
     def settle(self, now: float) -> None:
         """Sets the alarm for the next job's end."""
         if self._exec.failure is not None:
-            raise RuntimeError(f"simulated execution: {self._exec.failure}")
+            raise OSError(errno.EPROTO, f"simulated execution: {self._exec.failure}")
         self._alarm.set(self._exec.deadline)
 
     async def run(self) -> None:

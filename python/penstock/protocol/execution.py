@@ -2,7 +2,7 @@
 
 | state | answers | next state |
 |---|---|---|
-| `STARTING` | `start` | `RUNNING` |
+| `STARTING` | `start`; `reattached`, if that was asked | `RUNNING` |
 | `RUNNING` | `finish` | `FINISHED` |
 | `FINISHED` | `release`, not final | `FINISHED` |
 | `FINISHED` | `release`, final | `RELEASED` |
@@ -39,10 +39,13 @@ class StartStream:
     Args:
         request: the start request; responses copy its route, topic and matchtag.
         job: the job's id.
+        reattach: whether the request asked to take over a job that runs.
     """
 
-    def __init__(self, request: Message, job: int) -> None:
+    def __init__(self, request: Message, job: int, *, reattach: bool = False) -> None:
         self._request = request
+        self._reattach = reattach
+        self._wait_status: int | None = None
         self.job = job
         self.state = State.STARTING
         self.failed = False
@@ -61,28 +64,57 @@ class StartStream:
         self.state = State.RUNNING
         return self._respond("start", {})
 
-    def exception(self, kind: str, note: str, *, severity: int = 0) -> Message:
-        """Something has gone wrong; severity 0 ends the job."""
+    def reattached(self) -> Message:
+        """The tasks have been running since before the request, which asked to find them."""
+        self._expect("reattached", *([State.STARTING] if self._reattach else []))
+        self.state = State.RUNNING
+        return self._respond("reattached", {})
+
+    def exception(
+        self, kind: str, note: str, *, severity: int = 0, wait_status: int | None = None
+    ) -> Message:
+        """Something has gone wrong; severity 0 ends the job.
+
+        Args:
+            kind: the exception's type, such as `timeout`.
+            note: for people.
+            severity: 0 to 7.
+            wait_status: what the status is to be if this is the first fatal exception.
+        """
         self._expect("exception", State.STARTING, State.RUNNING, State.FINISHED)
-        self.failed = self.failed or severity == 0
-        return self._respond("exception", {"severity": severity, "type": kind, "note": note})
+        if severity == 0:
+            self.interrupt(wait_status)
+        data: dict[str, Any] = {"severity": severity, "type": kind, "note": note}
+        if wait_status is not None:
+            data["wait_status"] = wait_status
+        return self._respond("exception", data)
 
     @property
     def ended(self) -> bool:
         """Whether the final release may come: the job has finished, or has failed."""
         return self.failed or self.state is State.FINISHED
 
-    def interrupt(self) -> None:
-        """Notes a fatal exception that came from elsewhere."""
+    def interrupt(self, wait_status: int | None = None) -> None:
+        """Notes a fatal exception that came from elsewhere, and its wait status if it has one."""
+        if not self.failed:
+            self._wait_status = wait_status
         self.failed = True
 
     def finish(self, status: int) -> Message:
-        """All tasks have ended; `status` is the greatest wait status."""
+        """All tasks have ended; `status` is the greatest wait status.
+
+        Where the first fatal exception has a wait status, that is told instead, as the status of
+        a shell: an exit code, or 128 and the signal.
+        """
         if self.failed:
             self._expect("finish", State.STARTING, State.RUNNING)
         else:
             self._expect("finish", State.RUNNING)
         self.state = State.FINISHED
+        if self._wait_status is not None:
+            signal = self._wait_status & 0x7F
+            code = 128 + signal if signal else self._wait_status >> 8 & 0xFF
+            status = code << 8
         return self._respond("finish", {"status": status})
 
     def release(self, ranks: str = "all", *, final: bool = True) -> Message:

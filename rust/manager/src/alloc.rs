@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::annotations;
 use crate::claims::Wanted;
 use crate::event::Event;
-use crate::job::Alloc;
+use crate::job::{Alloc, Job};
 use crate::manager::Manager;
 use crate::rpc::{self, EINVAL, ENODATA, EPROTO, Refusal};
 use crate::state::State;
@@ -53,6 +53,8 @@ pub struct Allocator {
     unsaid: BTreeMap<u64, IdSet>,
     /// Jobs asked for whose priority has changed since the scheduler last heard of it.
     reprioritized: BTreeSet<u64>,
+    /// Those of them that are to be asked for again.
+    displaced: Vec<u64>,
     /// Jobs to ask for.
     queued: BTreeSet<Key>,
     /// Jobs asked for.
@@ -327,14 +329,20 @@ impl Manager {
             }
             Alloc::Requested => {
                 self.allocator.requested.remove(&(Reverse(old), id));
+                if new > 0 {
+                    self.allocator.reprioritized.insert(id);
+                }
                 if new > 0 && self.allocator.handshake == Handshake::Ready(None) {
                     self.allocator.requested.insert((Reverse(new), id));
-                    self.allocator.reprioritized.insert(id);
+                    return;
+                }
+                job.alloc = Alloc::Recalled;
+                self.allocator.recalled += 1;
+                if new > 0 {
+                    // With a limit it is asked for again in its new place in the queue.
+                    self.allocator.displaced.push(id);
                 } else {
-                    // Held: the request is taken back, and not sent again until released. With a
-                    // limit it is sent again in its new place in the queue.
-                    job.alloc = Alloc::Recalled;
-                    self.allocator.recalled += 1;
+                    // Held: it is not asked for again until it is let go.
                     self.send_cancel(id);
                 }
             }
@@ -352,7 +360,8 @@ impl Manager {
         let mut mark = "";
         for id in std::mem::take(&mut self.allocator.reprioritized) {
             let job = self.jobs.get(&id);
-            if let Some(job) = job.filter(|job| job.alloc == Alloc::Requested) {
+            let asked = |job: &&Job| matches!(job.alloc, Alloc::Requested | Alloc::Recalled);
+            if let Some(job) = job.filter(asked) {
                 // Writing to a String does not fail.
                 let _ = write!(payload, "{mark}[{id},{}]", job.priority);
                 mark = ",";
@@ -362,6 +371,9 @@ impl Manager {
         if !mark.is_empty() {
             let request = Message::request("sched.prioritize", &payload);
             self.out.push(rpc::unanswered(request));
+        }
+        for id in std::mem::take(&mut self.allocator.displaced) {
+            self.send_cancel(id);
         }
     }
 
@@ -516,6 +528,7 @@ impl Manager {
         self.allocator.requested.clear();
         self.allocator.recalled = 0;
         self.allocator.reprioritized.clear();
+        self.allocator.displaced.clear();
         self.allocator.unsaid.clear();
         self.forget_expirations();
         let mut orphans = Vec::new();

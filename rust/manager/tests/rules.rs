@@ -368,7 +368,7 @@ fn with_a_limit_a_new_priority_is_a_new_request() {
     let (first, _) = bench.submit(&json!({}));
     let (second, _) = bench.submit(&json!({}));
     let out = bench.request("job-manager.urgency", &json!({"id": second, "urgency": 20}));
-    assert_eq!(topics(&out), ["sched.cancel"]);
+    assert_eq!(topics(&out), ["sched.prioritize", "sched.cancel"]);
     let out = bench.answer("sched.alloc", &json!({"id": second, "type": 3}));
     let asked = out.iter().find(|it| it.kind == Kind::Request).unwrap();
     assert_eq!(

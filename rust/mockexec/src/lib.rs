@@ -4,6 +4,7 @@
 //! A job lasts `attributes.system.exec.test.run_duration` (Flux Standard Duration, or seconds),
 //! else its duration, else no time at all. Where it would outlast its time limit it ends there,
 //! with the exception `timeout` and the status of a SIGTERM, as the real service would end it.
+//! `NAME.expiration` moves that limit while the job runs.
 //!
 //! The crate is sans-IO: messages in, messages out, time as an argument.
 
@@ -17,6 +18,10 @@ use serde_json::{Value, json};
 
 /// Wait status of a task that SIGTERM ended.
 const TERMINATED: i32 = 15;
+/// No such job.
+const ENOENT: u32 = 2;
+/// Invalid argument.
+const EINVAL: u32 = 22;
 /// Operation not permitted.
 const EPERM: u32 = 1;
 /// The instance owner's role (RFC 12).
@@ -74,26 +79,38 @@ struct R {
 struct Execution {
     #[serde(default)]
     starttime: f64,
+    #[serde(default)]
+    expiration: f64,
 }
 
 #[derive(Deserialize)]
 struct Raised {
     id: u64,
     severity: i64,
+    wait_status: Option<i32>,
 }
 
-/// How a job will end, unless something comes in between.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Ending {
-    Done,
-    Overrun,
+#[derive(Deserialize)]
+struct Expiration {
+    id: u64,
+    /// Seconds since the epoch; 0 for none.
+    expiration: f64,
 }
 
 #[derive(Debug)]
 struct Running {
     /// The start request, to be answered until the final release.
     request: Message,
-    ending: Ending,
+    /// When the job would end by itself.
+    done: f64,
+    /// When its time is over; infinite without a limit.
+    limit: f64,
+}
+
+impl Running {
+    fn end(&self) -> f64 {
+        self.done.min(self.limit)
+    }
 }
 
 /// When a job ends. The heap gives the earliest first, equal times by id.
@@ -178,6 +195,12 @@ impl MockExec {
                     out.push(Message::error_to(message, EPERM, text));
                 }
                 "start" => self.begin(message, now, out),
+                "expiration" => self.expire(message, now, out),
+                // Another service has the jobs now: of this one nothing more is heard.
+                "replaced" if message.rolemask & ROLE_OWNER != 0 => {
+                    self.running.clear();
+                    self.ends.clear();
+                }
                 "disconnect" => {}
                 // There is nothing to signal, which is no fault of who asks.
                 "kill" if message.is_noresponse() => {}
@@ -191,7 +214,9 @@ impl MockExec {
             },
             Kind::Response if message.errnum() != 0 => {
                 let (topic, errnum) = (message.topic(), message.errnum());
-                self.failure = Some(format!("{topic} failed with errnum {errnum}"));
+                let text = message.error_text().filter(|text| !text.is_empty());
+                let text = text.map_or_else(String::new, |text| format!(": {text}"));
+                self.failure = Some(format!("{topic} failed with errnum {errnum}{text}"));
             }
             Kind::Event if message.topic() == "job-exception" => self.interrupt(message, out),
             _ => {}
@@ -217,10 +242,13 @@ impl MockExec {
             .and_then(|exec| exec.test)
             .and_then(|test| test.run_duration);
         let lasts = match asked {
-            None => Ok(limit),
-            Some(Value::String(text)) => duration::parse(&text).map_err(|error| error.to_string()),
+            None => Ok(None),
+            Some(Value::String(text)) => duration::parse(&text)
+                .map(Some)
+                .map_err(|error| error.to_string()),
             Some(value) => value
                 .as_f64()
+                .map(Some)
                 .ok_or_else(|| format!("run_duration {value}: expected a duration")),
         };
         let lasts = match lasts {
@@ -230,29 +258,72 @@ impl MockExec {
                 return respond(request, id, "release", &released(), out);
             }
         };
-        let (lasts, ending) = if limit > 0.0 && lasts > limit {
-            (limit, Ending::Overrun)
-        } else {
-            (lasts, Ending::Done)
+        // A job that is taken over goes on from when it began, to an end that may have been moved.
+        let execution = r.map(|r| r.execution).filter(|_| reattach);
+        let (starttime, expiration) =
+            execution.map_or((0.0, 0.0), |it| (it.starttime, it.expiration));
+        let began = if starttime > 0.0 { starttime } else { now };
+        let limit = match (expiration > 0.0, limit > 0.0) {
+            (true, _) => expiration,
+            (false, true) => began + limit,
+            (false, false) => f64::INFINITY,
         };
-        // A job that is taken over goes on from when it began.
-        let began = match r.map(|r| r.execution.starttime) {
-            Some(began) if reattach && began > 0.0 => began,
-            _ => now,
+        let done = match lasts {
+            Some(lasts) => began + lasts,
+            None if limit.is_finite() => limit,
+            None => began,
         };
         let kind = if reattach { "reattached" } else { "start" };
         respond(request, id, kind, &json!({}), out);
         let mut request = request.clone();
         request.set_payload(None);
-        self.running.insert(id, Running { request, ending });
-        let end = End {
-            at: began + lasts,
-            id,
+        let running = Running {
+            request,
+            done,
+            limit,
         };
-        if end.at <= now {
+        let at = running.end();
+        self.running.insert(id, running);
+        self.end_at(id, at, now, out);
+    }
+
+    fn end_at(&mut self, id: u64, at: f64, now: f64, out: &mut Vec<Message>) {
+        if at <= now {
             self.finish(id, out);
         } else {
-            self.ends.push(end);
+            self.ends.push(End { at, id });
+        }
+    }
+
+    /// Moves the time limit of a running job.
+    fn expire(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
+        let refuse = |errnum: u32, text: &str| Message::error_to(request, errnum, text);
+        let payload = request.payload_json().unwrap_or(b"{}");
+        let parsed = serde_json::from_slice::<Expiration>(payload);
+        let mut moved = None;
+        let answer = match parsed {
+            _ if request.rolemask & ROLE_OWNER == 0 => {
+                refuse(EPERM, "only the instance owner may move an expiration")
+            }
+            Err(error) => refuse(EPROTO, &error.to_string()),
+            Ok(Expiration { expiration, .. }) if !(expiration.is_finite() && expiration >= 0.0) => {
+                refuse(EINVAL, "expected an expiration of 0 or a time")
+            }
+            Ok(Expiration { id, expiration }) => match self.running.get_mut(&id) {
+                None => refuse(ENOENT, &format!("job {id} is not running")),
+                Some(running) => {
+                    let none = expiration == 0.0;
+                    running.limit = if none { f64::INFINITY } else { expiration };
+                    moved = Some((id, running.end()));
+                    Message::response_to(request, 0, None)
+                }
+            },
+        };
+        if !request.is_noresponse() {
+            out.push(answer);
+        }
+        if let Some((id, at)) = moved {
+            self.end_at(id, at, now, out);
         }
     }
 
@@ -263,7 +334,17 @@ impl MockExec {
             && raised.severity == 0
             && let Some(running) = self.running.remove(&raised.id)
         {
-            let finish = json!({ "status": TERMINATED });
+            // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
+            let status = raised.wait_status.map_or(TERMINATED, |status| {
+                let signal = status & 0x7f;
+                let code = if signal == 0 {
+                    status >> 8 & 0xff
+                } else {
+                    128 + signal
+                };
+                code << 8
+            });
+            let finish = json!({ "status": status });
             respond(&running.request, raised.id, "finish", &finish, out);
             respond(&running.request, raised.id, "release", &released(), out);
         }
@@ -273,7 +354,11 @@ impl MockExec {
     pub fn advance(&mut self, now: f64, out: &mut Vec<Message>) {
         while let Some(end) = self.ends.peek().copied().filter(|end| end.at <= now) {
             self.ends.pop();
-            self.finish(end.id, out);
+            // A job whose end was moved has another entry for it.
+            let due = self.running.get(&end.id);
+            if due.is_some_and(|running| running.end() <= now) {
+                self.finish(end.id, out);
+            }
         }
     }
 
@@ -281,14 +366,12 @@ impl MockExec {
         let Some(running) = self.running.remove(&id) else {
             return;
         };
-        let status = match running.ending {
-            Ending::Done => 0,
-            Ending::Overrun => {
-                let note = "resource allocation expired";
-                let data = exception("timeout", note);
-                respond(&running.request, id, "exception", &data, out);
-                TERMINATED
-            }
+        let status = if running.done <= running.limit {
+            0
+        } else {
+            let data = exception("timeout", "resource allocation expired");
+            respond(&running.request, id, "exception", &data, out);
+            TERMINATED
         };
         let finish = json!({ "status": status });
         respond(&running.request, id, "finish", &finish, out);

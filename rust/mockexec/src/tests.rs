@@ -149,9 +149,130 @@ fn a_refused_registration_is_a_failure() {
     let mut exec = MockExec::new("sim");
     let hello = exec.start().pop().unwrap();
     assert_eq!(hello.topic(), "job-manager.exec-hello");
-    exec.handle(&Message::error_to(&hello, 22, ""), 0.0, &mut Vec::new());
+    let refused = Message::error_to(&hello, 22, "another is busy");
+    exec.handle(&refused, 0.0, &mut Vec::new());
     assert_eq!(
         exec.failure(),
-        Some("job-manager.exec-hello failed with errnum 22")
+        Some("job-manager.exec-hello failed with errnum 22: another is busy")
     );
+}
+
+#[test]
+fn an_expiration_moves_the_end_of_a_running_job() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    let test = |run: &str| json!({"duration": 10.0, "exec": {"test": {"run_duration": run}}});
+    exec.handle(&start(1, &test("60s"), false, 0.0), 0.0, &mut out);
+    exec.handle(&start(2, &test("8s"), false, 0.0), 0.0, &mut out);
+    exec.handle(&start(3, &test("60s"), false, 0.0), 0.0, &mut out);
+    exec.handle(
+        &start(4, &json!({"duration": 10.0}), false, 0.0),
+        0.0,
+        &mut out,
+    );
+    out.clear();
+    let expire = |exec: &mut MockExec, id: u64, expiration: f64, now: f64| {
+        let payload = json!({"id": id, "expiration": expiration}).to_string();
+        let mut request = Message::request("sim.expiration", &payload);
+        request.rolemask = 5;
+        let mut out = Vec::new();
+        exec.handle(&request, now, &mut out);
+        assert_eq!(out[0].topic(), "sim.expiration");
+        (out.remove(0).errnum(), shown(&mut out))
+    };
+    let nothing: Vec<String> = Vec::new();
+    assert_eq!(expire(&mut exec, 1, 20.0, 1.0), (0, nothing.clone()));
+    assert_eq!(expire(&mut exec, 2, 5.0, 1.0), (0, nothing.clone()));
+    assert_eq!(expire(&mut exec, 4, 0.0, 1.0), (0, nothing.clone()));
+    exec.advance(5.0, &mut out);
+    assert_eq!(
+        shown(&mut out),
+        ["2 exception timeout", "2 finish 15", "2 release"]
+    );
+    // One that has passed already ends the job at once.
+    let ended = ["3 exception timeout", "3 finish 15", "3 release"];
+    assert_eq!(
+        expire(&mut exec, 3, 4.0, 6.0),
+        (0, ended.map(str::to_owned).to_vec())
+    );
+    exec.advance(19.0, &mut out);
+    assert_eq!(shown(&mut out), ["4 finish 0", "4 release"]);
+    exec.advance(20.0, &mut out);
+    assert_eq!(
+        shown(&mut out),
+        ["1 exception timeout", "1 finish 15", "1 release"]
+    );
+    assert_eq!(expire(&mut exec, 1, 4.0, 21.0), (ENOENT, nothing.clone()));
+    exec.handle(&start(5, &test("60s"), false, 0.0), 21.0, &mut out);
+    assert_eq!(expire(&mut exec, 5, -1.0, 22.0), (EINVAL, nothing));
+    let request = Message::request("sim.expiration", r#"{"id":5,"expiration":1}"#);
+    out.clear();
+    exec.handle(&request, 22.0, &mut out);
+    assert_eq!((out[0].errnum(), exec.running()), (EPERM, 1));
+}
+
+#[test]
+fn a_job_taken_over_ends_when_its_resources_expire() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    let payload = json!({
+        "id": 1, "userid": 0, "reattach": true,
+        "jobspec": {"attributes": {"system": {"duration": 5.0, "exec": {"test": {"run_duration": 100}}}}},
+        "R": {"execution": {"starttime": 10.0, "expiration": 40.0}},
+    });
+    exec.handle(&owners(&payload.to_string()), 20.0, &mut out);
+    assert_eq!(exec.deadline(), Some(40.0));
+}
+
+#[test]
+fn a_start_request_may_come_without_r() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    let payload = r#"{"id":1,"userid":0,"reattach":false,
+        "jobspec":{"attributes":{"system":{"duration":0}}}}"#;
+    exec.handle(&owners(payload), 0.0, &mut out);
+    assert_eq!(shown(&mut out), ["1 start", "1 finish 0", "1 release"]);
+}
+
+#[test]
+fn the_wait_status_of_an_exception_becomes_the_jobs() {
+    for (wait_status, status) in [(14, (128 + 14) << 8), (3 << 8, 3 << 8), (0, 0)] {
+        let mut exec = MockExec::new("sim");
+        let mut out = Vec::new();
+        exec.handle(
+            &start(1, &json!({"duration": 9.0}), false, 0.0),
+            0.0,
+            &mut out,
+        );
+        out.clear();
+        let payload = json!({"id": 1, "type": "x", "severity": 0, "wait_status": wait_status});
+        let event = Message::event("job-exception", &payload.to_string(), 0);
+        exec.handle(&event, 1.0, &mut out);
+        assert_eq!(
+            shown(&mut out),
+            [format!("1 finish {status}"), "1 release".to_owned()]
+        );
+    }
+}
+
+#[test]
+fn a_service_that_is_replaced_says_nothing_more() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    exec.handle(
+        &start(1, &json!({"duration": 9.0}), false, 0.0),
+        0.0,
+        &mut out,
+    );
+    out.clear();
+    let mut replaced = Message::request("sim.replaced", r#"{"service":"other"}"#);
+    exec.handle(&replaced, 1.0, &mut out);
+    assert_eq!(exec.running(), 1);
+    out.clear();
+    replaced.rolemask = 5;
+    exec.handle(&replaced.with_flags(4), 1.0, &mut out);
+    exec.advance(100.0, &mut out);
+    let event = Message::event("job-exception", r#"{"id":1,"type":"x","severity":0}"#, 0);
+    exec.handle(&event, 1.0, &mut out);
+    assert_eq!((out.len(), exec.running(), exec.deadline()), (0, 0, None));
 }
