@@ -104,6 +104,15 @@ def test_growth_names_everything_that_is_in_its_way():
     made.check_growth(ResourceSet.uniform("4", "node3", cores="0"))
 
 
+def test_ranks_may_come_in_any_order_where_no_host_is_called_so():
+    assert str(ledger().targets("3,1,0")) == "0-1,3"
+    numbers = Ledger(ResourceSet.uniform("0-3", "[3,2,1,0]", cores="0"), None, {})
+    assert str(numbers.targets("3,2")) == "0-1"
+    for text, what in [("3,9,1", "ranks: 9"), ("3,1,03", "hosts: "), ("9,4294967296", "hosts: ")]:
+        with pytest.raises(TargetError, match=f"no such {what}"):
+            ledger().targets(text)
+
+
 def test_liveness_is_counted():
     made = ledger()
     made.apply(event("online", "0-2"))

@@ -162,7 +162,8 @@ class Instance:
             set_settings = getattr(self._manager, "set_settings", None)
             if set_settings is None:
                 raise ConfigError("new configuration", ["queues and policies cannot change"])
-            set_settings(json.dumps(settings))
+            set_settings(json.dumps(settings), time.time())
+            self._broker.nudge()
 
     async def run(self) -> int:
         """Serves until told to stop; returns the exit code."""

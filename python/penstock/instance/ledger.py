@@ -134,6 +134,8 @@ class Ledger:
         except Error as error:
             raise TargetError(f"`{text}` is neither an idset nor a hostlist: {error}") from error
         unknown = wanted - self.resources.nodelist
+        if len(unknown) == len(wanted) and (ranks := _ranks(wanted)) is not None:
+            return ranks, Hostlist()
         return IDset(self.resources.host_ranks(wanted - unknown)), unknown
 
     def check_growth(self, more: ResourceSet) -> None:
@@ -253,6 +255,16 @@ class Ledger:
         self.exclude = self._find(self._exclude)[0] & ranks if self._exclude else IDset()
         self.drained = {rank: it for rank, it in self.drained.items() if rank in ranks}
         self._monitored &= ranks
+
+
+def _ranks(words: Hostlist) -> IDset | None:
+    """Words that are ranks in no order, which an idset must not be (RFC 22)."""
+    if not all(word.isdigit() and str(int(word)) == word for word in words):
+        return None
+    try:
+        return IDset(int(word) for word in words)
+    except Error:
+        return None
 
 
 def _add(resources: ResourceSet, name: str, ranks: IDset) -> None:
