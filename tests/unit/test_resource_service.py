@@ -1,0 +1,152 @@
+"""The resource service, round by round: who may do what, and what a round comes to."""
+
+from __future__ import annotations
+
+import errno
+import json
+
+import pytest
+
+from penstock import ResourceSet
+from penstock._core import Batch, JobManager, Message
+from penstock.config import Resource
+from penstock.instance.control import ControlService
+from penstock.instance.inventory import made_up
+from penstock.instance.resource import ResourceService
+
+OWNER, GUEST = 1000, 2000
+STREAMING, NORESPONSE = 0x40, 0x04
+
+
+class Broker:
+    """Keeps what is sent."""
+
+    owner = OWNER
+
+    def __init__(self):
+        self.sent = []
+
+    def attach(self, _service, *, names):
+        self.names = names
+        return 1
+
+    def post_messages(self, _peer, messages):
+        self.sent += messages
+
+    def post(self, _peer, batch):
+        self.sent += list(batch)
+
+    def nudge(self):
+        pass
+
+
+class Bench:
+    """A service over a store in memory."""
+
+    def __init__(self, manager=None, **config):
+        self.manager = manager or JobManager(None, json.dumps({"owner": OWNER}), 1.0)
+        self.broker = Broker()
+        resources = made_up(4, 2)
+        self.service = ResourceService(
+            self.broker, self.manager, resources, Resource(**config), lambda _resources: None
+        )
+
+    def ask(self, topic, payload=None, *, userid=OWNER, flags=0, matchtag=1):
+        """Takes a request in; it is answered when the round settles."""
+        request = Message.request(
+            topic, payload, matchtag=matchtag, flags=flags, userid=userid, rolemask=2
+        )
+        self.service.deliver(Batch([request]))
+
+    def settle(self):
+        self.manager.flush()
+        self.service.settle(1.0)
+        sent, self.broker.sent = self.broker.sent, []
+        return sent
+
+    def rpc(self, *args, **kwargs):
+        self.ask(*args, **kwargs)
+        (response,) = self.settle()
+        return response
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload"),
+    [
+        ("resource.acquire", None),
+        ("resource.monitor", {"ranks": "0"}),
+        ("resource.drain", {"targets": "0"}),
+        ("resource.undrain", {"targets": "0", "mode": "force"}),
+        ("resource.grow", {"R": ResourceSet.uniform("9", "x", cores="0").to_dict()}),
+        ("resource.shrink", {"targets": "0"}),
+        ("resource.property-add", {"targets": "0", "name": "p"}),
+        ("resource.property-remove", {"targets": "0", "name": "p"}),
+        ("resource.expiration", {"expiration": 5}),
+        ("resource.unmonitor", {"targets": "0"}),
+    ],
+)
+def test_guests_may_look_and_do_nothing(topic, payload):
+    bench = Bench()
+    before = bench.rpc("resource.status", userid=GUEST).object()
+    refused = bench.rpc(topic, payload, userid=GUEST, flags=STREAMING)
+    assert refused.errnum == errno.EPERM
+    assert bench.rpc("resource.status", userid=GUEST).object() == before
+    assert bench.manager.resource_events() == []
+    assert bench.rpc("resource.stats-get").object()["acquired"] is False
+
+
+def test_a_guest_may_not_change_the_configuration():
+    broker = Broker()
+    control = ControlService(
+        broker, attributes={}, config={"a": 1}, shut_down=lambda: None, reload=None
+    )
+    request = Message.request("config.reload", {"config": {}}, matchtag=1, userid=GUEST)
+    control.deliver(Batch([request]))
+    assert broker.sent.pop().errnum == errno.EPERM
+    request = Message.request("config.reload", {"config": {}}, matchtag=1, userid=OWNER)
+    control.deliver(Batch([request]))
+    assert broker.sent.pop().errnum == errno.ENOSYS
+
+
+def test_what_cancels_out_in_a_round_is_told_to_nobody():
+    bench = Bench()
+    assert bench.rpc("resource.acquire", flags=STREAMING, matchtag=7).object()["up"] == "0-3"
+    bench.ask("resource.drain", {"targets": "0-1"})
+    bench.ask("resource.undrain", {"targets": "0-1"})
+    bench.ask("resource.property-add", {"targets": "0-1", "name": "p"})
+    bench.ask("resource.property-remove", {"targets": "0-1", "name": "p"})
+    assert {response.matchtag for response in bench.settle()} == {1}
+    # History knows all the same.
+    assert len(bench.manager.resource_events()) == 4
+    # Changes of one round are one response.
+    bench.ask("resource.drain", {"targets": "0-1"})
+    bench.ask("resource.shrink", {"targets": "3"})
+    bench.ask("resource.undrain", {"targets": "1"})
+    told = [it.object() for it in bench.settle() if it.matchtag == 7]
+    assert told == [{"shrink": "3", "down": "0,3"}]
+    # What happens before an acquire of the same round is in its first response.
+    bench.ask("resource.disconnect")
+    bench.ask("resource.undrain", {"targets": "0"})
+    bench.ask("resource.acquire", flags=STREAMING, matchtag=8)
+    told = [it.object() for it in bench.settle() if it.matchtag == 8]
+    assert [it["up"] for it in told] == ["0-2"]
+
+
+def test_a_request_that_wants_no_response_gets_none_and_holds_nothing():
+    bench = Bench()
+    bench.ask("resource.acquire", flags=STREAMING | NORESPONSE, matchtag=0)
+    bench.ask("resource.drain", {"targets": "9"}, flags=NORESPONSE, matchtag=0)
+    bench.ask("resource.drain", {"targets": "1"}, flags=NORESPONSE, matchtag=0)
+    bench.ask("resource.monitor", {"ranks": "1"}, flags=STREAMING | NORESPONSE, matchtag=0)
+    assert bench.settle() == []
+    stats = bench.rpc("resource.stats-get").object()
+    assert (stats["acquired"], stats["monitors"], stats["drained"]) == (False, 0, 1)
+
+
+def test_an_excluded_host_that_is_gone_does_not_keep_the_instance_from_starting():
+    bench = Bench(exclude="node3", properties={"p": "node[2-3]"})
+    assert bench.rpc("resource.shrink", {"targets": "3"}).errnum == 0
+    again = Bench(bench.manager, exclude="node3", properties={"p": "node[2-3]"})
+    assert again.rpc("resource.status").object()["exclude"] == ""
+    with pytest.raises(ValueError, match=r"resource\.exclude: no such hosts: nosuch"):
+        Bench(bench.manager, exclude="nosuch,node3")
