@@ -306,9 +306,11 @@ class Client(Connection):
         """As `penstock.client.Client.drain`."""
         await self._do(calls.drain(targets, reason, mode))
 
-    async def undrain(self, targets: str, *, mode: UndrainMode | None = None) -> None:
+    async def undrain(
+        self, targets: str, reason: str = "", *, mode: UndrainMode | None = None
+    ) -> None:
         """As `penstock.client.Client.undrain`."""
-        await self._do(calls.undrain(targets, mode))
+        await self._do(calls.undrain(targets, reason, mode))
 
     async def resource_history(self, targets: str | None = None) -> list[Event]:
         """As `penstock.client.Client.resource_history`."""
@@ -334,9 +336,9 @@ class Client(Connection):
         """As `penstock.client.Client.config`."""
         return await self._do(calls.plain("config.get"))
 
-    async def config_reload(self, config: Mapping[str, Any]) -> None:
+    async def config_reload(self, config: Mapping[str, Any]) -> list[str]:
         """As `penstock.client.Client.config_reload`."""
-        await self._do(calls.order("config.reload", {"config": dict(config)}))
+        return await self._do(calls.config_reload(config))
 
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> Stream[LogRow]:
         """As `penstock.client.Client.dmesg`."""

@@ -336,9 +336,10 @@ def drain(targets: str, reason: str, mode: DrainMode | None) -> Call[None]:
     return order("resource.drain", request | ({"mode": mode} if mode else {}))
 
 
-def undrain(targets: str, mode: UndrainMode | None) -> Call[None]:
+def undrain(targets: str, reason: str, mode: UndrainMode | None) -> Call[None]:
     """Jobs for targets again."""
-    return order("resource.undrain", {"targets": targets} | ({"mode": mode} if mode else {}))
+    request = {"targets": targets} | ({"reason": reason} if reason else {})
+    return order("resource.undrain", request | ({"mode": mode} if mode else {}))
 
 
 def resource_history(targets: str | None) -> Call[list[Event]]:
@@ -350,6 +351,12 @@ def resource_history(targets: str | None) -> Call[list[Event]]:
 def services() -> Call[list[ServiceRow]]:
     """Who serves what."""
     return Call("service.list", None, lambda answer: list(answer["services"]))
+
+
+def config_reload(config: Mapping[str, Any]) -> Call[list[str]]:
+    """Another configuration."""
+    payload = {"config": dict(config)}
+    return Call("config.reload", payload, lambda answer: list(answer["changed"]))
 
 
 def dmesg(*, follow: bool, backlog: bool) -> StreamCall[LogRow]:

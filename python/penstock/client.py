@@ -323,9 +323,9 @@ class Client(Connection):
         """
         self._do(calls.drain(targets, reason, mode))
 
-    def undrain(self, targets: str, *, mode: UndrainMode | None = None) -> None:
+    def undrain(self, targets: str, reason: str = "", *, mode: UndrainMode | None = None) -> None:
         """Lets drained targets have jobs again."""
-        self._do(calls.undrain(targets, mode))
+        self._do(calls.undrain(targets, reason, mode))
 
     def resource_history(self, targets: str | None = None) -> list[Event]:
         """What has happened to the resources, or to some of them: drains and the like."""
@@ -351,9 +351,13 @@ class Client(Connection):
         """The instance's effective configuration."""
         return self._do(calls.plain("config.get"))
 
-    def config_reload(self, config: Mapping[str, Any]) -> None:
-        """Gives the instance another configuration, as far as that is possible while it runs."""
-        self._do(calls.order("config.reload", {"config": dict(config)}))
+    def config_reload(self, config: Mapping[str, Any]) -> list[str]:
+        """Gives the instance another configuration, as far as that is possible while it runs.
+
+        Returns:
+            The settings that have changed, such as `resource.exclude`.
+        """
+        return self._do(calls.config_reload(config))
 
     def dmesg(self, *, follow: bool = False, backlog: bool = True) -> Stream[LogRow]:
         """The lines of the instance's log: those kept (`backlog`), those to come (`follow`)."""

@@ -25,6 +25,7 @@ CANCELS = {
     "job-info.eventlog-watch": "job-info.eventlog-watch-cancel",
     "job-list.wait": "job-list.wait-cancel",
     "log.dmesg": "log.dmesg-cancel",
+    "resource.acquire": "resource.acquire-cancel",
     "resource.monitor": "resource.monitor-cancel",
 }
 

@@ -53,6 +53,8 @@ class JobRow(TypedDict, total=False):
     name: Required[str]
     cwd: str
     queue: str
+    project: str
+    bank: str
     ntasks: Required[int]
     ncores: Required[int]
     nnodes: int

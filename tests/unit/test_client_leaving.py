@@ -20,6 +20,7 @@ STREAMS = {
     "job-info.eventlog-watch": lambda client: client.eventlog(1, follow=True),
     "job-exec.output": lambda client: client.output(1, follow=True),
     "log.dmesg": lambda client: client.dmesg(follow=True),
+    "resource.acquire": lambda client: client.stream("resource.acquire"),
     "resource.monitor": lambda client: client.stream("resource.monitor", {"ranks": "0"}),
 }
 # One answer of each, from which a row is read.
@@ -28,6 +29,7 @@ ANSWERS = {
     "job-info.eventlog-watch": {"event": '{"timestamp":1.0,"name":"submit"}\n'},
     "job-exec.output": {"stream": "stdout", "data": "aGk="},
     "log.dmesg": {"lines": [{"text": "hello"}]},
+    "resource.acquire": {},
     "resource.monitor": {},
 }
 

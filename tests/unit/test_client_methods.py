@@ -115,8 +115,8 @@ ASKED = [
     ),
     ("undrain", ["0"], {}, "resource.undrain", {"targets": "0"}, None, None),
     (
-        *("undrain", ["0"], {"mode": "force"}, "resource.undrain"),
-        *({"targets": "0", "mode": "force"}, None, None),
+        *("undrain", ["0", "mended"], {"mode": "force"}, "resource.undrain"),
+        *({"targets": "0", "reason": "mended", "mode": "force"}, None, None),
     ),
     (
         *("resource_history", ["0"], {}, "resource.history", {"targets": "0"}),
@@ -127,7 +127,10 @@ ASKED = [
     ("stats", ["sched"], {}, "sched.stats-get", None, {"n": 1}, {"n": 1}),
     ("services", [], {}, "service.list", None, {"services": [SERVICE]}, [SERVICE]),
     ("config", [], {}, "config.get", None, {"access": {}}, {"access": {}}),
-    ("config_reload", [{"a": {}}], {}, "config.reload", {"config": {"a": {}}}, None, None),
+    (
+        *("config_reload", [{"a": {}}], {}, "config.reload", {"config": {"a": {}}}),
+        *({"changed": ["a.b"]}, ["a.b"]),
+    ),
     (
         *("log_append", ["hello"], {"level": "error"}, "log.append"),
         *({"level": "error", "text": "hello"}, None, None),

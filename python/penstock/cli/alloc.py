@@ -79,10 +79,11 @@ def _handling(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[No
 
 def _wait_for_address(client: Client, job: int) -> str | None:
     """The address that the instance in a job notes with the job; None where the job ends first."""
-    for event in client.eventlog(job, follow=True):
-        uri = event.get("context", {}).get("uri")
-        if event["name"] == "memo" and isinstance(uri, str):
-            return uri
+    with client.eventlog(job, follow=True) as events:
+        for event in events:
+            uri = event.get("context", {}).get("uri")
+            if event["name"] == "memo" and isinstance(uri, str):
+                return uri
     return None
 
 

@@ -62,6 +62,6 @@ def _reload(file: Path) -> int:
     config.load(file)
     with Client() as client:
         document = tomllib.loads(file.read_text())
-        changed = client.rpc("config.reload", {"config": document})["changed"]
+        changed = client.config_reload(document)
     print("\n".join(f"changed: {key}" for key in changed) or "nothing has changed")
     return 0

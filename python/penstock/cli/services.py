@@ -21,7 +21,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        rows = client.rpc("service.list")["services"]
+        rows = client.services()
     if not args.json:
         print(f"{'NAME':<14} {'PID':>8} {'UID':>6}  WHERE")
     for row in rows:
