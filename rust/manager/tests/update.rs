@@ -272,10 +272,10 @@ fn the_urgency_of_many_jobs_changes_in_one_request() {
 }
 
 #[test]
-fn a_hundred_thousand_jobs_are_put_in_order_by_one_request() {
+fn ten_thousand_jobs_are_put_in_order_by_one_request() {
     let mut bench = Bench::new();
     bench.scheduler(None);
-    let payload = json!({"jobspec": common::jobspec(&json!({})), "count": 100_000});
+    let payload = json!({"jobspec": common::jobspec(&json!({})), "count": 10_000});
     let out = bench.request("job-ingest.submit", &payload);
     let ids = body(&out[0])["ids"].as_array().unwrap().clone();
     let jobs: Vec<Value> = ids
@@ -289,16 +289,16 @@ fn a_hundred_thousand_jobs_are_put_in_order_by_one_request() {
         .find(|it| it.kind == penstock_wire::Kind::Response);
     assert_eq!(
         body(answer.unwrap()),
-        json!({"count": 100_000, "errors": {}})
+        json!({"count": 10_000, "errors": {}})
     );
     let told: usize = out
         .iter()
         .filter(|it| it.topic() == "sched.prioritize")
         .map(|it| body(it)["jobs"].as_array().unwrap().len())
         .sum();
-    assert_eq!(told, 100_000);
+    assert_eq!(told, 10_000);
     let last = ids.last().unwrap().as_u64().unwrap();
-    assert_eq!(bench.row(last)["priority"], 4_294_967_294_u32 - 99_999);
+    assert_eq!(bench.row(last)["priority"], 4_294_967_294_u32 - 9_999);
 }
 
 #[test]
