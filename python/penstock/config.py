@@ -21,12 +21,22 @@ queue = "batch"
 [access]
 allow-guest-user = false
 
+[job-manager]
+inactive-age-limit = "7d"          # jobs that are over are kept so long,
+inactive-num-limit = 100000        # and so many of them
+[job-manager.prolog]
+command = ["/etc/penstock/prolog"] # runs before a job starts; epilog: after it has ended
+timeout = "1m"                     # 0: any time
+
 [penstock.scheduler]
 mode = "inside"                    # or "process", "none"
+[compat]
+exec_hello = "replace"             # or "refuse": a second execution service while jobs run
 ```
 
-An unknown key is an error that names it. The dataclasses below are the reference: their fields,
-with `_` for `-`, are the keys.
+An unknown key is an error that names it. The dataclasses below are the reference: their fields
+are the keys, with `_` or with `-` between the words. A limit of -1 (or a duration of 0) is none:
+in a queue it takes the general one away.
 """
 
 from __future__ import annotations
@@ -43,10 +53,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock._core import Hostlist, IDset, parse_duration
+from penstock._core import Hostlist, IDset, parse_duration, validate_constraint
 from penstock.errors import Error
 
 Seconds = typing.NewType("Seconds", float)
+# A number of things, or -1 for any number.
+Count = typing.NewType("Count", int)
+# A constraint of RFC 31.
+Constraint = typing.NewType("Constraint", dict[str, Any])
 
 
 class ConfigError(Error, ValueError):
@@ -85,9 +99,9 @@ class Resource:
 class Amounts:
     """Numbers of nodes, cores and gpus."""
 
-    nnodes: int | None = None
-    ncores: int | None = None
-    ngpus: int | None = None
+    nnodes: Count | None = None
+    ncores: Count | None = None
+    ngpus: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -138,9 +152,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class Queue:
-    """`queues.NAME`."""
+    """`queues.NAME`: the properties and the constraint that its targets meet, and its policy."""
 
     requires: tuple[str, ...] = ()
+    constraint: Constraint | None = None
     policy: Policy = Policy()
 
 
@@ -150,6 +165,34 @@ class Access:
 
     allow_guest_user: bool = False
     allow_root_owner: bool = True
+
+
+@dataclass(frozen=True)
+class Hook:
+    """`job-manager.prolog`, `job-manager.epilog`: a command, and its time (0: any)."""
+
+    command: tuple[str, ...] = ()
+    timeout: Seconds = Seconds(1800.0)
+
+
+@dataclass(frozen=True)
+class JobManagerSettings:
+    """`job-manager`: how long, and how many, inactive jobs are kept; what runs around jobs."""
+
+    inactive_age_limit: Seconds | None = None
+    inactive_num_limit: int | None = None
+    prolog: Hook = Hook()
+    epilog: Hook = Hook()
+
+
+@dataclass(frozen=True)
+class Compat:
+    """`compat`: the one of two behaviours where versions of the protocols differ.
+
+    `exec_hello`: a second execution service replaces the one that has jobs, or is refused.
+    """
+
+    exec_hello: typing.Literal["replace", "refuse"] = "replace"
 
 
 @dataclass(frozen=True)
@@ -199,6 +242,8 @@ class Config:
     queues: dict[str, Queue] = field(default_factory=dict)
     policy: Policy = Policy()
     access: Access = Access()
+    job_manager: JobManagerSettings = JobManagerSettings()
+    compat: Compat = Compat()
     penstock: Penstock = Penstock()
 
     def to_dict(self) -> dict[str, Any]:
@@ -295,7 +340,7 @@ def _check_limits(limits: Limits, path: str, problems: list[str]) -> None:
     for one in dataclasses.fields(Amounts):
         least = getattr(limits.job_size.min, one.name)
         most = getattr(limits.job_size.max, one.name)
-        if least is not None and most is not None and least > most:
+        if least is not None and most is not None and least > most >= 0:
             problems.append(f"{path}.job-size: min.{one.name} ({least}) exceeds max ({most})")
 
 
@@ -342,6 +387,11 @@ def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) ->
         if math.isnan(seconds):
             return wrong('a duration such as "30m", or seconds')
         return Seconds(seconds)
+    if kind is Constraint:
+        return _build_constraint(value, wrong)
+    if kind is Count:
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= -1
+        return value if good else wrong("a whole number, or -1 for any number")
     if kind is Path:
         return Path(value) if isinstance(value, str) else wrong("a path")
     if kind is int:
@@ -349,6 +399,16 @@ def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) ->
         return value if good else wrong("a whole number")
     names = {str: "a string", bool: "true or false"}
     return value if isinstance(value, kind) else wrong(names[kind])
+
+
+def _build_constraint(value: Any, wrong: typing.Callable[[str], None]) -> Any:
+    if not isinstance(value, dict):
+        return wrong("a constraint of RFC 31")
+    try:
+        validate_constraint(json.dumps(value, default=str))
+    except Error as error:
+        return wrong(f"a constraint of RFC 31 ({error})")
+    return value
 
 
 def _build_table(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
@@ -359,8 +419,12 @@ def _build_table(kind: Any, value: Any, path: str, problems: list[str]) -> Any:
     known = {one.name.replace("_", "-"): one.name for one in dataclasses.fields(kind)}
     built = {}
     for key, item in value.items():
-        if key in known:
-            built[known[key]] = _build(hints[known[key]], item, _join(path, key), problems)
+        # Flux spells some of its keys with `_`; either will do.
+        name = known.get(key.replace("_", "-"))
+        if name in built:
+            problems.append(f"`{_join(path, key)}` is there twice, with `-` and with `_`")
+        elif name is not None:
+            built[name] = _build(hints[name], item, _join(path, key), problems)
         else:
             close = difflib.get_close_matches(key, known, 1)
             hint = f": did you mean `{close[0]}`?" if close else f": expected {', '.join(known)}"

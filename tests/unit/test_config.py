@@ -94,8 +94,32 @@ def test_the_effective_configuration_reads_back(config):
             'penstock.scheduler.mode: expected "inside" or "process" or "none", found "outside"',
         ),
         (
-            "[policy.limits]\njob-size.max.nnodes = -1",
-            "policy.limits.job-size.max.nnodes: expected a whole number, found -1",
+            "[policy.limits]\njob-size.max.nnodes = -2",
+            "policy.limits.job-size.max.nnodes: expected a whole number, or -1 for any number",
+        ),
+        (
+            "[queues.b]\nconstraint = {nosuch = []}",
+            "queues.b.constraint: expected a constraint of RFC 31 (",
+        ),
+        (
+            "[queues.b]\nconstraint = 'n0'",
+            'queues.b.constraint: expected a constraint of RFC 31, found "n0"',
+        ),
+        (
+            "[job-manager]\ninactive-num-limit = -1",
+            "job-manager.inactive-num-limit: expected a whole number, found -1",
+        ),
+        (
+            "[job-manager.prolog]\ncommand = 'x'",
+            'job-manager.prolog.command: expected a list, found "x"',
+        ),
+        (
+            "[compat]\nexec_hello = 'maybe'",
+            'compat.exec_hello: expected "replace" or "refuse", found "maybe"',
+        ),
+        (
+            "[compat]\nexec_hello = 'refuse'\nexec-hello = 'refuse'",
+            "`compat.exec-hello` is there twice, with `-` and with `_`",
         ),
         (
             "[policy.jobspec.defaults.system]\nqueue = 'b'",
@@ -122,6 +146,39 @@ def test_a_problem_names_its_key(text, problem):
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert any(it.startswith(problem) for it in caught.value.problems), caught.value.problems
+
+
+def test_a_key_is_spelled_with_hyphens_or_underscores():
+    for text in ("[compat]\nexec_hello = 'refuse'", "[compat]\nexec-hello = 'refuse'"):
+        assert parse(text).compat.exec_hello == "refuse"
+    assert parse("").compat.exec_hello == "replace"
+    config = parse("[job_manager]\ninactive_age_limit = '7d'\ninactive-num-limit = 1000")
+    assert config.job_manager.inactive_age_limit == 7 * 86400
+    assert config.job_manager.inactive_num_limit == 1000
+
+
+def test_hooks_constraints_and_limits_without_an_end_come_back_as_they_were_written():
+    config = parse(
+        """
+        [job-manager.prolog]
+        command = ["/etc/prolog", "a b"]
+        timeout = "1m"
+        [queues.batch]
+        requires = ["ssd"]
+        constraint = {or = [{hostlist = ["n[0-3]"]}, {ranks = ["7"]}]}
+        [queues.batch.policy.limits]
+        duration = 0
+        job-size.max.nnodes = -1
+        job-size.min.nnodes = 2
+        """
+    )
+    assert config.job_manager.prolog.command == ("/etc/prolog", "a b")
+    assert config.job_manager.prolog.timeout == 60
+    assert config.job_manager.epilog.command == ()
+    queue = config.queues["batch"]
+    assert queue.constraint == {"or": [{"hostlist": ["n[0-3]"]}, {"ranks": ["7"]}]}
+    assert queue.policy.limits.job_size.max.nnodes == -1
+    assert parse(to_toml(config.to_dict())) == config
 
 
 def test_check_tells_every_problem_and_dump_shows_the_effective_one(tmp_path, capsys):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Children:
-    """The command and the scheduler: whoever reaps what jobs leave behind spares them."""
+    """The command, the scheduler, the hooks: whoever reaps what jobs leave behind spares them."""
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
@@ -30,6 +30,9 @@ class Children:
         *,
         env: Mapping[str, str] | None = None,
         stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        start_new_session: bool = False,
     ) -> AsyncIterator[trio.Process]:
         """Starts a process; at the end it is told to terminate, if it has not ended.
 
@@ -38,7 +41,14 @@ class Children:
         """
         self._opening += 1
         try:
-            process = await trio.lowlevel.open_process(command, env=env, stdin=stdin)
+            process = await trio.lowlevel.open_process(
+                command,
+                env=env,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=start_new_session,
+            )
             self._pids.add(process.pid)
         finally:
             self._opening -= 1

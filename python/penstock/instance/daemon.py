@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import Batch, JobManager, Message, ResourceSet, fluid_f58
-from penstock.config import ConfigError
 from penstock.errors import Error
 from penstock.instance import inventory
 from penstock.instance.backoff import Backoff
@@ -25,6 +24,8 @@ from penstock.instance.children import Children
 from penstock.instance.claims import StartError, claim_state, clear_stale_socket
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
+from penstock.instance.hooks import HookService
+from penstock.instance.kept import KeptOutput
 from penstock.instance.logbook import Logbook
 from penstock.instance.parent import ParentLink
 from penstock.instance.reload import merge
@@ -123,7 +124,10 @@ class Instance:
         )
         self._logbook = Logbook(broker)
         # The manager settles first: what the others answer is on disk by then.
-        self._jobs = ManagerService(broker, self._manager)
+        self._output = KeptOutput(options.state / "output")
+        self._jobs = ManagerService(broker, self._manager, self._output.forget)
+        hooks = options.config.job_manager
+        self._hooks = HookService(broker, hooks, uri=self._uri, children=self._children)
         self._resource = ResourceService(
             broker, self._manager, self._resources, options.config.resource, self._admit
         )
@@ -159,11 +163,9 @@ class Instance:
     def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
         settings = _manager_settings(after)
         if settings != _manager_settings(before):
-            set_settings = getattr(self._manager, "set_settings", None)
-            if set_settings is None:
-                raise ConfigError("new configuration", ["queues and policies cannot change"])
-            set_settings(json.dumps(settings), time.time())
+            self._manager.set_settings(json.dumps(settings), time.time())
             self._broker.nudge()
+        self._hooks.set_settings(after.config.job_manager)
 
     async def run(self) -> int:
         """Serves until told to stop; returns the exit code."""
@@ -172,6 +174,8 @@ class Instance:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._broker.pump)
             nursery.start_soon(self._jobs.run)
+            nursery.start_soon(self._hooks.run)
+            nursery.start_soon(self._output.run)
             nursery.start_soon(self._logbook.run)
             nursery.start_soon(self._watch_signals)
             async with self._execution(nursery):
@@ -405,6 +409,7 @@ def _manager_settings(options: StartOptions) -> dict[str, Any]:
         "queues": {
             name: {
                 "requires": list(queue.requires),
+                "constraint": queue.constraint,
                 "limits": _limits(queue.policy.limits),
                 "default_duration": queue.policy.jobspec.defaults.system.duration,
             }
@@ -413,6 +418,11 @@ def _manager_settings(options: StartOptions) -> dict[str, Any]:
         "limits": _limits(config.policy.limits),
         "default_duration": system.duration,
         "default_queue": system.queue,
+        "exec_hello": config.compat.exec_hello,
+        "inactive_age_limit": config.job_manager.inactive_age_limit,
+        "inactive_num_limit": config.job_manager.inactive_num_limit,
+        "prolog": bool(config.job_manager.prolog.command),
+        "epilog": bool(config.job_manager.epilog.command),
     }
 
 

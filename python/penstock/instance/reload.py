@@ -20,6 +20,7 @@ RELOADABLE: tuple[Path, ...] = (
     ("queues",),
     ("policy",),
     ("job-manager",),
+    ("compat",),
     ("penstock", "exec", "kill-timeout"),
     ("penstock", "exec", "output-limit"),
 )

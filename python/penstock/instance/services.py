@@ -13,6 +13,8 @@ from penstock._core import MockExec, Scheduler
 from penstock.instance.backoff import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock._core import Batch, JobManager
     from penstock.instance.broker import Broker
 
@@ -49,13 +51,25 @@ class Alarm:
 
 
 class ManagerService:
-    """The job manager in the daemon: `job-*` and `kvs`."""
+    """The job manager in the daemon: `job-*` and `kvs`.
+
+    Args:
+        broker: the broker.
+        manager: the job manager.
+        purged: is told which jobs are not known any more, if anybody is.
+    """
 
     NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs")
 
-    def __init__(self, broker: Broker, manager: JobManager) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        manager: JobManager,
+        purged: Callable[[list[int]], None] | None = None,
+    ) -> None:
         self._broker = broker
         self._manager = manager
+        self._purged = purged
         self._alarm = Alarm()
         self.peer = broker.attach(self, names=self.NAMES)
 
@@ -68,6 +82,9 @@ class ManagerService:
         self._broker.post(self.peer, self._manager.flush())
         for line in self._manager.take_log():
             log.warning("job-manager: %s", line)
+        jobs = self._manager.take_purged()
+        if jobs and self._purged is not None:
+            self._purged(jobs)
         self._alarm.set(self._manager.deadline())
 
     async def run(self) -> None:

@@ -21,6 +21,15 @@ fn ready(settings: Settings) -> Bench {
     bench
 }
 
+/// An allocation of whole ranks.
+fn allocate(bench: &mut Bench, id: u64, ranks: &str) -> Vec<penstock_wire::Message> {
+    let r = json!({"version": 1, "execution": {
+        "R_lite": [{"rank": ranks, "children": {"core": "0"}}],
+        "nodelist": [format!("n[{ranks}]")], "starttime": 0.0, "expiration": 0.0}});
+    assert_eq!(bench.commit_r(id, &r.to_string())[0].errnum(), 0);
+    bench.answer("sched.alloc", &json!({"id": id, "type": 0}))
+}
+
 fn done(status: i64, note: &str) -> Value {
     json!({"status": status, "note": note})
 }
@@ -179,16 +188,16 @@ fn hooks_that_a_restart_cuts_off_run_again() {
     bench.scheduler(None);
     bench.executor();
     let (in_prolog, _) = bench.submit(&json!({}));
-    bench.allocate(in_prolog);
+    allocate(&mut bench, in_prolog, "2");
     let (in_epilog, _) = bench.submit(&json!({}));
-    let out = bench.allocate(in_epilog);
+    let out = allocate(&mut bench, in_epilog, "0-1");
     bench.reply(&out, "hooks.prolog", &done(0, ""));
     bench.exec(in_epilog, "start", &json!({}));
     bench.exec(in_epilog, "finish", &json!({"status": 0}));
     bench.exec(in_epilog, "release", &json!({"ranks": "1", "final": false}));
     bench.exec(in_epilog, "release", &json!({"ranks": "0", "final": true}));
     let (cancelled, _) = bench.submit(&json!({}));
-    bench.allocate(cancelled);
+    allocate(&mut bench, cancelled, "3");
     bench.request(
         "job-manager.raise",
         &json!({"id": cancelled, "type": "cancel"}),
