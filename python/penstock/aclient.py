@@ -284,13 +284,13 @@ class Client(Connection):
             calls.queue_set("start", name, on=False, everything=everything, reason=reason)
         )
 
-    async def queue_drain(self) -> None:
+    async def queue_drain(self, name: str | None = None) -> None:
         """As `penstock.client.Client.queue_drain`."""
-        await self._do(calls.order("job-manager.drain", {}))
+        await self._do(calls.queue_wait("drain", name))
 
-    async def queue_idle(self) -> None:
+    async def queue_idle(self, name: str | None = None) -> None:
         """As `penstock.client.Client.queue_idle`."""
-        await self._do(calls.order("job-manager.idle", {}))
+        await self._do(calls.queue_wait("idle", name))
 
     # --- resources
 

@@ -320,6 +320,11 @@ def queue_set(
     return order(f"job-manager.queue-{what}", request)
 
 
+def queue_wait(what: str, name: str | None) -> Call[None]:
+    """The end of what is active (`drain`) or running (`idle`)."""
+    return order(f"job-manager.{what}", {} if name is None else {"name": name})
+
+
 def resource_status() -> Call[ResourceStatus]:
     """Every target and its state."""
     return plain("resource.status")

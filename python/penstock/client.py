@@ -295,13 +295,13 @@ class Client(Connection):
         """Lets no more jobs of a queue, or of any queue, start."""
         self._do(calls.queue_set("start", name, on=False, everything=everything, reason=reason))
 
-    def queue_drain(self) -> None:
-        """Returns when no job is active."""
-        self._do(calls.order("job-manager.drain", {}))
+    def queue_drain(self, name: str | None = None) -> None:
+        """Returns when no job is active, or none of a queue."""
+        self._do(calls.queue_wait("drain", name))
 
-    def queue_idle(self) -> None:
-        """Returns when no job is running."""
-        self._do(calls.order("job-manager.idle", {}))
+    def queue_idle(self, name: str | None = None) -> None:
+        """Returns when no job is running, or none of a queue."""
+        self._do(calls.queue_wait("idle", name))
 
     # --- resources
 

@@ -113,3 +113,26 @@ def test_jobs_over_the_trio_client(start):
 
     with start("--nodes", "1") as instance:
         trio.run(main, instance.uri)
+
+
+def test_output_that_is_followed_no_longer_is_not_sent(start, tmp_path):
+    fifo = tmp_path / "gate"
+    os.mkfifo(fifo)
+
+    async def main(uri):
+        with trio.fail_after(60):
+            async with connect(uri) as client:
+                command = ["sh", "-c", f"echo one; cat {fifo}; echo two"]
+                job = await client.submit(from_command(command))
+                async with client.output(job, follow=True) as parts:
+                    assert await anext(parts) == ("stdout", b"one\n")
+                # The stream's end comes although the job goes on.
+                while client._calls:
+                    await client.config()
+                await trio.Path(fifo).write_text("")
+                assert (await client.wait_one(job))["returncode"] == 0
+                kept = [data async for _, data in client.output(job)]
+                assert b"".join(kept) == b"one\ntwo\n"
+
+    with start() as instance:
+        trio.run(main, instance.uri)

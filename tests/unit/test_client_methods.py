@@ -106,6 +106,7 @@ ASKED = [
     ),
     ("queue_drain", [], {}, "job-manager.drain", {}, None, None),
     ("queue_idle", [], {}, "job-manager.idle", {}, None, None),
+    ("queue_drain", ["a"], {}, "job-manager.drain", {"name": "a"}, None, None),
     ("resource_status", [], {}, "resource.status", None, {"R": {}}, {"R": {}}),
     ("sched_status", [], {}, "resource.sched-status", None, {"all": {}}, {"all": {}}),
     ("drain", ["0-1"], {}, "resource.drain", {"targets": "0-1", "reason": ""}, None, None),

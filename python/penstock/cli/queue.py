@@ -43,6 +43,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     for wait, text in WAITS.items():
         verb = verbs.add_parser(wait, help=text, description=text)
         verb.add_argument("-t", "--timeout", type=seconds, metavar="FSD", help="wait no longer")
+        verb.add_argument("name", nargs="?", metavar="NAME", help="of this queue")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -72,9 +73,9 @@ def _act(client: Client, args: argparse.Namespace, name: str | None) -> None:
 def _wait(args: argparse.Namespace) -> int:
     with Client(timeout=args.timeout) as client:
         if args.verb == "drain":
-            client.queue_drain()
+            client.queue_drain(args.name)
         else:
-            client.queue_idle()
+            client.queue_idle(args.name)
     return 0
 
 
