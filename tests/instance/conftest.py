@@ -7,14 +7,12 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PENSTOCK = [sys.executable, "-m", "penstock"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 class RunningInstance:
@@ -77,3 +75,50 @@ def start(tmp_path):
                     process.wait(timeout=60)
 
     return start_instance
+
+
+@contextmanager
+def attached(command: list[str], word: str, env: dict[str, str] | None = None):
+    """A service as a process, once it has said `word`."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        try:
+            said = []
+            for line in process.stderr:
+                said.append(line)
+                if word in line:
+                    break
+            else:
+                raise AssertionError(f"{command} ended without saying `{word}`: {said}")
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def scheduler():
+    """Gives a context manager that attaches a scheduler, `process` (ours) or `example`."""
+
+    def attach(kind: str, instance: RunningInstance, limit: int | None = None):
+        if kind == "process":
+            command = [*PENSTOCK, "sched", "--uri", instance.uri]
+            command += ["--limit", str(limit)] if limit else []
+        else:
+            command = [sys.executable, str(EXAMPLES / "scheduler.py"), instance.uri]
+            command += [str(limit)] if limit else []
+        return attached(command, "ready")
+
+    return attach
+
+
+@pytest.fixture
+def exec_service(tmp_path):
+    """Gives a context manager that attaches the example of an execution service."""
+
+    def attach(instance: RunningInstance, epilog: str = "", name: str = "example-exec"):
+        directory = tmp_path / name
+        directory.mkdir(exist_ok=True)
+        command = [sys.executable, str(EXAMPLES / "exec_service.py"), name, str(directory)]
+        env = {**os.environ, "EPILOG": epilog}
+        return attached([*command, instance.uri], "exec-hello is done", env)
+
+    return attach
