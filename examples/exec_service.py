@@ -19,7 +19,7 @@ from penstock.protocol.message import STREAMING, Decoder, Message
 
 REGISTER, MONITOR, OWNER, GRACE = 1, 2, 1, 5.0  # two matchtags, a role, seconds to SIGKILL
 # A shell that outlives the command it waits for, and writes down how that ended.
-SHELL = 'trap : HUP INT TERM; "$@" >> "$0.out" 2>&1; echo $? > "$0.new"; mv "$0.new" "$0.code"'
+SHELL = 'trap : HUP INT QUIT TERM USR1 USR2; "$@" >> "$0.out" 2>&1; echo $? > "$0.code"'
 
 
 class Service:

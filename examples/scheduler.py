@@ -12,7 +12,7 @@ from penstock.errors import RpcError
 from penstock.protocol.message import STREAMING, Decoder, Message
 
 SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
-REGISTER, ACQUIRE, OWNER = 1, 2, 1  # two matchtags and a role
+REGISTER, NEWS, OWNER = 1, 2, 1  # two matchtags and a role
 
 
 class Scheduler:
@@ -25,14 +25,16 @@ class Scheduler:
     def run(self):
         for name in ("sched", "feasibility"):
             self.send(Message.request("service.add", {"service": name}, matchtag=REGISTER))
-        self.send(Message.request("resource.acquire", matchtag=ACQUIRE, flags=STREAMING))
+        self.send(
+            Message.request("resource.acquire", {"grow-ok": True}, matchtag=NEWS, flags=STREAMING)
+        )
         while data := self.socket.recv(65536):
             for message in self.decoder.feed(data):
                 if message.kind == "request":
                     self.serve(message)
                 elif message.errnum:
                     raise RpcError(message.errnum, f"{message.topic}: {message.error_text}")
-                elif message.matchtag == ACQUIRE:
+                elif message.matchtag == NEWS:
                     self.acquired(message.object())
             self.schedule()
 
