@@ -13,16 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder, Message
-from penstock.client import (
-    MAX_SUBMISSION,
-    READ_SIZE,
-    STREAMING,
-    NoInstanceError,
-    connect,
-    error_of,
-    payload_of,
-)
+from penstock.calls import MAX_SUBMISSION
+from penstock.connection import READ_SIZE, NoInstanceError, connect
 from penstock.errors import Error, RpcError
+from penstock.outstanding import STREAMING, error_of, payload_of
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
@@ -140,8 +134,11 @@ class Worker(threading.Thread):
                 self._give_up(lost)
 
     def _serve(self, selector: selectors.BaseSelector) -> None:
-        while self._take_orders():
+        while True:
+            self._take_orders()
             self._submit()
+            if self._is_done():
+                return
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
             selector.modify(self._socket, events)
             for key, ready in selector.select():
@@ -163,8 +160,8 @@ class Worker(threading.Thread):
             if handler is not None and not handler(message):
                 del self._handlers[message.matchtag]
 
-    def _take_orders(self) -> bool:
-        """Does what was ordered. Returns whether there is anything left to do."""
+    def _take_orders(self) -> None:
+        """Does what was ordered."""
         with self._lock:
             orders, self._orders = self._orders, deque()
         for what, future, value in orders:
@@ -177,10 +174,13 @@ class Worker(threading.Thread):
                 self._cancel(future)
             else:
                 self._watch(future)
+
+    def _is_done(self) -> bool:
+        """Whether nothing is left to do, and nothing will come."""
         with self._lock:
             busy = self._orders or self._unsubmitted or self._handlers
             self._ended = self._closing and not busy
-            return not self._ended
+            return self._ended
 
     def _settle(self, future: JobFuture, row: dict[str, Any] | RpcError) -> None:
         """Tells a future how its job has ended, or why nobody can tell."""

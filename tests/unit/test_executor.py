@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 
 import pytest
 
 from penstock import JobExecutor, RpcError
+from penstock._jobworker import Worker
 from penstock.client import NoInstanceError
+from penstock.executor import JobFuture
 
 
 @pytest.fixture
@@ -74,3 +76,18 @@ def test_what_comes_during_a_request_goes_into_the_next_one(fake, ids):
         fake.hang_up()
         with pytest.raises(NoInstanceError, match="closed the connection"):
             other.result()
+
+
+def test_the_thread_ends_when_its_last_job_is_cancelled_before_it_is_submitted(fake, ids):
+    worker = Worker(None)
+    future = JobFuture(worker)
+    worker.post("submit", future, b"{}")
+    assert future.cancel()
+    worker.close()
+    # It has been woken for all of that at once.
+    worker._alarm.recv(100)
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+    assert ids == []
+    assert wait([future], 0).done == {future}

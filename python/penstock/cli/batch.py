@@ -44,6 +44,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wrap", action="store_true", help="SCRIPT and its arguments are a line for /bin/sh"
     )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the jobspecs (RFC 25), submit nothing"
+    )
     joboptions.register(parser)
     parser.set_defaults(defaults=_take_defaults(parser))
 
@@ -69,6 +72,10 @@ def main(args: argparse.Namespace) -> int:
     specs = nestedjob.jobspecs(args, ["--script", "--", *([] if wrap else words[1:])])
     for spec in specs:
         spec["attributes"]["system"]["files"] = {"script": _file(script)}
+    if args.dry_run:
+        for spec in specs:
+            print(json.dumps(spec, ensure_ascii=False))
+        return 0
     with Client() as client:
         ids, code = submit(client, specs, args.urgency)
         for job in ids:
