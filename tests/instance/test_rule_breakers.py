@@ -1,0 +1,284 @@
+"""Schedulers and execution services that break the rules: told so, logged, and no harm done."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from base64 import b64encode
+from collections import defaultdict
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from penstock import ResourceSet
+from penstock._core import Decoder, Message, fluid_dothex, fluid_f58
+from penstock.client import Client, connect
+from penstock.jobspec import from_command
+
+STREAMING = 64
+SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
+
+
+class Peer:
+    """A service over the socket that sends what a test says, right or wrong."""
+
+    def __init__(self, uri):
+        self.socket = connect(uri)
+        self.decoder = Decoder()
+        self.tag = 0
+        self.requests = []
+
+    def ask(self, topic, payload=None, flags=0):
+        """The responses to a request, up to the last; requests that come meanwhile are kept."""
+        self.tag += 1
+        self.send(Message.request(topic, payload, matchtag=self.tag, flags=flags))
+        responses = []
+        while not (responses and (not flags or responses[-1].errnum)):
+            for message in self.read():
+                (responses if message.kind == "response" else self.requests).append(message)
+        return responses
+
+    def state(self, job):
+        """The job's state, once all that this peer has sent has come to its end."""
+        (response,) = self.ask("job-list.list-id", {"id": job})
+        return response.object()["job"]["state"]
+
+    def read(self):
+        data = self.socket.recv(65536)
+        assert data, "the instance has closed the connection"
+        return list(self.decoder.feed(data))
+
+    def request(self, topic):
+        """The next request of this topic."""
+        while True:
+            for message in self.requests:
+                if message.topic == topic:
+                    self.requests.remove(message)
+                    return message
+            self.requests += self.read()
+
+    def send(self, *messages):
+        for message in messages:
+            self.socket.sendall(message.encode())
+
+    def refused(self, topic, payload=None, flags=0):
+        (response,) = self.ask(topic, payload, flags)
+        assert response.errnum
+        return response.errnum, response.error_text
+
+    def granted(self, topic, payload=None, flags=0):
+        *_, last = self.ask(topic, payload, flags)
+        assert last.errnum in (0, 61), last.error_text
+
+
+@pytest.fixture
+def peer():
+    """Gives a peer of an instance; it goes away with the test, if not before."""
+    with ExitStack() as stack:
+
+        def attach(instance):
+            peer = Peer(instance.uri)
+            stack.enter_context(peer.socket)
+            return peer
+
+        yield attach
+
+
+def commit(*documents):
+    ops = []
+    for job, r in documents:
+        value = {"ver": 1, "type": "val", "data": b64encode(bytes(r)).decode()}
+        ops.append({"key": f"job.{fluid_dothex(job)}.R", "flags": 0, "dirent": value})
+    return {"namespace": "primary", "flags": 0, "ops": ops}
+
+
+def resources(rank, cores):
+    r = ResourceSet()
+    r.insert(rank, f"node{rank}", cores, "")
+    return r
+
+
+@contextmanager
+def good_scheduler(instance):
+    command = [sys.executable, "-m", "penstock", "sched", "--uri", instance.uri]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def shares(one, other):
+    """Whether two jobs had a core at the same time."""
+    (first, last, r), (other_first, other_last, other_r) = one, other
+    return first < other_last and other_first < last and bool((r & other_r).ncores)
+
+
+def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_path):
+    log = tmp_path / "log"
+    options = ("--nodes", "2", "--cores", "4", "--sched", "none")
+    with start(*options, stderr=log) as instance, Client(instance.uri) as client:
+        long = submit(client, run="1h")
+        jobs = [submit(client) for _ in range(3)]
+        break_the_rules(peer(instance), long, jobs)
+        more = [submit(client, cores=1 + number % 3, run="5ms") for number in range(60)]
+        with good_scheduler(instance):
+            rows = list(client.wait([*jobs, *more]))
+            assert {row["result"] for row in rows} == {1}
+        assert client.cancel([long]).done == 1
+        rows += list(client.wait([long]))
+        held = defaultdict(list)
+        for row in rows:
+            r = ResourceSet(client.lookup(row["id"], "R")["R"])
+            for rank in r.ranks:
+                held[rank].append((row["t_run"], row["t_cleanup"], r))
+        for spans in held.values():
+            for at, one in enumerate(spans):
+                assert not any(shares(one, other) for other in spans[:at])
+    told = log.read_text()
+    for fault in [
+        "alloc response before sched-ready",
+        "none is due",
+        "without committing R",
+        "with another R than was committed",
+        "nobody asked for it",
+        "unknown type 9",
+        "malformed payload",
+        "scheduling is suspended: sched.alloc failed with errnum 5",
+    ]:
+        assert fault in told, fault
+
+
+def submit(client, cores=2, run="0"):
+    options = {"attributes.system.exec.test.run_duration": run}
+    spec = from_command(["mock"], cores_per_task=cores, setattr=options, environment={})
+    return client.submit(spec)
+
+
+def break_the_rules(bad, long, jobs):
+    """What a scheduler may do wrong; the first job runs in the end, the others wait."""
+    bad.granted("service.add", {"service": "sched"})
+    assert bad.refused("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
+    bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
+    early = Message.request("sched.alloc", {"id": long})
+    bad.send(early.respond({"id": long, "type": SUCCESS}))
+    for mode in ({"mode": "limited", "limit": 0}, {"mode": "limited", "limit": 2**31}):
+        assert bad.refused("job-manager.sched-ready", mode)[0] == 22
+    bad.granted("job-manager.sched-ready", {"mode": "unlimited"})
+    requests = {}
+    while len(requests) < 4:
+        request = bad.request("sched.alloc")
+        requests[request.object()["id"]] = request
+
+    def answer(job, **payload):
+        bad.send(requests[job].respond({"id": job, **payload}))
+
+    def committed(*documents):
+        (response,) = bad.ask("kvs.commit", commit(*documents))
+        return response.error_text
+
+    second, third, _fourth = jobs
+    name = fluid_f58(long)
+    answer(long, type=SUCCESS)
+    assert "there is no rank2" in committed((long, resources(2, "0")))
+    assert "there is no rank0/core4" in committed((long, resources(0, "3-4")))
+    mine, others = resources(0, "0-1"), resources(0, "1-2")
+    assert f"job {name} has rank0/core1" in committed((long, mine), (second, others))
+    assert not committed((long, mine))
+    answer(long, type=SUCCESS, R=mine.to_dict())
+    assert bad.state(long) == 16
+    answer(long, type=SUCCESS)
+    assert f"job {name} has rank0/core1" in committed((second, others))
+    assert "has not asked" in committed((long, others))
+    assert not committed((second, resources(1, "0-1")))
+    answer(second, type=SUCCESS, R=resources(1, "2-3").to_dict())
+    bad.send(requests[second].respond({"id": 123, "type": SUCCESS}))
+    answer(third, type=CANCEL)
+    answer(third, type=9)
+    bad.send(requests[third].respond(b"{"))
+    assert bad.refused("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
+    for job in jobs:
+        assert bad.state(job) == 8
+    bad.send(requests[third].respond(errnum=5))
+    # What was committed before the scheduler was put off is not in the way of the next.
+    (response,) = bad.ask("kvs.commit", commit((second, mine)))
+    assert "has not asked" in response.error_text
+    bad.socket.close()
+
+
+def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_path):
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    os.mkfifo(gate)
+    with start(stderr=log) as instance, Client(instance.uri) as client:
+        # The job holds the FIFO open until it is ended.
+        (name,) = instance.lines("submit", "sh", "-c", f"exec sleep 1000 > {gate}")
+        pipe = gate.open()
+        (job,) = [row["id"] for row in client.jobs()]
+        assert fluid_f58(job) == name
+        bad = peer(instance)
+        bad.granted("service.add", {"service": "bad"})
+        bad.granted("job-manager.exec-hello", {"service": "bad"})
+        request = bad.request("bad.start")
+        assert (request.object()["id"], request.object()["reattach"]) == (job, True)
+        # The service that ran it has learnt of that, and has ended it.
+        assert pipe.read() == ""
+        pipe.close()
+
+        def answer(kind, **data):
+            payload = {"id": job, "type": kind, "data": data}
+            bad.send(request.respond(payload, streaming=True))
+
+        answer("dance")
+        answer("release", ranks="7", final=False)
+        answer("reattached")
+        answer("reattached")
+        answer("start")
+        answer("finish")
+        bad.send(request.respond({"id": 123, "type": "finish", "data": {"status": 0}}))
+        assert bad.state(job) == 16
+        answer("finish", status=0)
+        answer("finish", status=256)
+        assert bad.state(job) == 32
+        answer("release", ranks="all", final=True)
+        answer("release", ranks="all", final=True)
+        answer("exception", severity=0, type="late")
+        (row,) = client.wait([job])
+        assert (row["result"], row["returncode"]) == (1, 0)
+        events = [
+            json.loads(line)
+            for line in client.lookup(job, "eventlog")["eventlog"].split("\n")
+            if line
+        ]
+        names = [event["name"] for event in events]
+        assert names[-6:] == ["start", "reattached", "finish", "release", "free", "clean"]
+        # An error is the end of the service; the next one gets what there is to start.
+        (name,) = instance.lines("submit", "true")
+        request = bad.request("bad.start")
+        bad.send(request.respond(errnum=5))
+        assert bad.state(job) == 64
+        good = peer(instance)
+        good.granted("service.add", {"service": "good"})
+        good.granted("job-manager.exec-hello", {"service": "good"})
+        request = good.request("good.start")
+        last = request.object()["id"]
+        assert (fluid_f58(last), request.object()["reattach"]) == (name, False)
+        for kind, data in [
+            ("start", {}),
+            ("finish", {"status": 0}),
+            ("release", {"ranks": "all", "final": True}),
+        ]:
+            good.send(request.respond({"id": last, "type": kind, "data": data}, streaming=True))
+        assert next(iter(client.wait([last])))["result"] == 1
+    told = log.read_text()
+    for fault in [
+        "unknown type",
+        "ranks 7",
+        "started before",
+        "malformed data",
+        "finished before",
+        "none is due",
+        "bad.start failed with errnum 5",
+    ]:
+        assert fault in told, fault
