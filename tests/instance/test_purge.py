@@ -1,0 +1,78 @@
+"""Inactive jobs are purged: from a real instance's memory, its store and its kept output."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from tests.support.jobs import submit
+
+from penstock.client import Client
+from penstock.errors import RpcError
+
+
+def ran(instance, client, count):
+    names = [instance.lines("submit", "sh", "-c", f"echo {n}")[0] for n in range(count)]
+    assert instance.penstock("wait", *names).returncode == 0
+    return client.rpc("job-manager.history.get", {"slice": "[::-1]"})["jobs"]
+
+
+def wait_for(client, inactive):
+    """The purge by limits comes by itself: each answer gives it the time for another look."""
+    while client.rpc("job-manager.stats-get")["inactive_jobs"] > inactive:
+        pass
+
+
+def output(instance):
+    return sorted(int(path.name) for path in (instance.state / "output").iterdir())
+
+
+def test_purged_jobs_are_gone_with_their_output_and_stay_so(start):
+    with start() as instance, Client(instance.uri) as client:
+        jobs = ran(instance, client, 3)
+        assert output(instance) == jobs
+        counted = client.rpc("job-manager.purge", {"num_limit": 1})
+        assert counted == {"count": 2, "inactives": 3}
+        purged = client.rpc("job-manager.purge", {"num_limit": 1, "force": True})
+        assert purged == {"count": 2, "inactives": 1}
+        with pytest.raises(RpcError, match="may have been purged"):
+            client.rpc("job-info.lookup", {"id": jobs[0], "keys": ["R"]})
+        assert instance.penstock("logs", str(jobs[2])).stdout == "2\n"
+    # The instance has stopped in order: what was to be removed has been.
+    assert output(instance) == jobs[2:]
+    with closing(sqlite3.connect(instance.state / "jobs.sqlite")) as store:
+        for table, column in (("jobs", "id"), ("events", "job")):
+            left = store.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
+            assert left == [(jobs[2],)]
+        assert store.execute("SELECT count(*) FROM jobspecs").fetchone() == (1,)
+    with start() as instance, Client(instance.uri) as client:
+        assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]
+        assert client.rpc("job-manager.stats-get")["max_jobid"] == jobs[2]
+        client.rpc("job-manager.purge", {"force": True})
+        assert client.rpc("job-manager.stats-get")["max_jobid"] == jobs[2]
+
+
+def test_limits_purge_by_themselves(start, tmp_path):
+    config = tmp_path / "penstock.toml"
+    config.write_text("[job-manager]\ninactive-num-limit = 1\n")
+    options = ("--config", str(config), "--nodes", "1", "--cores", "1")
+    with start(*options) as instance, Client(instance.uri) as client:
+        jobs = [submit(client, exec={"test": {"run_duration": "0s"}}) for _ in range(3)]
+        assert client.rpc("job-manager.drain") == {}
+        wait_for(client, 1)
+        assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]
+    config.write_text("[job-manager]\ninactive-age-limit = 0\n")
+    with start(*options) as instance, Client(instance.uri) as client:
+        wait_for(client, 0)
+        stats = client.rpc("job-list.job-stats")
+        assert stats["inactive_purged"] == 1
+
+
+def test_pings_are_echoed_and_stats_told_by_every_service(start):
+    with start("--nodes", "1", "--cores", "1") as instance, Client(instance.uri) as client:
+        submit(client)
+        assert client.rpc("job-manager.idle") == {}
+        for service in ("job-manager", "job-list", "job-info", "job-ingest", "kvs"):
+            assert client.rpc(f"{service}.ping", {"seq": 3}) == {"seq": 3}
+            assert "active_jobs" in client.rpc(f"{service}.stats-get")

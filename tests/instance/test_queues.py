@@ -1,0 +1,83 @@
+"""Queues (RFC 33), administered over the socket of a real instance."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.jobs import row, submit
+
+from penstock.client import Client
+from penstock.errors import RpcError
+
+CONFIG = """
+[queues.batch]
+requires = []
+constraint = {hostlist = ["node[0-1]"]}
+[queues.batch.policy.limits]
+job-size.max.nnodes = -1
+duration = 0
+[queues.debug.policy.limits]
+duration = "1m"
+[policy.limits]
+job-size.max.nnodes = 1
+duration = "1h"
+[policy.jobspec.defaults.system]
+queue = "batch"
+duration = "30s"
+"""
+
+
+@pytest.fixture
+def options(tmp_path):
+    config = tmp_path / "penstock.toml"
+    config.write_text(CONFIG)
+    return ("--config", str(config), "--nodes", "4", "--cores", "1")
+
+
+def test_a_queue_is_stopped_and_disabled_and_stays_so_after_a_restart(start, options):
+    with start(*options) as instance, Client(instance.uri) as client:
+        assert client.rpc("job-manager.queue-list") == {"queues": ["batch", "debug"]}
+        stop = {"name": "batch", "start": False, "reason": "the fan"}
+        assert client.rpc("job-manager.queue-start", stop) == {}
+        off = {"name": "debug", "enable": False, "reason": "the moon"}
+        client.rpc("job-manager.queue-enable", off)
+        waiting = submit(client)
+    with start(*options) as instance, Client(instance.uri) as client:
+        status = client.rpc("job-manager.queue-status", {"name": "batch"})
+        assert status == {"enable": True, "start": False, "stop_reason": "the fan"}
+        with pytest.raises(RpcError, match="`debug` is disabled: the moon"):
+            submit(client, queue="debug")
+        client.rpc("job-manager.queue-enable", {"all": True, "enable": True})
+        free = submit(client, queue="debug")
+        assert instance.penstock("wait", str(free)).returncode == 0
+        assert row(client, waiting)["state"] == 8
+        client.rpc("job-manager.queue-start", {"name": "batch", "start": True})
+        assert instance.penstock("wait", str(waiting)).returncode == 0
+        assert row(client, waiting)["nodelist"] in ("node0", "node1")
+
+
+def test_limits_and_defaults_of_queues_hold_before_the_general_ones(start, options):
+    with start(*options) as instance, Client(instance.uri) as client:
+        wide = submit(client, nodes=2, duration=7200, exec={"test": {"run_duration": "0s"}})
+        assert row(client, wide)["queue"] == "batch"
+        short = submit(client, queue="debug")
+        assert row(client, short)["duration"] == 30
+        for system, text in [
+            ({"queue": "debug", "nodes": 2}, "the policy allows 1"),
+            ({"queue": "debug", "duration": 61}, "exceeds the policy's 60 s"),
+            ({"queue": "nosuch"}, "unknown queue `nosuch`: expected batch, debug"),
+        ]:
+            with pytest.raises(RpcError, match=text):
+                submit(client, **system)
+        assert instance.penstock("wait", str(wide), str(short)).returncode == 0
+        assert row(client, wide)["nodelist"] == "node[0-1]"
+
+
+def test_the_anonymous_queue_of_an_instance_without_queues(start):
+    with start("--nodes", "1", "--cores", "1") as instance, Client(instance.uri) as client:
+        assert client.rpc("job-manager.queue-list") == {"queues": []}
+        assert client.rpc("job-manager.queue-status") == {"enable": True, "start": True}
+        client.rpc("job-manager.queue-start", {"start": False, "all": False})
+        job = submit(client)
+        assert row(client, job)["state"] == 8
+        client.rpc("job-manager.queue-start", {"start": True, "all": True})
+        assert instance.penstock("wait", str(job)).returncode == 0
