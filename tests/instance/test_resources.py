@@ -456,6 +456,28 @@ def test_the_configuration_changes_as_a_whole_or_not_at_all(start, tmp_path):
         assert live["resource"] == {"exclude": "1", "properties": {"fast": "2"}}
 
 
+def test_queues_and_limits_change_with_the_configuration(start, tmp_path):
+    file = tmp_path / "penstock.toml"
+    file.write_text('[policy.limits]\nduration = "1h"\n')
+    with start("--nodes=2", "--config", str(file)) as instance:
+        assert instance.penstock("submit", "-t", "2h", "true").returncode == 1
+        assert instance.penstock("submit", "-q", "batch", "true").returncode == 1
+        file.write_text(
+            '[policy.limits]\nduration = "3h"\n[queues.batch]\nrequires = ["p"]\n'
+            '[policy.jobspec.defaults.system]\nqueue = "batch"\nduration = "1h"\n'
+            '[resource.properties]\np = "node1"\n'
+        )
+        changed = instance.lines("config", "reload", str(file))
+        assert "changed: queues.batch.requires" in changed
+        assert "changed: policy.limits.duration" in changed
+        (ident,) = instance.lines("submit", "-t", "2h", "true")
+        assert (job(instance, ident)["queue"], job(instance, ident)["ranks"]) == ("batch", "1")
+        # What is wrong in one part changes nothing in the others.
+        file.write_text('[policy.limits]\nduration = "1h"\n[resource]\nexclude = "nosuch"\n')
+        assert instance.penstock("config", "reload", str(file)).returncode == 1
+        assert instance.penstock("submit", "-t", "2h", "true").returncode == 0
+
+
 def test_jobs_that_run_here_cannot_grow_beyond_here(start, tmp_path):
     with start() as instance:
         bad = instance.penstock("resource", "grow", r_file(tmp_path, "1", "elsewhere", "0"))

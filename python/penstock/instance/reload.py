@@ -83,9 +83,11 @@ def _value(table: dict[str, Any], path: Path) -> Any:
 
 def _set(table: dict[str, Any], path: Path, value: Any) -> None:
     *tables, last = path
+    if value is None and _value(table, path) is None:
+        return
     for key in tables:
         table = table.setdefault(key, {})
     if value is None:
-        table.pop(last, None)
+        del table[last]
     else:
         table[last] = value
