@@ -13,6 +13,7 @@ from penstock.protocol.message import STREAMING, Decoder, Message
 
 SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 REGISTER, NEWS, OWNER = 1, 2, 1  # two matchtags and a role
+GROW = {"grow-ok": True}
 
 
 class Scheduler:
@@ -25,9 +26,7 @@ class Scheduler:
     def run(self):
         for name in ("sched", "feasibility"):
             self.send(Message.request("service.add", {"service": name}, matchtag=REGISTER))
-        self.send(
-            Message.request("resource.acquire", {"grow-ok": True}, matchtag=NEWS, flags=STREAMING)
-        )
+        self.send(Message.request("resource.acquire", GROW, matchtag=NEWS, flags=STREAMING))
         while data := self.socket.recv(65536):
             for message in self.decoder.feed(data):
                 if message.kind == "request":
@@ -132,7 +131,6 @@ class Scheduler:
         return r
 
     def allocate(self, job, r):
-        """Puts R into the store, and only then says SUCCESS."""
         value = {"ver": 1, "type": "val", "data": b64encode(bytes(r)).decode()}
         op = {"key": f"job.{fluid_dothex(job)}.R", "flags": 0, "dirent": value}
         self.client.rpc("kvs.commit", {"namespace": "primary", "flags": 0, "ops": [op]})

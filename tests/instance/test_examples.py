@@ -5,7 +5,6 @@ That `examples/scheduler.py` schedules like ours is in `test_scheduling.py`.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -31,18 +30,13 @@ def sh(script, **shape):
     return spec("sh", "-c", script, **shape)
 
 
-def events(client, job):
-    return [json.loads(line) for line in client.eventlog(job)]
-
-
 def names(client, job):
-    return [event["name"] for event in events(client, job)]
+    return [event["name"] for event in client.eventlog(job)]
 
 
 def follow(client, job, name):
     """The context of a job's first event of this name, once that has come."""
-    for line in client.eventlog(job, follow=True):
-        event = json.loads(line)
+    for event in client.eventlog(job, follow=True):
         if event["name"] == name:
             return event.get("context", {})
     raise AssertionError(f"the job is over without `{name}`")

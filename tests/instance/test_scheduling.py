@@ -6,7 +6,6 @@ with `examples/scheduler.py`. Execution is simulated: a job of `HOLD` runs until
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from contextlib import contextmanager
@@ -56,8 +55,7 @@ def scheduled(request, start, scheduler, tmp_path):
 def event(client, job, name):
     """The context of a job's first event of this name, once that has come."""
     seen = []
-    for line in client.eventlog(job, follow=True):
-        found = json.loads(line)
+    for found in client.eventlog(job, follow=True):
         if found["name"] == name:
             return found.get("context", {})
         seen.append(found["name"])
@@ -65,7 +63,7 @@ def event(client, job, name):
 
 
 def names(client, job):
-    return [json.loads(line)["name"] for line in client.eventlog(job)]
+    return [found["name"] for found in client.eventlog(job)]
 
 
 def row(client, job):
