@@ -23,6 +23,8 @@ SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 JSON = dict[str, Any]
 
+PARTIAL: JSON = {"partial-ok": True}
+
 
 def routed(message: Message, *routes: bytes) -> Message:
     """The message as it comes by way of these peers, the last of them its origin."""
@@ -120,7 +122,9 @@ class Manager:
         request = Message.request(topic, payload, flags=flags, matchtag=5, userid=userid)
         return self.take(routed(request, b"hop", origin))
 
-    def answer(self, request: Message, payload: JSON | None = None, errnum: int = 0) -> list[Message]:
+    def answer(
+        self, request: Message, payload: JSON | None = None, errnum: int = 0
+    ) -> list[Message]:
         """A response to a request that the manager sent, from the owner's service."""
         response = request.respond(payload, errnum=errnum)
         return self.take(_from_owner(response))
@@ -156,8 +160,8 @@ class Manager:
 
     # --- the scheduler's part
 
-    def hello(self, payload: JSON | None = None, **how: Any) -> list[Message]:
-        """The scheduler says hello."""
+    def hello(self, payload: JSON | None = PARTIAL, **how: Any) -> list[Message]:
+        """The scheduler says hello, as today's do."""
         how = {"origin": b"sched", "streaming": True, **how}
         return self.ask("job-manager.sched-hello", payload, **how)
 
@@ -166,9 +170,9 @@ class Manager:
         mode: JSON = {"mode": "unlimited"} if limit is None else {"mode": "limited", "limit": limit}
         return self.ask("job-manager.sched-ready", {**mode, **payload}, origin=b"sched")
 
-    def scheduler(self, limit: int | None = None) -> list[Message]:
+    def scheduler(self, limit: int | None = None, hello: JSON | None = PARTIAL) -> list[Message]:
         """A scheduler comes; returns what follows."""
-        return self.hello() + self.ready(limit)
+        return self.hello(hello) + self.ready(limit)
 
     def respond_alloc(self, job: int, kind: int, **more: Any) -> list[Message]:
         """A response to the job's `sched.alloc`."""
@@ -238,8 +242,8 @@ class Sched:
     Commits and lookups are answered at once from `store` (R by job) while `storing` holds.
     """
 
-    def __init__(self, *, limit: int | None = None) -> None:
-        self.scheduler = Scheduler(limit=limit)
+    def __init__(self, *, limit: int | None = None, grow: bool = True) -> None:
+        self.scheduler = Scheduler(limit=limit, grow=grow)
         self.now = 1000.0
         self.store: dict[int, str] = {}
         self.storing = True
@@ -381,8 +385,6 @@ def committed(sent: Iterable[Message]) -> dict[str, ResourceSet]:
     ops = [op for it in payloads(sent, "kvs.commit") for op in it["ops"]]
     data = {op["key"]: base64.b64decode(op["dirent"]["data"]) for op in ops}
     return {key: ResourceSet(text) for key, text in data.items()}
-
-
 
 
 class Wire:

@@ -1,1 +1,4 @@
-MUTATIONS=[]
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+MUTATIONS = []

@@ -43,7 +43,10 @@ def provider(start):
 @rfc("The scheduler SHALL send a resource.acquire streaming RPC request at initialization")
 @rfc("The resource.acquire request has no payload")
 def test_the_scheduler_acquires_before_anything_else():
-    sched = Sched()
+    # Ours asks for Penstock's own `grow` unless it is told not to.
+    (asked,) = Sched().register()
+    assert (asked.topic, asked.object()) == ("resource.acquire", {"grow-ok": True})
+    sched = Sched(grow=False)
     assert set(topics(sched.said)) == {"service.add"}
     sent = sched.register()
     assert topics(sent) == ["resource.acquire"]
@@ -225,9 +228,7 @@ def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
         number = client.jobs(constraint={})[0]["id"]
         command = [sys.executable, "-m", "penstock", "sched", "--uri", instance.uri]
         with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            for line in client.eventlog(number, follow=True):
-                if '"start"' in line:
-                    break
+            assert any(it["name"] == "start" for it in client.eventlog(number, follow=True))
             stream = client.stream("resource.acquire")
             with pytest.raises(RpcError) as busy:
                 next(stream)

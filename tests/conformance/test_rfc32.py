@@ -427,7 +427,11 @@ FINAL = ("release", {"ranks": "all", "final": True})
 def test_however_a_simulated_job_ends_its_final_release_is_sent():
     mock = Mock()
     overrun = {"duration": 1, "exec": {"test": {"run_duration": "5s"}}}
-    ends = [mock.start(1), mock.start(2, spec={}), mock.start(6, exec={"test": {"run_duration": "x"}})]
+    ends = [
+        mock.start(1),
+        mock.start(2, spec={}),
+        mock.start(6, exec={"test": {"run_duration": "x"}}),
+    ]
     mock.start(3, **overrun)
     mock.start(4, duration=1)
     mock.start(5, duration=1)
@@ -457,9 +461,7 @@ def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start)
         (cancelled,) = instance.lines("submit", "sleep", "1000")
         rows = client.jobs(constraint={})
         # The newest comes first.
-        for line in client.eventlog(rows[0]["id"], follow=True):
-            if '"start"' in line:
-                break
+        assert any(it["name"] == "start" for it in client.eventlog(rows[0]["id"], follow=True))
         instance.lines("cancel", cancelled)
         instance.penstock("wait", cancelled, *jobs)
         assert len(rows) == len(commands) + 1
@@ -468,7 +470,9 @@ def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start)
             events = [json.loads(line) for line in log]
             of_service = [it for it in events if it["name"] in ("start", "finish", "release")]
             assert of_service[-1]["name"] == "release"
-            assert [it["context"]["final"] for it in of_service if it["name"] == "release"] == [True]
+            assert [it["context"]["final"] for it in of_service if it["name"] == "release"] == [
+                True
+            ]
             assert events[-1]["name"] == "clean"
 
 
