@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.conformance.sentences import find
 from tests.instance.conftest import start
 

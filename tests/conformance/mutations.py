@@ -1,4 +1,284 @@
+"""Mutations: branches of the source without which a test of the table must fail.
+
+`python tests/conformance/mutations.py` (`make mutations`) works on a copy of the tree. It takes
+one branch at a time out of it, compiles the extension where the branch is Rust, and runs the one
+test that must fail now; before that, that all of these tests pass as things are. CI only looks
+whether what is to be taken out is still there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MUTATIONS = []
+TESTS = Path("tests", "conformance")
+PARTS = ("rust", "python", "tests", "Cargo.toml", "Cargo.lock", "clippy.toml", "pyproject.toml")
+UNWANTED = shutil.ignore_patterns("target", "__pycache__", "_core*.so", ".hypothesis")
+FAILED = 1  # pytest's exit code where a test has failed
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A branch that is taken out, and the test (`file::name`) that notices."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+MUTATIONS = (
+    Mutation(
+        "a second acquire gets EBUSY",
+        "python/penstock/protocol/acquire.py",
+        "        if self._request is not None:\n"
+        "            return request.respond(errnum=errno.EBUSY)\n",
+        "",
+        "test_today.py::test_acquire_is_for_one_and_streaming",
+    ),
+    Mutation(
+        "acquire tells transitions only",
+        "python/penstock/protocol/acquire.py",
+        "_idsets(up=up - told.up, down=told.up - up)",
+        "_idsets(up=up, down=ranks - up)",
+        "test_rfc28.py::test_changes_tell_transitions_and_nothing_else",
+    ),
+    Mutation(
+        "nothing follows the final release",
+        "python/penstock/protocol/execution.py",
+        "        if final:\n            self.state = State.RELEASED\n",
+        "",
+        "test_rfc32.py::test_nothing_comes_after_the_final_release",
+    ),
+    Mutation(
+        "a refused exec-hello is fatal",
+        "python/penstock/instance/services.py",
+        "        if self._exec.failure is not None:\n"
+        '            raise OSError(errno.EPROTO, f"simulated execution: {self._exec.failure}")\n',
+        "",
+        "test_rfc32.py::test_a_refusal_of_hello_ends_the_service",
+    ),
+    Mutation(
+        "a scheduler that was refused exits",
+        "python/penstock/sched.py",
+        "        if scheduler.failure is not None:\n            return 1\n",
+        "",
+        "test_rfc27.py::test_the_scheduler_logs_a_refusal_and_exits",
+    ),
+    Mutation(
+        "hello must be streaming",
+        "rust/manager/src/alloc.rs",
+        "        if !request.is_streaming() {\n"
+        '            let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");\n'
+        "            return self.refuse(request, &refusal);\n"
+        "        }\n",
+        "",
+        "test_today.py::test_hello_must_be_streaming",
+    ),
+    Mutation(
+        "hello ends with ENODATA",
+        "rust/manager/src/alloc.rs",
+        '        self.refuse(request, &Refusal::new(ENODATA, ""));\n',
+        "",
+        "test_rfc27.py::test_hello_tells_every_job_with_resources_once",
+    ),
+    Mutation(
+        "limited mode limits",
+        "rust/manager/src/alloc.rs",
+        "            if limit.is_some_and(|limit| outstanding >= limit) {\n"
+        "                return self.recall_for_the_first();\n"
+        "            }\n",
+        "",
+        "test_rfc27.py::test_limited_asks_for_no_more_at_a_time",
+    ),
+    Mutation(
+        "an error response suspends scheduling",
+        "rust/manager/src/alloc.rs",
+        "            return self.suspend_scheduling("
+        '&format!("sched.alloc failed with errnum {errnum}"));\n',
+        "            return;\n",
+        "test_rfc27.py::test_a_conventional_error_stops_requests_until_ready",
+    ),
+    Mutation(
+        "the note of DENY goes into the exception",
+        "rust/manager/src/alloc.rs",
+        "let note = alloc.note.unwrap_or_default();",
+        "let note = String::new();",
+        "test_rfc27.py::test_the_note_of_deny_is_in_the_exception",
+    ),
+    Mutation(
+        "null removes an annotation",
+        "rust/manager/src/annotations.rs",
+        "            (_, Value::Null) => {\n"
+        "                current.shift_remove(key);\n"
+        "            }\n",
+        "",
+        "test_rfc27.py::test_null_removes_a_key",
+    ),
+    Mutation(
+        "annotations merge recursively",
+        "rust/manager/src/annotations.rs",
+        "            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),\n",
+        "",
+        "test_rfc27.py::test_dictionaries_are_merged_recursively",
+    ),
+    Mutation(
+        "a disconnect of the scheduler suspends scheduling",
+        "rust/manager/src/exec.rs",
+        "        if self.is_scheduler(&origin) {\n",
+        "        if self.is_scheduler(&origin) && false {\n",
+        "test_rfc27.py::test_a_disconnect_of_the_scheduler_suspends_scheduling",
+    ),
+    Mutation(
+        "an error response stops starts",
+        "rust/manager/src/exec.rs",
+        '            return self.stop_starts(&format!("{topic} failed with errnum {errnum}"));\n',
+        "            return;\n",
+        "test_rfc32.py::test_a_conventional_error_stops_starts_until_exec_hello",
+    ),
+    Mutation(
+        "exec-hello is refused where so configured",
+        "rust/manager/src/exec.rs",
+        "            if outstanding > 0 {\n",
+        "            if outstanding > usize::MAX - 1 {\n",
+        "test_today.py::test_a_new_service_is_refused_where_so_configured",
+    ),
+    Mutation(
+        "ENOSYS from sched.expiration is success",
+        "rust/manager/src/update.rs",
+        "            0 | ENOSYS => ",
+        "            0 => ",
+        "test_today.py::test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made",
+    ),
+    Mutation(
+        "ready waits for the end of hello",
+        "rust/sched/src/handshake.rs",
+        "self.phase == Phase::Greeting && self.hello.ended && self.hello.lookups == 0",
+        "self.phase == Phase::Greeting && self.hello.lookups == 0",
+        "test_rfc27.py::test_ready_comes_after_the_end_of_hello",
+    ),
+    Mutation(
+        "what is down is not allocated",
+        "rust/sched/src/acquire.rs",
+        "            engine.mark_down(&idset(down)?);\n",
+        "            idset(down)?;\n",
+        "test_rfc28.py::test_the_scheduler_goes_by_what_is_told_to_be_up_and_down",
+    ),
+    Mutation(
+        "today's free is not answered",
+        "rust/sched/src/alloc.rs",
+        'Ok(free.r.is_none().then(|| json!({"id": free.id}).to_string()))',
+        'Ok(Some(json!({"id": free.id}).to_string()))',
+        "test_today.py::test_todays_free_is_not_answered",
+    ),
+    Mutation(
+        "the scheduler gets a redacted jobspec",
+        "rust/manager/src/policy.rs",
+        '        system.shift_remove("environment");\n',
+        "",
+        "test_rfc27.py::test_the_full_jobspec_is_in_the_store_when_alloc_is_received",
+    ),
+)
+
+
+class Copy:
+    """A copy of the tree, in which branches are taken out and put back.
+
+    Args:
+        root: where it goes.
+        target: the build directory of cargo.
+    """
+
+    def __init__(self, root: Path, target: Path) -> None:
+        self.root = root
+        self._target = target
+        for name in PARTS:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=UNWANTED)
+            elif source.exists():
+                shutil.copy(source, root / name)
+
+    def build(self) -> None:
+        """Compiles the extension and puts it into the package."""
+        environment = {**os.environ, "CARGO_TARGET_DIR": str(self._target)}
+        environment["RUSTFLAGS"] = f"{os.environ.get('RUSTFLAGS', '')} -A warnings".strip()
+        command = ["cargo", "build", "--release", "--quiet", "--locked", "-p", "penstock-py"]
+        subprocess.run(command, cwd=self.root, env=environment, check=True)
+        built = self._target / "release"
+        (library,) = (it for it in built.glob("lib_core.*") if it.suffix in (".so", ".dylib"))
+        shutil.copy(library, self.root / "python" / "penstock" / "_core.abi3.so")
+
+    def run(self, *tests: str) -> int:
+        """Runs tests; returns pytest's exit code."""
+        environment = {**os.environ, "PYTHONPATH": str(self.root / "python")}
+        names = [str(TESTS / test) for test in tests]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *names]
+        done = subprocess.run(
+            command, cwd=self.root, env=environment, capture_output=True, text=True, check=False
+        )
+        self.said = done.stdout + done.stderr
+        return done.returncode
+
+    def replace(self, file: str, old: str, new: str) -> None:
+        """Replaces what must occur once in a file."""
+        path = self.root / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            raise SystemExit(
+                f"{file}: expected this once, found it {text.count(old)} times:\n{old}"
+            )
+        path.write_text(text.replace(old, new))
+
+
+def outcome_of(copy: Copy, mutation: Mutation) -> str:
+    """Takes a branch out, runs its test and puts it back; says what happened."""
+    rust = mutation.file.endswith(".rs")
+    text = (copy.root / mutation.file).read_text()
+    copy.replace(mutation.file, mutation.old, mutation.new)
+    try:
+        if rust:
+            copy.build()
+        code = copy.run(mutation.test)
+    finally:
+        (copy.root / mutation.file).write_text(text)
+    if code == FAILED:
+        return "fails, as it must"
+    return "PASSES" if code == 0 else f"ENDS WITH {code}:\n{copy.said}"
+
+
+def main() -> int:
+    """Takes every branch out, one at a time; returns how many went unnoticed."""
+    parser = argparse.ArgumentParser(description="takes branches out: a test must fail")
+    parser.add_argument("--target-dir", type=Path, default=ROOT / "target" / "mutations")
+    parser.add_argument("--only", default="", help="those with this in their name, file or test")
+    options = parser.parse_args()
+    chosen = [it for it in MUTATIONS if options.only in f"{it.what} {it.file} {it.test}"]
+    options.target_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-mutations-") as root:
+        copy = Copy(Path(root), options.target_dir.resolve())
+        copy.build()
+        if copy.run(*dict.fromkeys(it.test for it in chosen)):
+            raise SystemExit(f"before anything was taken out:\n{copy.said}")
+        unnoticed = 0
+        for mutation in chosen:
+            began = time.monotonic()
+            outcome = outcome_of(copy, mutation)
+            unnoticed += outcome != "fails, as it must"
+            took = f"{time.monotonic() - began:.0f} s"
+            print(f"{mutation.what}: {mutation.test} {outcome} ({took})", flush=True)
+    print(f"{len(chosen)} branches were taken out, {unnoticed} went unnoticed")
+    return unnoticed
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(), 1))

@@ -1,4 +1,4 @@
-"""The sentences that bind: every one of the specifications in `tests/vectors/specs` that says SHALL, MUST or REQUIRED.
+"""The sentences that bind: those of `tests/vectors/specs` that say SHALL, MUST or REQUIRED.
 
 The texts are read in blocks: headings, paragraphs, list items, and terms with their definitions.
 A sentence that ends in a colon before a list has the list's items as part of it; an item that

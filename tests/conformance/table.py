@@ -35,21 +35,22 @@ TITLES = {
 HEAD = """\
 # Conformance
 
-Every sentence of the specifications that binds, and the tests that show that Penstock does as it says. The texts are
-those in `tests/vectors/specs`: an earlier version of RFC 20, 27, 28 and 32, and, sentence by sentence, what live Flux
-does today in another way. Penstock speaks both. A sentence that binds says SHALL, MUST, REQUIRED or OPTIONAL, or
-plainly tells what is sent.
+Every sentence of the specifications that binds, and the tests that show that Penstock does as it
+says. The texts are those in `tests/vectors/specs`: an earlier version of RFC 20, 27, 28 and 32,
+and, sentence by sentence, what live Flux does today in another way. Penstock speaks both. A
+sentence that binds says SHALL, MUST, REQUIRED or OPTIONAL, or tells plainly what is sent.
 
-A test names the sentences that it shows in its markers, and this page is made from those (`make conformance`). CI fails
-on a sentence without a test and on a page that is out of date. The tests are in `tests/conformance`. A note says where
-we do otherwise, and the test then shows what we do.
+A test names the sentences that it shows in its markers, and this page is made from those (`make
+conformance`). CI fails on a sentence without a test and on a page that is out of date. The tests
+are in `tests/conformance`. A note says where we do otherwise, or more; the test then shows what we
+do.
 """
 
 MUTATED = """\
 ## Mutations
 
-That the tests can fail is shown by breaking what they test: `make mutations` takes each of these branches out of the
-source, builds, and sees the test fail.
+That the tests can fail is shown by breaking what they test: `make mutations` takes each of these
+branches out of the source, builds, and sees the test fail.
 
 | taken out | in | must fail |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""RFC 20, resource sets: sentence by sentence, with our reader, our writer and our scheduler's R."""
+"""RFC 20, resource sets: sentence by sentence, with our reader, writer and scheduler."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import copy
 import json
 
 import pytest
+from tests.conformance.ends import Sched, granted, inventory, jobspec
 
 from penstock import ResourceSet
 from penstock.errors import ResourceSetError
 from penstock.instance.inventory import from_file
 from penstock.instance.layout import lay_out
-from tests.conformance.ends import Sched, granted, inventory, jobspec
 
 
 def rfc(beginning):
@@ -240,7 +240,7 @@ def test_property_names_are_text_without_signs_of_constraints():
     with pytest.raises(ResourceSetError, match=PROPERTIES):
         ResourceSet(text)
     raw = json.dumps(changed(EXAMPLE, PROPERTIES, {"NAME": "19"})).encode()
-    with pytest.raises(ValueError, match="UTF-8|utf-8"):
+    with pytest.raises(ValueError, match=r"UTF-8|utf-8"):
         ResourceSet(raw.replace(b"NAME", b"\xff\xfe"))
 
 

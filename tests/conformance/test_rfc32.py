@@ -8,15 +8,6 @@ from types import SimpleNamespace
 import pytest
 import trio
 import trio.testing
-
-from penstock import ResourceSet
-from penstock._core import Batch, Message, MockExec
-from penstock.client import Client
-from penstock.config import ExecSettings
-from penstock.instance.children import Children
-from penstock.instance.local import LocalExecService
-from penstock.instance.services import MockExecService
-from penstock.protocol.execution import ProtocolError, StartStream
 from tests.conformance.ends import (
     GUEST,
     OWNER,
@@ -27,6 +18,15 @@ from tests.conformance.ends import (
     responses,
     topics,
 )
+
+from penstock import ResourceSet
+from penstock._core import Batch, Message, MockExec
+from penstock.client import Client
+from penstock.config import ExecSettings
+from penstock.instance.children import Children
+from penstock.instance.local import LocalExecService
+from penstock.instance.services import MockExecService
+from penstock.protocol.execution import ProtocolError, StartStream
 
 EINVAL, ENOSYS, EPROTO, EEXIST = 22, 38, 71, 17
 
@@ -240,12 +240,12 @@ def test_a_refusal_of_hello_ends_the_service():
     (hello,) = requests(sent, "job-manager.exec-hello")
     mock.deliver(Batch([hello.respond()]))
     mock.deliver(Batch([hello.respond(errnum=EINVAL)]))
-    with pytest.raises(RuntimeError, match="exec-hello failed with errnum 22"):
+    with pytest.raises(OSError, match="exec-hello failed with errnum 22"):
         mock.settle(0.0)
     (hello,) = requests(trio.run(said_by_local), "job-manager.exec-hello")
     local = local_service([])
     local.deliver(Batch([hello.respond()]))
-    with pytest.raises(OSError, match="exec-hello: the execution service is refused"):
+    with pytest.raises(OSError, match="exec-hello was refused"):
         local.deliver(Batch([hello.respond(errnum=EINVAL)]))
 
 

@@ -9,7 +9,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from tests.conformance.mutations import MUTATIONS, ROOT
 from tests.conformance.sentences import BINDING, PLAIN, SPECS, find, sentences
 

@@ -5,11 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from penstock import ResourceSet
-from penstock.client import Client
-from penstock.errors import ResourceSetError, RpcError
-from penstock.protocol.execution import StartStream
 from tests.conformance.ends import (
     ANNOTATE,
     CANCEL,
@@ -30,6 +25,11 @@ from tests.conformance.ends import (
     topics,
 )
 from tests.conformance.test_rfc32 import Mock, told_by
+
+from penstock import ResourceSet
+from penstock.client import Client
+from penstock.errors import ResourceSetError, RpcError
+from penstock.protocol.execution import StartStream
 
 EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO = 16, 22, 61, 38, 71
 
@@ -443,22 +443,30 @@ def test_a_new_service_is_refused_where_so_configured():
     assert answer.errnum == EINVAL
 
 
-@rfc("The status of a job SHALL be the `wait_status` of its first severity-0 exception")
-def test_the_status_is_that_of_the_first_fatal_exception():
+@rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
+def test_finish_has_the_wait_status_of_the_first_fatal_exception(start):
     manager = Manager()
     job = manager.running()
-    raised = {"type": "exec", "note": ""}
-    manager.respond_start(job, "exception", severity=1, wait_status=1, **raised)
-    manager.respond_start(job, "exception", severity=0, wait_status=256, **raised)
-    manager.respond_start(job, "exception", severity=0, wait_status=512, **raised)
-    manager.finish(job, 15)
-    assert manager.row(job)["waitstatus"] == 256
-    # Where it has none, the status is that of `finish`.
-    job = manager.submit()
-    manager.allocate(job)
-    manager.respond_start(job, "exception", severity=0, **raised)
-    manager.finish(job, 15)
-    assert manager.row(job)["waitstatus"] == 15
+    raised = {"id": job, "type": "x", "severity": 0, "wait_status": 256}
+    (event,) = [it for it in manager.ask("job-manager.raise", raised) if it.kind == "event"]
+    assert event.object()["wait_status"] == 256
+    assert manager.event(job, "exception")["wait_status"] == 256
+    mock = Mock()
+    mock.start(job, duration=5)
+    told = [told_by(it) for it in mock.take(event)]
+    assert told[0] == (job, "finish", {"status": 256})
+    mock.start(8, duration=5)
+    without = mock.interrupt(8)
+    assert without[0] == (8, "finish", {"status": 15})
+    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance, Client(instance.uri) as client:
+        (name,) = instance.lines("submit", "sleep", "1000")
+        (row,) = client.jobs(constraint={})
+        assert any(it["name"] == "start" for it in client.eventlog(row["id"], follow=True))
+        for wait_status in (7 << 8, 9 << 8):
+            raised = {"id": row["id"], "type": "x", "severity": 0, "wait_status": wait_status}
+            client.rpc("job-manager.raise", raised)
+        assert instance.penstock("wait", name).returncode == 7
 
 
 @rfc("The start request comes without the streaming flag")
