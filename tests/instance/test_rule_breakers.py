@@ -157,20 +157,25 @@ def submit(client, cores=2, run="0"):
     return client.submit(spec)
 
 
+def asked_of(scheduler):
+    """Has it say that it is ready; the four requests that come, by job."""
+    scheduler.granted("job-manager.sched-ready", {"mode": "unlimited"})
+    requests = [scheduler.request("sched.alloc") for _ in range(4)]
+    return {request.object()["id"]: request for request in requests}
+
+
 def break_the_rules(bad, long, jobs):
     """What a scheduler may do wrong; the first job runs in the end, the others wait."""
     bad.granted("service.add", {"service": "sched"})
     assert bad.refused("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
     bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
-    early = Message.request("sched.alloc", {"id": long})
-    bad.send(early.respond({"id": long, "type": SUCCESS}))
     for mode in ({"mode": "limited", "limit": 0}, {"mode": "limited", "limit": 2**31}):
         assert bad.refused("job-manager.sched-ready", mode)[0] == 22
-    bad.granted("job-manager.sched-ready", {"mode": "unlimited"})
-    requests = {}
-    while len(requests) < 4:
-        request = bad.request("sched.alloc")
-        requests[request.object()["id"]] = request
+    requests = asked_of(bad)
+    # Another hello takes back what was asked before; nothing may be said until ready.
+    bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
+    bad.send(requests[long].respond({"id": long, "type": SUCCESS}))
+    requests = asked_of(bad)
 
     def answer(job, **payload):
         bad.send(requests[job].respond({"id": job, **payload}))
