@@ -168,10 +168,13 @@ impl Manager {
         {
             return;
         }
-        let antecedent = self.jobs.get(&other);
-        let (state, ran, outcome) = antecedent.map_or((State::Inactive, false, None), |job| {
-            (job.state, job.t_run > 0.0, job.outcome())
-        });
+        let Some(antecedent) = self.jobs.get(&other) else {
+            let why = self.unknown(other).text;
+            let note = format!("{description} cannot be met: {why}");
+            return self.fail_job(id, now, "dependency", &note);
+        };
+        let (state, outcome) = (antecedent.state, antecedent.outcome());
+        let ran = antecedent.t_run > 0.0;
         let over = state == State::Inactive;
         let well = outcome == Some(Outcome::Completed);
         let met = match condition {

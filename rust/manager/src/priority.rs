@@ -30,7 +30,8 @@ pub(crate) fn priority_of(urgency: u8) -> u32 {
 struct Urgency {
     id: Option<u64>,
     ids: Option<Vec<u64>>,
-    urgency: i64,
+    #[serde(rename = "urgency")]
+    value: i64,
 }
 
 #[derive(Deserialize)]
@@ -39,7 +40,7 @@ struct Prioritize {
 }
 
 /// A request for several jobs is answered with what was done and what was not.
-pub(crate) fn summary(count: u64, errors: Map<String, Value>) -> Value {
+pub(crate) fn summary(count: u64, errors: &Map<String, Value>) -> Value {
     json!({ "count": count, "errors": errors })
 }
 
@@ -47,17 +48,12 @@ impl Manager {
     /// `job-manager.urgency`: a new place in the queue for jobs without resources.
     pub(crate) fn set_urgency(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
         let wanted: Urgency = rpc::payload(request)?;
-        let urgency = u8::try_from(wanted.urgency)
-            .ok()
-            .filter(|it| *it <= EXPEDITE);
+        let urgency = u8::try_from(wanted.value).ok().filter(|it| *it <= EXPEDITE);
         let Some(urgency) = urgency else {
-            let text = format!(
-                "urgency {} is out of range: expected 0 to 31",
-                wanted.urgency
-            );
+            let text = format!("urgency {} is out of range: expected 0 to 31", wanted.value);
             return Err(Refusal::new(EINVAL, text));
         };
-        if request.userid != self.settings.owner && wanted.urgency > GUEST_URGENCY {
+        if request.userid != self.settings.owner && wanted.value > GUEST_URGENCY {
             let text = format!("urgency {urgency}: only the instance owner may go above 16");
             return Err(Refusal::new(EPERM, text));
         }
@@ -79,7 +75,7 @@ impl Manager {
                 }
             }
         }
-        Ok(summary(count, errors))
+        Ok(summary(count, &errors))
     }
 
     fn urgency_of_one(
@@ -112,7 +108,7 @@ impl Manager {
                 }
             }
         }
-        Ok(summary(count, errors))
+        Ok(summary(count, &errors))
     }
 
     fn prioritize_one(

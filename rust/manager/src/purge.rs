@@ -41,21 +41,18 @@ impl Manager {
     pub(crate) fn purge(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
         self.owner_only(request)?;
         let purge: Purge = rpc::payload(request)?;
-        let ids = match &purge.ids {
-            Some(ids) => {
-                if purge.age_limit.is_some() || purge.num_limit.is_some() {
-                    let text = "expected either `ids` or limits";
-                    return Err(Refusal::new(EINVAL, text));
-                }
-                self.inactive(ids)?
+        let ids = if let Some(ids) = &purge.ids {
+            if purge.age_limit.is_some() || purge.num_limit.is_some() {
+                let text = "expected either `ids` or limits";
+                return Err(Refusal::new(EINVAL, text));
             }
-            None => {
-                // Less than nothing is no limit, as in Flux; without limits everything goes.
-                let age = purge.age_limit.filter(|age| *age >= 0.0);
-                let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
-                let num = num.or(age.is_none().then_some(0));
-                self.beyond(age, num, usize::MAX, now)
-            }
+            self.inactive(ids)?
+        } else {
+            // Less than nothing is no limit, as in Flux; without limits everything goes.
+            let age = purge.age_limit.filter(|age| *age >= 0.0);
+            let num = purge.num_limit.and_then(|num| u64::try_from(num).ok());
+            let num = num.or(age.is_none().then_some(0));
+            self.beyond(age, num, usize::MAX, now)
         };
         let count = ids.len();
         let left = self.census.over().len();

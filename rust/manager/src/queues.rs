@@ -115,7 +115,8 @@ struct Which {
 #[derive(Deserialize)]
 struct Enable {
     name: Option<String>,
-    enable: bool,
+    #[serde(rename = "enable")]
+    on: bool,
     reason: Option<String>,
     #[serde(default)]
     all: bool,
@@ -124,7 +125,8 @@ struct Enable {
 #[derive(Deserialize)]
 struct Start {
     name: Option<String>,
-    start: bool,
+    #[serde(rename = "start")]
+    on: bool,
     reason: Option<String>,
     #[serde(default)]
     all: bool,
@@ -178,8 +180,8 @@ impl Manager {
         let wanted: Enable = rpc::payload(request)?;
         for name in meant(&self.settings, wanted.name, wanted.all)? {
             self.queues.change(&name, true, |status| {
-                status.enable = wanted.enable;
-                status.disable_reason = wanted.reason.clone().filter(|_| !wanted.enable);
+                status.enable = wanted.on;
+                status.disable_reason = wanted.reason.clone().filter(|_| !wanted.on);
             });
         }
         self.keep_queues();
@@ -194,8 +196,8 @@ impl Manager {
         let names = meant(&self.settings, wanted.name, wanted.all)?;
         for name in &names {
             self.queues.change(name, !wanted.nocheckpoint, |status| {
-                status.start = wanted.start;
-                status.stop_reason = wanted.reason.clone().filter(|_| !wanted.start);
+                status.start = wanted.on;
+                status.stop_reason = wanted.reason.clone().filter(|_| !wanted.on);
             });
         }
         self.keep_queues();
@@ -204,7 +206,7 @@ impl Manager {
             job.state == State::Sched && names.iter().any(|name| name == queue)
         });
         for id in jobs.map(|job| job.id).collect::<Vec<_>>() {
-            if wanted.start {
+            if wanted.on {
                 self.revisit(id);
             } else {
                 self.withdraw(id);

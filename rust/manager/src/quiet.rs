@@ -22,9 +22,9 @@ struct History {
 
 /// A Python slice of a list: `[start:stop:step]`, each part optional.
 struct Slice {
-    start: Option<i64>,
-    stop: Option<i64>,
-    step: i64,
+    first: Option<i64>,
+    end: Option<i64>,
+    stride: i64,
 }
 
 impl Slice {
@@ -42,23 +42,23 @@ impl Slice {
             number => number.parse::<i64>().map(Some).map_err(|_| wrong()),
         });
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        let (start, stop, step) = match *parts.as_slice() {
-            [start, stop] => (start, stop, None),
-            [start, stop, step] => (start, stop, step),
+        let (first, end, stride) = match *parts.as_slice() {
+            [first, end] => (first, end, None),
+            [first, end, stride] => (first, end, stride),
             // A place alone, as in a list: that one element.
             [Some(-1)] => (Some(-1), None, None),
             [Some(place)] => (Some(place), Some(place.saturating_add(1)), None),
             _ => return Err(wrong()),
         };
-        match step.unwrap_or(1) {
+        match stride.unwrap_or(1) {
             0 => Err(wrong()),
-            step => Ok(Self { start, stop, step }),
+            stride => Ok(Self { first, end, stride }),
         }
     }
 
     fn of(&self, items: &[u64]) -> Vec<u64> {
         let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
-        let (low, high) = if self.step > 0 {
+        let (low, high) = if self.stride > 0 {
             (0, length)
         } else {
             (-1, length - 1)
@@ -73,16 +73,16 @@ impl Slice {
                 at.clamp(low, high)
             })
         };
-        let (first, end) = if self.step > 0 {
-            (place(self.start, low), place(self.stop, high))
+        let (first, end) = if self.stride > 0 {
+            (place(self.first, low), place(self.end, high))
         } else {
-            (place(self.start, high), place(self.stop, low))
+            (place(self.first, high), place(self.end, low))
         };
         let mut taken = Vec::new();
         let mut at = first;
-        while (self.step > 0 && at < end) || (self.step < 0 && at > end) {
+        while (self.stride > 0 && at < end) || (self.stride < 0 && at > end) {
             taken.extend(usize::try_from(at).ok().and_then(|at| items.get(at)));
-            at = at.saturating_add(self.step);
+            at = at.saturating_add(self.stride);
         }
         taken
     }
@@ -99,8 +99,8 @@ impl Manager {
         }
         let theirs = self.jobs.values().rev().filter(|job| job.userid == userid);
         // The usual question is for the newest ones: the others need not be looked at.
-        let most = match (slice.start.unwrap_or(0), slice.stop) {
-            (0.., Some(stop @ 0..)) if slice.step > 0 => usize::try_from(stop).ok(),
+        let most = match (slice.first.unwrap_or(0), slice.end) {
+            (0.., Some(end @ 0..)) if slice.stride > 0 => usize::try_from(end).ok(),
             _ => None,
         };
         let ids: Vec<u64> = theirs

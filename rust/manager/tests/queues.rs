@@ -211,8 +211,8 @@ fn sized(nodes: u32, cores: u32, gpus: u32) -> Value {
     spec
 }
 
-#[test]
-fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
+/// A queue `plain`, under the general limits, and `wide`, with limits of its own.
+fn with_limits() -> Settings {
     let general = Limits {
         duration: Some(60.0),
         max_nnodes: Some(2),
@@ -233,7 +233,12 @@ fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
     };
     let mut set = queues(&[("wide", limited(wide)), ("plain", Queue::default())]);
     set.limits = general;
-    let mut bench = Bench::with(set);
+    set
+}
+
+#[test]
+fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
+    let mut bench = Bench::with(with_limits());
     let mut outcome = |queue: &str, duration: f64, (nodes, cores, gpus): (u32, u32, u32)| {
         let mut spec = sized(nodes, cores, gpus);
         spec["attributes"]["system"]["queue"] = queue.into();

@@ -1,6 +1,5 @@
 //! A job manager with a hand-driven scheduler and execution service at its sides.
 #![allow(dead_code, reason = "not every test file needs all of it")]
-#![allow(dead_code, reason = "no test file needs all of it")]
 
 use std::path::PathBuf;
 
