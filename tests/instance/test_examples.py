@@ -5,7 +5,9 @@ That `examples/scheduler.py` schedules like ours is in `test_scheduling.py`.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Client
+from penstock.errors import RpcError
 from penstock.jobspec import from_command
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 COMPLETED, FAILED, CANCELED, TIMEOUT = 1, 2, 4, 8
 RUN = 16
 
@@ -169,3 +173,29 @@ def test_while_nobody_executes_jobs_wait(start, exec_service):
         assert client.rpc("job-manager.stats-get")["exec"]["service"] is None
         with exec_service(instance):
             assert end_of(client, job)["result"] == COMPLETED
+
+
+def described():
+    """The requests that `docs/services.md` has in its tables of what the instance serves."""
+    text = (ROOT / "docs" / "services.md").read_text()
+    asked = text.index("What the instance asks"), text.index("The daemon's own execution")
+    rows = (text[: asked[0]] + text[asked[1] :]).splitlines()
+    firsts = [row.split("|")[1] for row in rows if row.startswith("| `")]
+    return [topic for first in firsts for topic in re.findall(r"`([a-z.-]+)`", first)]
+
+
+def test_every_request_that_is_described_is_served(start):
+    topics = described()
+    assert len(topics) > 50
+    with start("--nodes", "1") as instance, Client(instance.uri, timeout=60) as client:
+        unknown = []
+        for topic in topics:
+            if topic == "broker.shutdown":
+                continue
+            try:
+                # What needs a payload or the streaming flag refuses this, but knows its name.
+                client.rpc(topic, {})
+            except RpcError as error:
+                if error.errno == errno.ENOSYS:
+                    unknown.append(topic)
+        assert not unknown
