@@ -204,7 +204,9 @@ def _read(spec: str) -> list[Sentence]:
             if head is not None and listed:
                 # What binds by itself has a row of its own: its name is enough here.
                 binds = term and _binds(spec, first)
-                head.items.append(term if binds else f"{term} {first}".strip().removesuffix("."))
+                named = binds or (term and not first.startswith("("))
+                item = term if named else f"{term} {first}".strip()
+                head.items.append(item.removesuffix("."))
                 if binds and not re.search(rf"\b{re.escape(term)}\b", first):
                     here.append(Row(f"{term}: {first}", binds=True))
                     first = ""

@@ -466,7 +466,9 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(start):
         for wait_status in (7 << 8, 9 << 8):
             raised = {"id": row["id"], "type": "x", "severity": 0, "wait_status": wait_status}
             client.rpc("job-manager.raise", raised)
-        assert instance.penstock("wait", name).returncode == 7
+        assert instance.penstock("wait", name).returncode != 0
+        row = json.loads(instance.lines("info", "--json", name)[0])
+        assert row["waitstatus"] == 7 << 8
 
 
 @rfc("The start request comes without the streaming flag")
