@@ -254,14 +254,21 @@ impl Manager {
 
     /// The resources that jobs hold now.
     pub fn held(&self) -> Result<ResourceSet, penstock_rset::Error> {
-        let mut held = ResourceSet::new();
-        for job in self.jobs.values().filter(|job| job.alloc == Alloc::Held) {
-            if let Some(r) = &job.r {
-                let left = r.ranks().difference(&job.freed);
-                held = held.union(&r.restrict(&left))?;
-            }
+        let jobs = self.jobs.values().filter(|job| job.alloc == Alloc::Held);
+        let parts = jobs.filter_map(|job| {
+            let r = job.r.as_ref()?;
+            Some(r.restrict(&r.ranks().difference(&job.freed)))
+        });
+        let mut parts: Vec<ResourceSet> = parts.collect();
+        // In pairs: one after the other would walk through all that is held for every job.
+        while parts.len() > 1 {
+            let pairs = parts.chunks(2).map(|pair| match pair {
+                [one, other] => one.union(other),
+                one => Ok(one[0].clone()),
+            });
+            parts = pairs.collect::<Result<_, _>>()?;
         }
-        Ok(held)
+        Ok(parts.pop().unwrap_or_default())
     }
 
     fn stats(&self) -> Value {
