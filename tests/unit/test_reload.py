@@ -66,8 +66,18 @@ def test_every_key_that_cannot_change_is_named():
         )
     assert error.value.problems == [
         f"`{key}` cannot change while the instance runs"
-        for key in ("resource.path", "penstock.socket", "penstock.exec.oversubscribe")
+        for key in ("resource.path", "penstock.exec.oversubscribe", "penstock.socket")
     ]
+
+
+def test_a_key_is_known_by_either_of_its_spellings():
+    with pytest.raises(ConfigError) as error:
+        reload("[access]\nallow_guest_user = true\n")
+    assert error.value.problems == [
+        "`access.allow-guest-user` cannot change while the instance runs"
+    ]
+    _, changed = reload(OLD + "output_limit = 7\n")
+    assert changed == ["penstock.exec.output-limit"]
 
 
 def test_what_is_wrong_is_told_like_anywhere_else():

@@ -46,8 +46,10 @@ def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
     before, after = old.to_dict(), from_dict(document, "new configuration").to_dict()
     fixed = [
         f"`{'.'.join(key)}` cannot change while the instance runs"
-        for key in _leaves(document)
-        if not _reloadable(key) and _value(before, key) != _value(after, key)
+        for key in dict.fromkeys([*_leaves(before), *_leaves(after)])
+        if not _reloadable(key)
+        and _named(document, key)
+        and _value(before, key) != _value(after, key)
     ]
     if fixed:
         raise ConfigError("new configuration", fixed)
@@ -70,6 +72,19 @@ def _leaves(table: dict[str, Any], tables: Path = ()) -> Iterator[Path]:
             yield from _leaves(value, (*tables, key))
         else:
             yield (*tables, key)
+
+
+def _named(document: dict[str, Any], path: Path) -> bool:
+    """Whether a document says something of a key, with `_` or with `-` between its words."""
+    value: Any = document
+    for key in path:
+        if not isinstance(value, dict):
+            return True
+        key = key if key in value else key.replace("-", "_")
+        if key not in value:
+            return False
+        value = value[key]
+    return True
 
 
 def _value(table: dict[str, Any], path: Path) -> Any:
