@@ -287,3 +287,28 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         "bad.start failed with errnum 5",
     ]:
         assert fault in told, fault
+
+
+@pytest.mark.parametrize("mode", ["replace", "refuse"])
+def test_exec_hello_replaces_or_is_refused_as_configured(start, peer, tmp_path, mode):
+    config = tmp_path / "penstock.toml"
+    config.write_text(f"[compat]\nexec_hello = '{mode}'\n")
+    options = ("--config", str(config), "--exec", "sim")
+    with start(*options) as instance, Client(instance.uri) as client:
+        job = submit(client, cores=1, run="1h")
+        watch = {"id": job, "path": "eventlog"}
+        for answer in client.stream("job-info.eventlog-watch", watch):
+            if '"name":"start"' in answer["event"]:
+                break
+        other = peer(instance)
+        other.granted("service.add", {"service": "other"})
+        hello = ("job-manager.exec-hello", {"service": "other"})
+        if mode == "refuse":
+            refused = other.refused(*hello)
+            assert refused == (22, "`job-exec` has start requests to answer: 1")
+            client.cancel([job])
+            list(client.wait([job]))
+            other.granted(*hello)
+        else:
+            other.granted(*hello)
+            assert other.request("other.start").object()["reattach"] is True

@@ -362,6 +362,28 @@ fn a_job_with_all_ranks_free_is_not_announced() {
 }
 
 #[test]
+fn many_new_priorities_are_one_request() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let count = 100_000;
+    let many = json!({"jobspec": common::jobspec(&json!({})), "count": count});
+    let out = bench.request("job-ingest.submit", &many);
+    assert_eq!(topics(&out).len(), count);
+    let ids: Vec<u64> = serde_json::from_value(body(&out[0])["ids"].clone()).unwrap();
+    let priorities: Vec<(u64, u32)> = ids.iter().copied().zip(1000..).collect();
+    // One that is not waiting any more is told to whoever asked, and to nobody else.
+    let mut wanted = priorities.clone();
+    wanted.push((12345, 7));
+    let out = bench.request("job-manager.prioritize", &json!({ "jobs": wanted }));
+    assert_eq!(body(&out[0])["count"], count);
+    assert_eq!(topics(&out), ["sched.prioritize"]);
+    let told = out.iter().find(|it| it.kind == Kind::Request).unwrap();
+    assert!(told.is_noresponse());
+    let told: Vec<(u64, u32)> = serde_json::from_value(body(told)["jobs"].clone()).unwrap();
+    assert_eq!(told, priorities);
+}
+
+#[test]
 fn with_a_limit_a_new_priority_is_a_new_request() {
     let mut bench = Bench::new();
     bench.scheduler(Some(2));
