@@ -102,7 +102,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an error response suspends scheduling",
-        "rust/manager/src/alloc.rs",
+        "rust/manager/src/answers.rs",
         "            return self.suspend_scheduling("
         '&format!("sched.alloc failed with errnum {errnum}"));\n',
         "            return;\n",
@@ -110,7 +110,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the note of DENY goes into the exception",
-        "rust/manager/src/alloc.rs",
+        "rust/manager/src/answers.rs",
         "let note = alloc.note.unwrap_or_default();",
         "let note = String::new();",
         "test_rfc27.py::test_the_note_of_deny_is_in_the_exception",

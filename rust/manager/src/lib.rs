@@ -6,6 +6,7 @@
 
 mod alloc;
 mod annotations;
+mod answers;
 mod census;
 mod claims;
 mod control;
