@@ -31,11 +31,15 @@ class KeptOutput:
 
     async def run(self) -> None:
         """Removes what is to be forgotten, in a thread: there may be much of it."""
-        while True:
-            await self._wake.wait()
-            self._wake = trio.Event()
-            jobs, self._purged = self._purged, []
-            await trio.to_thread.run_sync(partial(self._remove, jobs))
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                jobs, self._purged = self._purged, []
+                await trio.to_thread.run_sync(partial(self._remove, jobs))
+        finally:
+            # Nobody would come to think of it again.
+            self._remove(self._purged)
 
     def _remove(self, jobs: list[int]) -> None:
         for job in jobs:

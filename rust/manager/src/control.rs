@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::exception::Raised;
+use crate::job::Exec;
 use crate::manager::Manager;
+use crate::priority::summary;
 use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
 use crate::state::State;
 
@@ -28,7 +30,8 @@ struct Raise {
 
 #[derive(Deserialize)]
 struct Kill {
-    id: u64,
+    id: Option<u64>,
+    ids: Option<Vec<u64>>,
     signum: i32,
 }
 
@@ -84,7 +87,7 @@ impl Manager {
             }
             None => return Err(Refusal::new(EINVAL, "expected `id`, `ids` or `all`")),
         };
-        let mut count = 0_u64;
+        let mut count = 0;
         let mut errors = Map::new();
         for id in ids {
             match self.active(request, id) {
@@ -97,7 +100,7 @@ impl Manager {
                 }
             }
         }
-        Ok(json!({ "count": count, "errors": errors }))
+        Ok(summary(count, &errors))
     }
 
     fn raise_one(&mut self, id: u64, raise: &Raise, userid: u32, now: f64) {
@@ -111,26 +114,50 @@ impl Manager {
         self.raise_exception(id, now, &raised);
     }
 
-    /// `job-manager.kill`: a signal for the job's tasks, by way of the execution service.
+    /// `job-manager.kill`: a signal for the tasks of a job, or of several, by way of the execution
+    /// service.
     pub(crate) fn kill(&mut self, request: &Message) -> Result<Value, Refusal> {
         let kill: Kill = rpc::payload(request)?;
-        self.active(request, kill.id)?;
         if !(1..=64).contains(&kill.signum) {
             let text = format!("signal {} is out of range: expected 1 to 64", kill.signum);
             return Err(Refusal::new(EINVAL, text));
         }
+        let ids = match (kill.id, kill.ids) {
+            (Some(id), None) => {
+                self.kill_one(request, id, kill.signum)?;
+                return Ok(json!({}));
+            }
+            (None, Some(ids)) => ids,
+            _ => return Err(Refusal::new(EINVAL, "expected `id` or `ids`")),
+        };
+        let mut count = 0;
+        let mut errors = Map::new();
+        for id in ids {
+            match self.kill_one(request, id, kill.signum) {
+                Ok(()) => count += 1,
+                Err(refusal) => {
+                    errors.insert(id.to_string(), refusal.text.into());
+                }
+            }
+        }
+        Ok(summary(count, &errors))
+    }
+
+    fn kill_one(&mut self, request: &Message, id: u64, signum: i32) -> Result<(), Refusal> {
+        self.active(request, id)?;
+        // One that waits for its prolog has nothing yet that a signal could reach.
         let running = self
             .jobs
-            .get(&kill.id)
-            .is_some_and(|job| job.state == State::Run);
+            .get(&id)
+            .is_some_and(|job| job.state == State::Run && job.exec == Exec::Requested);
         let topic = self.executor.topic("kill").filter(|_| running);
         let Some(topic) = topic else {
-            let text = format!("job {} is not running", Fluid(kill.id));
+            let text = format!("job {} is not running", Fluid(id));
             return Err(Refusal::new(EINVAL, text));
         };
-        let payload = json!({"id": kill.id, "signum": kill.signum}).to_string();
+        let payload = json!({"id": id, "signum": signum}).to_string();
         let message = Message::request(&topic, &payload);
         self.out.push(rpc::unanswered(message));
-        Ok(json!({}))
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Directory, body, settings, topics};
+use common::{Bench, Directory, body, refused, settings, topics};
 use penstock_manager::Settings;
 use serde_json::{Value, json};
 
@@ -259,4 +259,29 @@ fn hooks_that_are_not_configured_any_more_do_not_hold_anything() {
             .events(in_prolog)
             .contains(&"prolog-finish".to_owned())
     );
+}
+
+#[test]
+fn signals_reach_several_jobs_but_none_in_its_prolog() {
+    let mut bench = ready(Settings {
+        prolog: true,
+        ..settings()
+    });
+    let (running, _) = bench.submit(&json!({}));
+    let out = allocate(&mut bench, running, "0");
+    bench.reply(&out, "hooks.prolog", &done(0, ""));
+    let (in_prolog, _) = bench.submit(&json!({}));
+    allocate(&mut bench, in_prolog, "1");
+    let many = json!({"ids": [running, in_prolog, 5], "signum": 10});
+    let out = bench.request("job-manager.kill", &many);
+    assert_eq!(topics(&out), ["job-exec.kill"]);
+    assert_eq!(body(&out[0]), json!({"id": running, "signum": 10}));
+    let answer = body(&out[1]);
+    assert_eq!(answer["count"], 1);
+    let errors = answer["errors"].as_object().unwrap();
+    let text = errors[&in_prolog.to_string()].as_str().unwrap();
+    assert!(text.ends_with("is not running"), "{text}");
+    assert_eq!(errors.len(), 2);
+    let nothing = json!({"signum": 10});
+    assert_eq!(refused(&bench.request("job-manager.kill", &nothing)).0, 22);
 }
