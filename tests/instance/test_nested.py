@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from penstock import ResourceSet
+from penstock.client import Client
 
 PENSTOCK = [sys.executable, "-P", "-m", "penstock"]
 SHELL = shlex.join(PENSTOCK)
@@ -247,3 +250,109 @@ def test_a_script_needs_a_job_that_carries_it(cluster):
     done = cluster.penstock("run", *PENSTOCK, "start", "--script")
     assert done.returncode == 1
     assert "this job carries no script\nhint: submit one with `penstock batch`" in done.stderr
+
+
+def test_a_command_here_uses_an_instance_in_a_job(cluster, tmp_path, probe):
+    done = cluster.penstock("alloc", "-N2", "-n3", "--", *probe)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert ResourceSet(found["R"]).nnodes == 2
+    assert found["attributes"]["parent-uri"] == cluster.uri
+    assert found["returncode"] == 0
+    (row,) = [json.loads(line) for line in cluster.lines("jobs", "-a", "--json")]
+    assert (row["name"], row["status"]) == ("alloc", "COMPLETED")
+    assert row["annotations"]["user"]["uri"] == found["attributes"]["local-uri"]
+    assert cluster.penstock("alloc", "sh", "-c", "exit 7").returncode == 7
+    assert cluster.penstock("alloc", "sh", "-c", "kill -9 $$").returncode == 137
+    assert cluster.penstock("alloc", "nosuch").returncode == 127
+    shell = script(tmp_path / "shell", "echo from a shell")
+    Path(shell).chmod(0o700)
+    assert cluster.penstock("alloc", env={"SHELL": shell}).stdout == "from a shell\n"
+    assert cluster.lines("jobs", "-n") == []
+
+
+def test_an_instance_that_is_not_to_be_had(cluster, start):
+    done = cluster.penstock("alloc", "-N9", "true")
+    assert done.returncode == 1
+    assert "penstock alloc: ƒ" in done.stderr
+    assert cluster.penstock("alloc", "--cc=1-2", "true").returncode == 2
+    with start("--nodes=1", name="simulated") as instance:
+        done = instance.penstock("alloc", "--setattr=exec.test.run_duration=0s", "true")
+        assert done.returncode == 1
+        assert "it is over, and no instance ran in it" in done.stderr
+
+
+def test_the_command_ends_with_its_job(cluster, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    command = [*PENSTOCK, "alloc", "sh", "-c", f"echo > {gate}; exec sleep 1000"]
+    env = {**os.environ, "PENSTOCK_URI": cluster.uri}
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        gate.read_text()
+        cluster.lines("cancel", "--all")
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGHUP
+    assert ": cancel" in told
+    assert cluster.lines("jobs", "-n") == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_waiting_cancels_the_job(start, number):
+    with start("--nodes=1") as instance:
+        (busy,) = instance.lines("submit", "-t1h", "true")
+        command = [*PENSTOCK, "alloc", "true"]
+        env = {**os.environ, "PENSTOCK_URI": instance.uri}
+        with Client(instance.uri) as client:
+            (first,) = [row["id"] for row in client.jobs()]
+            with subprocess.Popen(command, env=env) as process:
+                # The one after the first: it waits for the resources, and the command for it.
+                while len(client.jobs()) < 2:
+                    pass
+                (job,) = {row["id"] for row in client.jobs()} - {first}
+                process.send_signal(number)
+                assert process.wait(60) == 128 + number
+            (row,) = client.wait([job])
+        assert row["exception_type"] == "cancel"
+        instance.lines("cancel", busy)
+
+
+def test_addresses_of_instances_in_jobs(cluster, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    inner = script(tmp_path / "inner", f"echo $PENSTOCK_URI > {gate}; exec cat {gate}")
+    outer = script(tmp_path / "outer", f"{SHELL} batch {inner} > {tmp_path}/id; exec sleep 1000")
+    (name,) = cluster.lines("batch", "-c2", "--cwd", str(tmp_path), outer)
+    uri = gate.read_text().strip()
+    path = f"{name}/{(tmp_path / 'id').read_text().strip()}"
+    assert cluster.lines("uri", path) == [uri]
+    (first,) = cluster.lines("uri", name)
+    assert first not in (uri, cluster.uri)
+    cluster.lines("cancel", name)
+    cluster.penstock("wait", name)
+    done = cluster.penstock("uri", name)
+    assert done.returncode == 1
+    assert f"job {name} is over\nhint: " in done.stderr
+    (plain,) = cluster.lines("submit", "--urgency=hold", "true")
+    assert f"job {plain} has told no address\n" in cluster.penstock("uri", plain).stderr
+
+
+def test_a_new_time_limit_of_the_job_is_one_of_its_instance_s_resources(cluster):
+    script = (
+        "import json, os, time\n"
+        "from penstock.client import Client\n"
+        "from penstock.jobspec import from_command\n"
+        "from penstock import ResourceSet\n"
+        "parent, job = os.environ['OUTER'], None\n"
+        "with Client(parent) as outer, Client() as own:\n"
+        "    (row,) = outer.jobs(constraint={'states': ['running']})\n"
+        "    outer.update(row['id'], duration=7200)\n"
+        "    (row,) = outer.jobs(ids=[row['id']])\n"
+        "    while ResourceSet(own.resource_status()['R']).expiration != row['expiration']: pass\n"
+        "    job = own.submit(from_command(['true']))\n"
+        "    (inner,) = own.wait([job])\n"
+        "    print(row['expiration'] - row['t_run'], inner['expiration'] == row['expiration'])\n"
+    )
+    env = f"--env=OUTER={cluster.uri}"
+    words = ["run", "-t1h", env, *PENSTOCK, "start", "--", sys.executable, "-c", script]
+    seconds, same = output(cluster, *words).split()
+    assert (round(float(seconds)), same) == (7200, "True")

@@ -118,6 +118,9 @@ def test_a_new_expiration_of_the_job_is_the_instance_s_and_its_parent_may_go(flu
         ends = [line for line in _until(log, "now ends at") if "now ends" in line]
         assert ends == [f"penstock.parent: job {NAME} now ends at 5000000000.0\n"]
         uri = flux.wait_for("job-manager.memo").object()["memo"]["uri"]
+        with Client(uri) as client:
+            while ResourceSet(client.resource_status()["R"]).expiration != 5e9:
+                pass
         flux.hang_up()
         *_, last = _until(log, "going on")
         assert last.startswith("penstock.parent: going on without the parent: ")

@@ -43,14 +43,14 @@ def main(args: argparse.Namespace) -> int:
     args.job_name = args.job_name or "alloc"
     (spec,) = nestedjob.jobspecs(args, [])
     with Client() as client:
-        job = client.submit(spec, urgency=args.urgency)
-        try:
-            with _handling(_interrupted, signal.SIGTERM, signal.SIGHUP):
+        with _handling(_interrupted, signal.SIGTERM, signal.SIGHUP):
+            job = client.submit(spec, urgency=args.urgency)
+            try:
                 uri = _wait_for_address(client, job)
-        except BaseException:
-            with suppress(Error, OSError):
-                client.cancel([job], note="interrupted")
-            raise
+            except BaseException:
+                with suppress(Error, OSError):
+                    client.cancel([job], note="interrupted")
+                raise
         if uri is None:
             (row,) = client.wait([job])
             why = reason(row) or "it is over, and no instance ran in it"
