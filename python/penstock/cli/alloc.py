@@ -43,9 +43,11 @@ def main(args: argparse.Namespace) -> int:
     args.job_name = args.job_name or "alloc"
     (spec,) = nestedjob.jobspecs(args, [])
     with Client() as client:
-        with _handling(_interrupted, signal.SIGTERM, signal.SIGHUP):
+        interrupts = _Interrupts()
+        with _handling(interrupts, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             job = client.submit(spec, urgency=args.urgency)
             try:
+                interrupts.begin()
                 uri = _wait_for_address(client, job)
             except BaseException:
                 with suppress(Error, OSError):
@@ -59,8 +61,26 @@ def main(args: argparse.Namespace) -> int:
         return _run(command, client, job, uri)
 
 
-def _interrupted(number: int, _frame: object) -> None:
-    raise SystemExit(128 + number)
+class _Interrupts:
+    """A signal handler that ends the program, but for the first signal until `begin`.
+
+    While a job is being submitted nobody knows what to cancel.
+    """
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._came: int | None = None
+
+    def __call__(self, number: int, _frame: object) -> None:
+        if self._begun or self._came is not None:
+            raise SystemExit(128 + number)
+        self._came = number
+
+    def begin(self) -> None:
+        """From now on a signal ends the program, one that has come by now included."""
+        self._begun = True
+        if self._came is not None:
+            raise SystemExit(128 + self._came)
 
 
 @contextmanager
