@@ -356,3 +356,20 @@ def test_a_new_time_limit_of_the_job_is_one_of_its_instance_s_resources(cluster)
     words = ["run", "-t1h", env, *PENSTOCK, "start", "--", sys.executable, "-c", script]
     seconds, same = output(cluster, *words).split()
     assert (round(float(seconds)), same) == (7200, "True")
+
+
+def test_what_a_killed_instance_s_jobs_leave_ends_with_its_own_job(cluster, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    # The mark of a job that somebody else has submitted is of no account.
+    env = "--env=PENSTOCK_WITHIN_0=stale"
+    sleeper = f"{SHELL} submit {env} sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
+    inner = shlex.join([*PENSTOCK, "run", *PENSTOCK, "start", "--", "sh", "-c", sleeper])
+    (job,) = cluster.lines("submit", *PENSTOCK, "start", "--", "sh", "-c", inner)
+    pid = int(gate.read_text())
+    (uri,) = cluster.lines("uri", job)
+    with Client(uri) as client:
+        os.kill(int(client.rpc("attr.get", {"name": "broker.pid"})["value"]), signal.SIGKILL)
+    assert cluster.penstock("wait", job).returncode == 137
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

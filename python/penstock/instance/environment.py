@@ -22,6 +22,18 @@ OF_A_TASK = frozenset(
     )
 )
 
+# Marks of the jobs that a process is in, outermost first: `PENSTOCK_WITHIN_0`, `_1`, …
+WITHIN = "PENSTOCK_WITHIN_"
+
+
+def own_mark(uri: str, job: int) -> tuple[str, str]:
+    """The variable that all processes of a job carry, and those of the instances in it.
+
+    Ids are unique in an instance only: its address belongs to the mark.
+    """
+    level = sum(name.startswith(WITHIN) for name in os.environ)
+    return f"{WITHIN}{level}", f"{uri} {fluid_f58(job)}"
+
 
 def command_environment(uri: str, *, nested: bool) -> dict[str, str]:
     """The environment of an instance's command: the daemon's own, with the instance's address.
@@ -50,6 +62,11 @@ def job_environment(
     """
     given = jobspec["attributes"]["system"].get("environment")
     environment = dict(os.environ) if given is None else dict(given)
+    for name in [name for name in environment if name.startswith(WITHIN)]:
+        del environment[name]
+    environment |= {name: os.environ[name] for name in os.environ if name.startswith(WITHIN)}
+    mark, value = own_mark(uri, job)
+    environment[mark] = value
     f58 = fluid_f58(job)
     environment |= {
         "PENSTOCK_URI": uri,

@@ -15,7 +15,7 @@ import trio
 
 from penstock._core import ResourceSet, fluid_f58
 from penstock.errors import Error
-from penstock.instance.environment import job_environment, task_environment
+from penstock.instance.environment import job_environment, own_mark, task_environment
 from penstock.instance.layout import TaskPlace, lay_out
 from penstock.instance.output import STREAMS, FileWatcher, Output, say
 from penstock.instance.reaper import Reaper
@@ -375,10 +375,9 @@ class LocalRunner:
             if task.status is None:
                 log.warning("job %s: process %d outlives it", name, task.pid)
         if job.tasks:
-            # Ids are unique in an instance only: its address belongs to the mark.
-            markers = {f"PENSTOCK_JOB_ID={name}".encode(), f"PENSTOCK_URI={self._uri}".encode()}
+            mark = "=".join(own_mark(self._uri, job.stream.job)).encode()
             try:
-                await self._reaper.end_escaped(markers)
+                await self._reaper.end_escaped({mark})
             except OSError as error:
                 log.warning("job %s: cannot look for what it left behind: %s", name, error)
 
