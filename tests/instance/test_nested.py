@@ -365,7 +365,9 @@ def test_what_a_killed_instance_s_jobs_leave_ends_with_its_own_job(cluster, tmp_
     env = "--env=PENSTOCK_WITHIN_0=stale"
     sleeper = f"{SHELL} submit {env} sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
     inner = shlex.join([*PENSTOCK, "run", *PENSTOCK, "start", "--", "sh", "-c", sleeper])
-    (job,) = cluster.lines("submit", *PENSTOCK, "start", "--", "sh", "-c", inner)
+    # What is killed leaves its directory behind: here.
+    where = f"--env=TMPDIR={tmp_path}"
+    (job,) = cluster.lines("submit", where, *PENSTOCK, "start", "--", "sh", "-c", inner)
     pid = int(gate.read_text())
     (uri,) = cluster.lines("uri", job)
     with Client(uri) as client:

@@ -24,6 +24,11 @@ def test_the_library_imports_itself_and_next_to_nothing():
     assert packages("import penstock") <= {"penstock"}
 
 
+def test_the_executor_is_imported_when_it_is_asked_for():
+    assert "penstock.executor" not in imported_by("import penstock")
+    assert "penstock.executor" in imported_by("from penstock import JobExecutor")
+
+
 def test_the_library_does_not_import_what_stands_in_for_others():
     assert not {name for name in imported_by("import penstock") if "compat" in name}
 
@@ -33,6 +38,7 @@ def test_no_third_party_package_is_needed_by_library_or_client():
         "penstock",
         "penstock.resource",
         "penstock.client",
+        "penstock.executor",
         "penstock.jobspec",
         "penstock.compat.flux.resource",
         "penstock.compat.hostlist",
