@@ -1,4 +1,4 @@
-"""An execution service for an instance's socket, by docs/execution.md: jobs are subprocesses."""
+"""An execution service, by docs/execution.md. Tasks run under a shell that notes how they end."""
 
 import os
 import sys
@@ -18,7 +18,6 @@ from penstock.client import Client, connect
 from penstock.protocol.message import STREAMING, Decoder, Message
 
 REGISTER, MONITOR, OWNER, GRACE = 1, 2, 1, 5.0  # two matchtags, a role, seconds to SIGKILL
-# A shell that outlives the command it waits for, and writes down how that ended.
 SHELL = 'trap : HUP INT QUIT TERM USR1 USR2; "$@" >> "$0.out" 2>&1; echo $? > "$0.code"'
 
 
@@ -69,6 +68,8 @@ class Service:
         match method:
             case "start":
                 return self.start(request, asked)
+            case "replaced":
+                sys.exit(f"exec_service: `{asked['service']}` has the jobs now")
             case "kill" if job:
                 self.signal(job, asked["signum"])
             case "expiration" if job:
@@ -94,7 +95,6 @@ class Service:
             self.release(job)
 
     def watch(self, job, name, command, cwd=None):
-        """Starts a command, or takes over the one that an earlier service has started."""
         path = str(self.directory / f"{job.id}.{name}")
         if command:
             env = {**job.environment, "FLUX_TASK_RANK": name.split(".")[1]}

@@ -161,6 +161,26 @@ def test_a_job_outlives_the_service_that_started_it(start, exec_service, tmp_pat
             assert names(client, job).count("start") == 1
 
 
+def test_a_service_of_another_name_takes_over_what_runs(start, exec_service, tmp_path):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with (
+        start("--exec", "sim", "--nodes", "2") as instance,
+        Client(instance.uri, timeout=60) as client,
+        exec_service(instance, name="old") as old,
+    ):
+        job = client.submit(sh(f"cat {gate}; exit 5"))
+        follow(client, job, "start")
+        (tmp_path / "new").symlink_to(tmp_path / "old")
+        with exec_service(instance, name="new"):
+            # Not to its end: what it has started keeps the pipe open.
+            assert "`new` has the jobs now" in old.stderr.readline()
+            assert old.wait(timeout=60) == 1
+            follow(client, job, "reattached")
+            gate.write_text("go on\n")
+            assert end_of(client, job)["waitstatus"] == 5 << 8
+
+
 def test_while_nobody_executes_jobs_wait(start, exec_service):
     with (
         start("--exec", "sim", "--nodes", "2") as instance,
