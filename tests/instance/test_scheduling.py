@@ -333,6 +333,106 @@ def test_ranks_that_are_released_early_are_used_again(scheduled, exec_service, t
         assert names(client, wide).count("release") == 2
 
 
+def test_new_nodes_are_used_and_lost_ones_are_not(scheduled):
+    with scheduled("--nodes", "2") as (_, client):
+        assert results(client, [client.submit(spec(nodes=3))]) == [FAILED]
+        more = ResourceSet.uniform("2-3", "late[2-3]", cores="0-1")
+        client.rpc("resource.grow", {"R": more.to_dict()})
+        wide = client.submit(spec(nodes=4))
+        assert results(client, [wide]) == [COMPLETED]
+        assert r_of(client, wide).ncores == 2 + 4
+        client.rpc("resource.shrink", {"targets": "0,3"})
+        jobs = client.submit(spec(nodes=1), count=4)
+        assert results(client, jobs) == [COMPLETED] * 4
+        assert {str(r_of(client, job).ranks) for job in jobs} <= {"1", "2"}
+        assert results(client, [client.submit(spec(nodes=3))]) == [FAILED]
+
+
+def test_properties_come_and_go(scheduled):
+    with scheduled("--nodes", "3") as (_, client):
+        assert results(client, [client.submit(spec(requires="late"))]) == [FAILED]
+        client.rpc("resource.property-add", {"name": "late", "targets": "1-2"})
+        job = client.submit(spec(nodes=2, requires="late"))
+        assert results(client, [job]) == [COMPLETED]
+        assert str(r_of(client, job).ranks) == "1-2"
+        client.rpc("resource.property-remove", {"name": "late", "targets": "1"})
+        job = client.submit(spec(requires="late"))
+        assert results(client, [job]) == [COMPLETED]
+        assert str(r_of(client, job).ranks) == "2"
+
+
+def test_no_job_gets_more_time_than_the_resources_have(scheduled):
+    with scheduled("--nodes", "3") as (_, client):
+        end_of_all = 4e9
+        client.rpc("resource.expiration", {"expiration": end_of_all})
+        job = client.submit(spec())
+        assert results(client, [job]) == [COMPLETED]
+        assert r_of(client, job).expiration == end_of_all
+        limited = running(client)
+        assert r_of(client, limited).expiration < end_of_all
+        client.rpc("resource.expiration", {"expiration": 0})
+        job = client.submit(spec())
+        assert results(client, [job]) == [COMPLETED]
+        assert r_of(client, job).expiration is None
+
+
+def test_nodes_of_which_nobody_tells_any_more_get_no_jobs(scheduled):
+    with (
+        scheduled("--nodes", "2") as (instance, client),
+        Client(instance.uri, timeout=60) as monitor,
+    ):
+        lives = monitor.stream("resource.monitor", {"ranks": "0"})
+        assert next(lives) == {"ranks": "0"}
+        assert results(client, [client.submit(spec(nodes=2))]) == [COMPLETED]
+        lives.close()
+        # Asked over the same connection: the end of the stream has been noted.
+        assert monitor.resource_status()["offline"] == "0"
+        jobs = client.submit(spec(nodes=1), count=4)
+        assert results(client, jobs) == [COMPLETED] * 4
+        assert {str(r_of(client, job).ranks) for job in jobs} == {"1"}
+        waiting = client.submit(spec(nodes=2))
+        lives = monitor.stream("resource.monitor", {"ranks": "0"})
+        assert next(lives) == {"ranks": "0"}
+        assert results(client, [waiting]) == [COMPLETED]
+        lives.close()
+
+
+def test_a_running_job_gets_more_time(scheduled):
+    with scheduled("--nodes", "1") as (_, client):
+        job = running(client)
+        client.update(job, duration=2 * HOLD)
+        until = event(client, job, "resource-update")["expiration"]
+        assert until == pytest.approx(r_of(client, job).starttime + 2 * HOLD)
+        assert row(client, job)["state"] == RUN
+        end(client, job)
+
+
+def test_a_waiting_job_gets_another_limit(scheduled):
+    with scheduled("--nodes", "1") as (_, client):
+        blocker = running(client)
+        job = client.submit(spec(duration=HOLD))
+        client.update(job, duration=0.25)
+        end(client, blocker)
+        event(client, job, "finish")
+        r = r_of(client, job)
+        assert r.expiration - r.starttime == 0.25
+
+
+def test_a_stopped_queue_takes_its_requests_back(scheduled):
+    with scheduled("--nodes", "1") as (_, client):
+        blocker = running(client)
+        jobs = client.submit(spec(), count=5)
+        client.queue_stop()
+        end(client, blocker)
+        # Its answers to what was taken back come before this one.
+        with pytest.raises(RpcError):
+            client.rpc("feasibility.check", {"jobspec": spec(nodes=2)})
+        assert client.stats()["sched"]["requested"] == 0
+        assert not any("alloc" in names(client, job) for job in jobs)
+        client.queue_start()
+        assert results(client, jobs) == [COMPLETED] * 5
+
+
 def served_by(client, name="sched"):
     services = client.rpc("service.list", {})["services"]
     return next((it["pid"] for it in services if it["name"] == name), None)
