@@ -211,9 +211,12 @@ class Copy:
     def build(self) -> None:
         """Compiles the extension and puts it into the package."""
         environment = {**os.environ, "CARGO_TARGET_DIR": str(self._target)}
-        environment["RUSTFLAGS"] = f"{os.environ.get('RUSTFLAGS', '')} -A warnings".strip()
         command = ["cargo", "build", "--release", "--quiet", "--locked", "-p", "penstock-py"]
-        subprocess.run(command, cwd=self.root, env=environment, check=True)
+        done = subprocess.run(
+            command, cwd=self.root, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"the extension does not build:\n{done.stderr}")
         built = self._target / "release"
         (library,) = (it for it in built.glob("lib_core.*") if it.suffix in (".so", ".dylib"))
         shutil.copy(library, self.root / "python" / "penstock" / "_core.abi3.so")
