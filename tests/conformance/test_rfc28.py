@@ -36,7 +36,7 @@ def rfc(beginning):
 def provider(start):
     """A client of an instance of four made-up nodes that nobody schedules, and its acquire."""
     options = ["--nodes=4", "--cores=2", "--sched=none"]
-    with start(*options) as instance, Client(instance.uri) as client:
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         yield client, client.stream("resource.acquire")
 
 
@@ -65,7 +65,7 @@ def test_the_first_response_has_the_inventory_less_exclusions_and_what_is_up(sta
     config = tmp_path / "penstock.toml"
     config.write_text("[resource]\nexclude = '3'\n")
     options = ["--nodes=4", "--cores=2", "--sched=none", "--config", str(config)]
-    with start(*options) as instance, Client(instance.uri) as client:
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         client.drain("1")
         first = next(client.stream("resource.acquire"))
         resources = ResourceSet(first["resources"])
@@ -224,7 +224,7 @@ def acquired(client):
 @rfc("This cancels the resource.acquire request and makes resources available")
 @rfc("Running jobs are unaffected")
 def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
-    with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
+    with start("--nodes=2", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         instance.lines("submit", "--time-limit=1h", "true")
         number = client.jobs(constraint={})[0]["id"]
         command = [sys.executable, "-m", "penstock", "sched", "--uri", instance.uri]

@@ -448,7 +448,7 @@ def test_however_a_simulated_job_ends_its_final_release_is_sent():
 @rfc("The final release response SHALL be the last response sent by the execution service")
 def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start):
     options = ["--nodes=1", "--cores=8", "--exec=local", "--oversubscribe"]
-    with start(*options) as instance, Client(instance.uri) as client:
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         commands = [
             ["true"],
             ["no-such-command-at-all"],

@@ -7,8 +7,11 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from tests.conformance import table
+from tests.conformance.conftest import pytest_collection_modifyitems
 from tests.conformance.mutations import MUTATIONS, ROOT
 from tests.conformance.sentences import BINDING, PLAIN, SPECS, find, sentences
 
@@ -22,6 +25,31 @@ def test_every_sentence_has_a_test_and_the_page_is_up_to_date():
     assert made.returncode == 0, made.stderr
     page = (ROOT / "docs" / "conformance.md").read_text()
     assert page == made.stdout, "docs/conformance.md is out of date: run `make conformance`"
+
+
+def test_a_sentence_without_a_test_and_a_note_without_a_sentence_are_errors(monkeypatch):
+    tests = {it.id: ["test_x.py::test_x"] for it in sentences()}
+    monkeypatch.setattr(table, "shown", lambda: tests)
+    assert any("test_x.py::test_x" in line for line in table.table())
+    del tests["27.hello.1"]
+    monkeypatch.setattr(table, "notes", lambda: {"27.nowhere.1": "because"})
+    with pytest.raises(SystemExit) as error:
+        list(table.table())
+    assert "no test shows 27.hello.1: Before any other RPCs" in str(error.value)
+    assert "a note is on 27.nowhere.1, which is no sentence" in str(error.value)
+
+
+def test_a_marker_without_a_sentence_stops_the_run():
+    def item(*args):
+        marks = [pytest.mark.rfc(*args).mark]
+        return SimpleNamespace(nodeid="a::b", iter_markers=lambda _name: marks, user_properties=[])
+
+    good = item("27", "Before any other RPCs")
+    pytest_collection_modifyitems([good])
+    assert good.user_properties == [("rfc", ["27.hello.1"])]
+    for wrong in (("27", "Nobody ever wrote this"), ("27", "The "), ("27",), ("99", "The ")):
+        with pytest.raises(pytest.UsageError, match="a::b"):
+            pytest_collection_modifyitems([good, item(*wrong)])
 
 
 @pytest.mark.parametrize("spec", PLAIN)
