@@ -30,7 +30,7 @@ conformance: $(VENV)/.built  ## The table of what the specifications ask and whi
 	$(BIN)/python tests/conformance/table.py > target/conformance.md
 	mv target/conformance.md docs/conformance.md
 
-# A build for every branch that is taken out of the Rust source: minutes each.
+# One build of everything, then one of what depends on each branch that is taken out: half an hour.
 mutations: $(VENV)/.built  ## Takes branches out of the source, one at a time: a test must fail
 	$(BIN)/python tests/conformance/mutations.py
 

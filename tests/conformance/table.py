@@ -99,9 +99,14 @@ def notes() -> dict[str, str]:
 
 
 def _cell(sentence: Sentence) -> str:
-    text = sentence.text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
-    # Where backticks are no markup they come alone.
-    return text if sentence.spec in ("27", "today") else text.replace("`", "&#96;")
+    def plain(text: str) -> str:
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
+
+    if sentence.spec not in ("27", "today"):
+        # A backtick is no markup here: it is the sign.
+        return plain(sentence.text).replace("`", "&#96;")
+    parts = sentence.text.split("`")
+    return "`".join(part if at % 2 else plain(part) for at, part in enumerate(parts))
 
 
 def table() -> Iterator[str]:
