@@ -77,6 +77,12 @@ fn malformed(text: String) -> (u32, String) {
 
 impl Scheduler {
     pub(crate) fn alloc(&mut self, request: &Message) {
+        // The job manager means a predecessor, and does not know yet that it has gone: it asks
+        // again after the answer to our ready.
+        if self.phase != Phase::Running {
+            let text = "sched.alloc before job-manager.sched-ready is answered: ignored";
+            return self.log.push(text.to_owned());
+        }
         let mut header = request.clone();
         header.set_payload(None);
         let alloc: Alloc = match payload(request) {
@@ -85,7 +91,7 @@ impl Scheduler {
         };
         self.requests.insert(alloc.id, header);
         let Some(engine) = &mut self.engine else {
-            return self.answer(alloc.id, DENY, &json!({"note": "no resources yet"}));
+            return;
         };
         let queued = Jobspec::from_json(alloc.jobspec.get())
             .map_err(|error| error.to_string())

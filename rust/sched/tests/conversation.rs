@@ -374,6 +374,21 @@ fn a_held_job_keeps_what_is_left_of_its_ranks_in_a_smaller_inventory() {
 }
 
 #[test]
+fn a_request_for_a_predecessor_is_not_taken_for_ones_own() {
+    let mut bench = Bench::running(None, &[]);
+    assert_eq!(*bench.scheduler.phase(), Phase::Readying);
+    assert!(bench.alloc(7, 1).is_empty());
+    bench.answer("job-manager.sched-ready", &json!({"count": 1}));
+    assert!(bench.responses().is_empty());
+    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    let log = bench.scheduler.take_log().join("\n");
+    assert!(log.contains("before job-manager.sched-ready"), "{log}");
+    // The same job, asked for again, is nothing that is known already.
+    bench.alloc(7, 1);
+    assert_eq!(body(&bench.commit()[0])["type"], 0);
+}
+
+#[test]
 fn feasibility_and_expiration_are_answered() {
     let mut early = Bench::new(None);
     let answers = early.request("feasibility.check", &json!({"jobspec": jobspec(1)}));
