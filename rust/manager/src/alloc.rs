@@ -41,6 +41,8 @@ pub struct Allocator {
     partial: bool,
     /// Ranks that are free again, of jobs that the scheduler takes back only as a whole.
     unsaid: BTreeMap<u64, IdSet>,
+    /// What is to be sent as soon as a scheduler is ready that was told otherwise at hello.
+    frees: Vec<Message>,
     /// Jobs asked for whose priority has changed since the scheduler last heard of it.
     reprioritized: BTreeSet<u64>,
     /// Those of them that are to be asked for again.
@@ -151,6 +153,7 @@ impl Manager {
                 self.allocator.handshake = Handshake::Ready(limit);
                 let count = self.allocator.queued.len();
                 self.respond(request, Some(&json!({ "count": count })));
+                self.out.append(&mut self.allocator.frees);
             }
             Err(refusal) => self.refuse(request, &refusal),
         }
@@ -270,7 +273,7 @@ impl Manager {
             return;
         };
         // A scheduler that comes later hears at hello what is free by then.
-        if self.allocator.is_ready() {
+        if self.allocator.handshake != Handshake::Suspended {
             let mut ranks = ranks.clone();
             if !self.allocator.partial {
                 let unsaid = self.allocator.unsaid.entry(id).or_default();
@@ -287,7 +290,15 @@ impl Manager {
                 r.restrict(&ranks).to_json()
             };
             let payload = format!("{{\"id\":{id},\"R\":{part},\"final\":{last}}}");
-            self.out.push(Message::request("sched.free", &payload));
+            let request = Message::request("sched.free", &payload);
+            // Hello has told that the job has these; the answer to ready comes first.
+            let ready = self.allocator.is_ready();
+            let out = if ready {
+                &mut self.out
+            } else {
+                &mut self.allocator.frees
+            };
+            out.push(request);
         }
     }
 
@@ -386,6 +397,7 @@ impl Manager {
         self.allocator.reprioritized.clear();
         self.allocator.displaced.clear();
         self.allocator.unsaid.clear();
+        self.allocator.frees.clear();
         self.forget_expirations();
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {

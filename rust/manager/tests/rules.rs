@@ -347,6 +347,34 @@ fn a_half_free_job_is_announced_as_such_and_only_the_rest_is_freed_again() {
 }
 
 #[test]
+fn what_is_freed_between_hello_and_ready_is_told_after_ready() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let id = half_free(&mut bench);
+    let hello = json!({"partial-ok": true});
+    let told = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!(body(&told[0])["id"], json!(id));
+    let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
+    assert_eq!(freed(&out), []);
+    let ready = json!({"mode": "unlimited"});
+    let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(out[0].topic(), "job-manager.sched-ready");
+    assert_eq!(freed(&out), [(json!("0"), json!(true))]);
+}
+
+#[test]
+fn what_is_freed_before_hello_is_not_told_at_all() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let id = half_free(&mut bench);
+    let hello = json!({"partial-ok": true});
+    bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
+    // Another one says hello, which hears of no job.
+    assert_eq!(freed(&bench.scheduler(None)), []);
+}
+
+#[test]
 fn a_job_with_all_ranks_free_is_not_announced() {
     let mut bench = Bench::new();
     bench.scheduler(None);
