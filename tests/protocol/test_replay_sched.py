@@ -123,7 +123,8 @@ def test_our_instance_hears_the_recorded_scheduler() -> None:
         20: lambda: world.submit(C),
         22: lambda: world.submit(D),
         24: lambda: user.urgency(ids[C], 20),
-        25: lambda: user.urgency(ids[C], 0),
+        # Held from here on, or it would be asked for again at once.
+        26: lambda: user.urgency(ids[C], 0),
         27: lambda: user.cancel(ids[D]),
         29: lambda: world.submit(E),
         33: lambda: user.urgency(ids[C], 20),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from inprocess import STREAMING, Instance
 
 from penstock._core import Message, fluid_dothex
-from penstock.protocol.execution import StartStream
+from penstock.protocol.execution import StartStream, State
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class User:
@@ -49,7 +49,41 @@ class User:
 
     def lookup(self, job: int, key: str) -> str:
         """One document of a job."""
-        return self.ask("job-info.lookup", {"id": job, "keys": [key]})[key]
+        return self.lookups([(job, key)])[0]
+
+    def lookups(self, wanted: Sequence[tuple[int, str]]) -> list[str]:
+        """Documents of jobs, asked for all at once."""
+        requests = [
+            self.peer.request("job-info.lookup", {"id": job, "keys": [key]}) for job, key in wanted
+        ]
+        came = {message.matchtag: message for message in self.peer.send(*requests)}
+        return [
+            came[request.matchtag].object()[key]
+            for request, (_, key) in zip(requests, wanted, strict=True)
+        ]
+
+
+def jobspec_of(
+    slots: int = 1, cores: int = 1, *, nodes: int | None = None, ranks: str | None = None
+) -> dict[str, Any]:
+    """A jobspec: slots of some cores, in whole nodes or anywhere, perhaps on certain ranks."""
+    resource: dict[str, Any] = {
+        "type": "slot",
+        "count": slots,
+        "label": "task",
+        "with": [{"type": "core", "count": cores}],
+    }
+    if nodes is not None:
+        resource = {"type": "node", "count": nodes, "exclusive": True, "with": [resource]}
+    system: dict[str, Any] = {"duration": 0}
+    if ranks is not None:
+        system["constraints"] = {"ranks": [ranks]}
+    return {
+        "version": 1,
+        "resources": [resource],
+        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": {"system": system},
+    }
 
 
 class ExecutionService:
@@ -68,6 +102,8 @@ class ExecutionService:
             response = self.peer.ask(topic, payload)
             assert response.errnum == 0, (topic, response.error_text)
         self.peer.react = self._react
+        for message in self.peer.take():
+            self._react(message)
 
     def _react(self, message: Message) -> None:
         if message.kind == "event":
@@ -75,7 +111,9 @@ class ExecutionService:
             if raised["severity"] == 0 and raised["id"] in self.jobs:
                 stream = self.jobs.pop(raised["id"])
                 stream.interrupt()
-                self.peer.post(stream.finish(0x8F00), stream.release())
+                if stream.state is not State.FINISHED:
+                    self.peer.post(stream.finish(0x8F00))
+                self.peer.post(stream.release())
         elif message.kind == "request" and (message.topic or "").endswith(".start"):
             job = message.object()["id"]
             self.started.append(message)
@@ -83,9 +121,16 @@ class ExecutionService:
             self.peer.post(stream.start())
 
     def finish(self, job: int, status: int = 0) -> None:
-        """Ends a job."""
+        """Ends a job, or what is left of it."""
         stream = self.jobs.pop(job)
-        self.peer.send(stream.finish(status), stream.release())
+        messages = [] if stream.state is State.FINISHED else [stream.finish(status)]
+        self.peer.send(*messages, stream.release())
+
+    def release(self, job: int, ranks: str) -> None:
+        """Ends the tasks of a job, and gives back some of its ranks."""
+        stream = self.jobs[job]
+        messages = [] if stream.state is State.FINISHED else [stream.finish(0)]
+        self.peer.send(*messages, stream.release(ranks, final=False))
 
 
 def translated(value: Any, ids: Mapping[int, int]) -> Any:

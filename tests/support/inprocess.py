@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock._core import Batch, IDset, JobManager, Message, ResourceSet
+from penstock._core import Batch, JobManager, Message, ResourceSet
+from penstock.config import Resource
 from penstock.instance.broker import Broker
 from penstock.instance.control import ControlService
 from penstock.instance.resource import ResourceService
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 # The owner in the recordings.
 OWNER = 0
 STREAMING = 64
+
+
+class HasNumber(Protocol):
+    """Whatever is attached to the broker."""
+
+    number: int
 
 
 class Peer:
@@ -77,18 +84,20 @@ class Instance:
 
     Args:
         resources: what there is.
-        exclude: ranks that are excluded from scheduling.
+        exclude: ranks or hosts that are excluded from scheduling.
         config: what `config.get` tells.
         settings: more settings for the job manager.
+        manages: puts the job manager into the broker.
     """
 
     def __init__(
         self,
         resources: ResourceSet,
         *,
-        exclude: IDset | None = None,
+        exclude: str | None = None,
         config: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
+        manages: Callable[[Broker, JobManager], Any] = ManagerService,
     ) -> None:
         self.broker = Broker(owner=OWNER)
         settings = {"owner": OWNER, **(settings or {})}
@@ -102,9 +111,9 @@ class Instance:
         ControlService(
             self.broker, attributes=attributes, config=config or {}, shut_down=lambda: None
         )
-        self.jobs = ManagerService(self.broker, self.manager)
+        self.jobs = manages(self.broker, self.manager)
         self.resource = ResourceService(
-            self.broker, self.manager, resources, exclude if exclude is not None else IDset()
+            self.broker, self.manager, resources, Resource(exclude=exclude), lambda _more: None
         )
 
     def settle(self) -> None:
@@ -116,8 +125,7 @@ class Instance:
         """A new client."""
         return Peer(self)
 
-    def disconnect(self, peer: Peer) -> None:
+    def disconnect(self, peer: HasNumber) -> None:
         """A client goes away, as when its socket closes."""
-        del self.broker._services[peer.number]
-        self.broker._deliver(self.broker._router.remove_peer(peer.number))
+        self.broker.detach(peer.number)
         self.settle()

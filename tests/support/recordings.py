@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock._core import Message
+from penstock.errors import WireError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 
@@ -45,10 +46,14 @@ def frames(name: str) -> list[Frame]:
 
 
 def payload_of(message: Message) -> dict[str, Any]:
-    """A payload as an object: empty where there is none, or an error's text."""
+    """A payload as an object: empty where there is none, or one that is no object."""
     if message.payload is None or message.error_text is not None:
         return {}
-    return message.object()
+    try:
+        payload = message.object()
+    except WireError:
+        return {}
+    return payload if isinstance(payload, dict) else {}
 
 
 def unlike(ours: Message, recorded: Message) -> list[str]:

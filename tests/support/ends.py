@@ -1,0 +1,117 @@
+"""Ends of a protocol that read their messages when they are told to, not when these come.
+
+Between two ends messages keep their order, and wait as long as a test wants them to.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from penstock._core import Batch, Message, Scheduler
+from penstock.instance.services import ManagerService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inprocess import Instance
+
+    from penstock._core import JobManager
+    from penstock.instance.broker import Broker
+
+
+class SlowManager:
+    """The job manager in the broker's services, slow in hearing those who are listed.
+
+    Everybody else is heard at once: users, and whoever looks at the jobs.
+    """
+
+    def __init__(self, broker: Broker, manager: JobManager) -> None:
+        self._broker = broker
+        self._manager = manager
+        self.inbox: deque[Message] = deque()
+        # Peers whose requests wait; responses always wait where there is one.
+        self.slow: set[int] = set()
+        # Services whose responses do not wait.
+        self.quick: set[str] = set()
+        self.log: list[str] = []
+        # Called with every message that the manager takes in, and that it sends.
+        self.heard: Callable[[Message], None] = lambda _message: None
+        self.said: Callable[[Message], None] = lambda _message: None
+        self.number = self.peer = broker.attach(self, names=ManagerService.NAMES)
+
+    def deliver(self, batch: Batch) -> None:
+        """Hears at once or keeps for later."""
+        now = Batch()
+        for message in batch:
+            if self._waits(message):
+                self.inbox.append(message)
+            else:
+                self.heard(message)
+                now.append(message)
+        if now:
+            self._manager.handle(now, time.time())
+
+    def _waits(self, message: Message) -> bool:
+        if not self.slow:
+            return False
+        if message.kind == "response":
+            return (message.topic or "").partition(".")[0] not in self.quick
+        origin = self._broker.origin(message)
+        # A disconnect comes after its peer has gone, and after all that it had said.
+        return origin is None or origin in self.slow
+
+    def work(self, count: int | None = None) -> None:
+        """Hears the next messages."""
+        for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
+            message = self.inbox.popleft()
+            self.heard(message)
+            self._manager.handle(Batch([message]), time.time())
+            self.settle(0.0)
+
+    def settle(self, now: float) -> None:
+        """Sends what there is to send."""
+        out = self._manager.flush()
+        for message in out:
+            self.said(message)
+        self._broker.post(self.peer, out)
+        self.log += self._manager.take_log()
+
+
+class SlowScheduler:
+    """Our scheduler at the broker, slow in hearing."""
+
+    def __init__(self, instance: Instance, limit: int | None = None) -> None:
+        self.limit = limit
+        self.scheduler = Scheduler(limit=limit)
+        self.inbox: deque[Message] = deque()
+        self.heard: Callable[[Message], None] = lambda _message: None
+        self.said: Callable[[Message], None] = lambda _message: None
+        self._broker = instance.broker
+        self.number = instance.broker.attach(self)
+        self.scheduler.start()
+        self._speak()
+
+    def deliver(self, batch: Batch) -> None:
+        """Keeps for later."""
+        self.inbox.extend(batch)
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""
+
+    def work(self, count: int | None = None) -> None:
+        """Hears the next messages, decides, and speaks."""
+        for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
+            message = self.inbox.popleft()
+            self.heard(message)
+            self.scheduler.handle(Batch([message]))
+        self._speak()
+
+    def _speak(self) -> None:
+        while self.scheduler.schedule(time.time()):
+            pass
+        out = self.scheduler.take_out()
+        for message in out:
+            self.said(message)
+        self._broker.post(self.number, out)

@@ -1,0 +1,191 @@
+"""What a job manager and a scheduler say to each other, held to RFC 27 word by word."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from recordings import payload_of
+
+from penstock._core import IDset, ResourceSet
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    from penstock._core import Message
+
+SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
+ENODATA = 61
+
+
+def origin(message: Message) -> bytes:
+    """The route of who has sent a request."""
+    return (message.routes or [b""])[-1]
+
+
+class ManagerWatch:
+    """Looks over the job manager's shoulder: what it hears and what it says to a scheduler."""
+
+    def __init__(self, *, lawful: bool = True) -> None:
+        # Whether the scheduler's answers are ones that end a request, where they say so.
+        self.lawful = lawful
+        self.limit: int | None = None
+        self._wanted: int | None = None
+        self._newcomer = self._scheduler = b""
+        self.ready = False
+        # Jobs with an alloc request in flight, and those of them with a cancel on its way.
+        self.asked: set[int] = set()
+        self.recalled: set[int] = set()
+        # What was given back of each job since its alloc; None once that was all.
+        self.freed: dict[int, ResourceSet | None] = {}
+
+    def _suspend(self) -> None:
+        self.ready = False
+        self.asked.clear()
+        self.recalled.clear()
+
+    def heard(self, message: Message) -> None:
+        """The manager takes a message in."""
+        topic, payload = message.topic or "", payload_of(message)
+        if message.kind == "response" and topic in ("sched.alloc", "sched.free"):
+            if message.errnum:
+                self._suspend()
+            elif payload.get("type") in (SUCCESS, DENY, CANCEL):
+                self.asked.discard(payload.get("id", 0))
+                self.recalled.discard(payload.get("id", 0))
+        elif topic == "job-manager.sched-ready":
+            # In force once it is answered.
+            self._wanted = payload.get("limit") if payload.get("mode") == "limited" else None
+        elif topic == "job-manager.sched-hello":
+            self._newcomer = origin(message)
+        elif topic == "job-manager.disconnect" and origin(message) == self._scheduler:
+            self._suspend()
+
+    def said(self, message: Message) -> None:
+        """The manager sends a message."""
+        topic, payload = message.topic or "", payload_of(message)
+        if message.kind == "response":
+            if topic == "job-manager.sched-hello" and message.errnum in (0, ENODATA):
+                self._suspend()
+                self._scheduler = self._newcomer
+            elif topic == "job-manager.sched-ready" and not message.errnum:
+                self.ready, self.limit = True, self._wanted
+        elif topic == "sched.alloc":
+            job = payload["id"]
+            assert self.ready, "alloc before ready"
+            assert (message.matchtag, message.noresponse) == (0, False)
+            assert job not in self.asked, "two alloc requests in flight for a job"
+            assert 0 < payload["priority"] < 1 << 32
+            self.asked.add(job)
+            assert self.limit is None or len(self.asked) <= self.limit
+        elif topic == "sched.cancel":
+            assert message.noresponse
+            if not self.lawful:
+                return
+            assert payload["id"] in self.asked, "a cancel for what was not asked"
+            assert payload["id"] not in self.recalled, "a second cancel for one request"
+            self.recalled.add(payload["id"])
+        elif topic == "sched.prioritize":
+            assert message.noresponse
+            assert not self.lawful or {job for job, _ in payload["jobs"]} <= self.asked
+        elif topic == "sched.free":
+            self._free(message)
+
+    def _free(self, message: Message) -> None:
+        payload = message.object()
+        assert (message.matchtag, message.noresponse) == (0, False)
+        job, r = payload["id"], ResourceSet(payload["R"])
+        before = self.freed.get(job, ResourceSet())
+        assert before is not None, "free after the final one"
+        assert r.ranks, "free of nothing"
+        assert before.isdisjoint(r), "freed twice"
+        self.freed[job] = None if payload["final"] else before.union(r, scheduling="drop")
+
+
+class ExecutionWatch:
+    """Looks over the job manager's shoulder: what execution services say to it, and it to them."""
+
+    def __init__(self) -> None:
+        self.service = ""
+        self._newcomer = ("", b"")
+        self._route = b""
+        # Jobs with a start request in flight to the service there is.
+        self.started: set[int] = set()
+
+    def heard(self, message: Message) -> None:
+        """The manager takes a message in."""
+        topic, payload = message.topic or "", payload_of(message)
+        if topic == "job-manager.exec-hello":
+            self._newcomer = (payload.get("service", ""), origin(message))
+        elif topic == "job-manager.disconnect" and origin(message) == self._route:
+            self._lost()
+        elif message.kind == "response" and topic == f"{self.service}.start":
+            if message.errnum:
+                self._lost()
+            elif is_final_release(payload):
+                self.started.discard(payload["id"])
+
+    def _lost(self) -> None:
+        self.service, self._route = "", b""
+        self.started.clear()
+
+    def said(self, message: Message) -> None:
+        """The manager sends a message."""
+        topic = message.topic or ""
+        if topic == "job-manager.exec-hello" and not message.errnum:
+            self.started.clear()
+            self.service, self._route = self._newcomer
+        elif message.kind == "request" and topic.endswith(".start"):
+            payload = message.object()
+            assert topic == f"{self.service}.start", "a start request for nobody"
+            assert (message.matchtag, message.noresponse) == (0, False)
+            assert payload.keys() >= {"id", "userid", "jobspec", "reattach", "R"}
+            assert payload["id"] not in self.started, "two start requests in flight for a job"
+            self.started.add(payload["id"])
+
+
+def is_final_release(payload: Any) -> bool:
+    """Whether an answer is the last one that a start request may get."""
+    data = payload.get("data") if isinstance(payload, dict) else None
+    if not isinstance(data, dict) or payload.get("type") != "release":
+        return False
+    if data.get("final") is not True or not isinstance(data.get("ranks"), str):
+        return False
+    try:
+        return data["ranks"] == "all" or IDset(data["ranks"]) is not None
+    except Error:
+        return False
+
+
+class SchedulerWatch:
+    """Looks over our scheduler's shoulder."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[int] = Counter()
+        self.cancelled: set[int] = set()
+
+    def heard(self, message: Message) -> None:
+        """The scheduler takes a message in."""
+        payload = payload_of(message)
+        if message.kind == "request" and message.topic == "sched.alloc":
+            self.asked[payload["id"]] += 1
+            self.cancelled.discard(payload["id"])
+        elif message.topic == "sched.cancel":
+            self.cancelled.add(payload["id"])
+
+    def said(self, message: Message) -> None:
+        """The scheduler sends a message."""
+        if message.kind != "response":
+            return
+        # Neither cancel nor prioritize is ever answered, nor is a free that came with R.
+        assert message.topic in ("sched.alloc", "sched.expiration", "feasibility.check")
+        if message.topic != "sched.alloc":
+            return
+        payload = message.object()
+        job, kind = payload["id"], payload["type"]
+        assert (message.errnum, message.matchtag) == (0, 0)
+        assert self.asked[job], f"type {kind} for a job that nobody asks for"
+        if kind != ANNOTATE:
+            self.asked[job] -= 1
+        if kind == CANCEL:
+            assert payload.keys() == {"id", "type"}
+            assert job in self.cancelled, "cancelled unasked"
