@@ -12,7 +12,7 @@ from ends import SlowManager, SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from inprocess import STREAMING, Instance
+from inprocess import STREAMING, Instance, Peer
 from recordings import payload_of
 
 from penstock import IDset, ResourceSet
@@ -21,10 +21,12 @@ from penstock.instance.inventory import made_up
 if TYPE_CHECKING:
     from penstock._core import Message
 
-RANKS, CORES = 6, 4
+# The first six are there from the start; the others come when the inventory grows.
+RANKS, MOST, CORES = 6, 8, 4
 EXCLUDED = IDset("5")
-KEYS = {"up", "down", "shrink", "property-add", "property-remove", "expiration"}
-some_ranks = st.sets(st.integers(0, RANKS - 1), min_size=1).map(lambda it: str(IDset(it)))
+EVERYTHING = made_up(MOST, CORES)
+KEYS = {"up", "down", "shrink", "grow", "property-add", "property-remove", "expiration"}
+some_ranks = st.sets(st.integers(0, MOST - 1), min_size=1).map(lambda it: str(IDset(it)))
 
 
 def jobspec(rank: int) -> dict[str, Any]:
@@ -36,8 +38,11 @@ class Listener:
     """What a consumer knows from the responses, and whether the provider keeps to RFC 28."""
 
     def __init__(self) -> None:
-        self.resources: ResourceSet | None = None
+        self.acquired = False
+        self.ranks = IDset()
         self.up = IDset()
+        self.properties: dict[str, IDset] = {}
+        self.expiration = 0.0
 
     def hear(self, message: Message) -> None:
         if message.topic != "resource.acquire":
@@ -45,20 +50,49 @@ class Listener:
         assert message.errnum == 0
         assert message.streaming
         payload = payload_of(message)
-        if self.resources is None:
-            self.resources = ResourceSet(payload["resources"])
-            self.up = IDset(payload["up"])
-            assert self.up <= self.resources.ranks
-            assert not self.resources.ranks & EXCLUDED
+        if not self.acquired:
+            self.acquired = True
+            resources = ResourceSet(payload["resources"])
+            self.ranks, self.up = resources.ranks, IDset(payload["up"])
+            self.properties = resources.properties
+            self.expiration = resources.expiration or 0.0
+            assert self.up <= self.ranks
+            assert not self.ranks & EXCLUDED
             return
         assert payload, "a response that says nothing"
         assert payload.keys() <= KEYS
+        self.change(payload)
+
+    def change(self, payload: dict[str, Any]) -> None:
+        if "grow" in payload:
+            more = ResourceSet(payload["grow"])
+            assert not more.ranks & self.ranks, "new, which it was not"
+            self.ranks |= more.ranks
+            for name, of in more.properties.items():
+                self.properties[name] = self.properties.get(name, IDset()) | of
+        gone = IDset(payload.get("shrink", ""))
         up, down = IDset(payload.get("up", "")), IDset(payload.get("down", ""))
+        assert gone <= self.ranks
+        assert gone & self.up <= down, "gone for good, and not down"
         assert not up & down, "a response that contradicts itself"
         assert not up & self.up, "up, which it was"
         assert down <= self.up, "down, which it was"
-        assert up | down <= self.resources.ranks
+        assert up | down <= self.ranks
         self.up = (self.up | up) - down
+        for name, text in payload.get("property-add", {}).items():
+            had = self.properties.get(name, IDset())
+            assert not had & IDset(text), "a property that it had"
+            self.properties[name] = had | IDset(text)
+        for name, text in payload.get("property-remove", {}).items():
+            assert IDset(text) <= self.properties[name], "no property that it had"
+            self.properties[name] -= IDset(text)
+        if "expiration" in payload:
+            assert payload["expiration"] != self.expiration
+            self.expiration = payload["expiration"]
+        self.ranks -= gone
+        self.properties = {
+            name: left for name, of in self.properties.items() if (left := of & self.ranks)
+        }
 
 
 class Acquisition(RuleBasedStateMachine):
@@ -73,8 +107,11 @@ class Acquisition(RuleBasedStateMachine):
         self.scheduler: SlowScheduler | None = None
         self.listener = Listener()
         self.told = Listener()
-        self.drained = IDset()
-        self.jobs: set[int] = set()
+        self.there, self.gone = IDset(range(RANKS)), IDset()
+        self.drained, self.offline = IDset(), IDset()
+        self.monitor: tuple[Peer, IDset] | None = None
+        # Jobs, and the rank that each wants.
+        self.jobs: dict[int, int] = {}
         # Those that were cancelled.
         self.probes: set[int] = set()
 
@@ -85,22 +122,70 @@ class Acquisition(RuleBasedStateMachine):
 
     @rule(ranks=some_ranks)
     def drain(self, ranks: str) -> None:
-        assert self.ask("resource.drain", {"targets": ranks, "reason": "r"}) == 0
-        self.drained |= IDset(ranks)
+        errnum = self.ask("resource.drain", {"targets": ranks, "reason": "r"})
+        # All of them, or none.
+        assert errnum == (0 if IDset(ranks) <= self.there else errno.EINVAL)
+        if not errnum:
+            self.drained |= IDset(ranks)
 
     @rule(ranks=some_ranks)
     def undrain(self, ranks: str) -> None:
-        wanted = IDset(ranks)
         errnum = self.ask("resource.undrain", {"targets": ranks})
-        # All of them, or none.
-        assert errnum == (0 if wanted <= self.drained else errno.EINVAL)
+        assert errnum == (0 if IDset(ranks) <= self.drained else errno.EINVAL)
         if not errnum:
-            self.drained -= wanted
+            self.drained -= IDset(ranks)
+
+    @rule(ranks=st.sampled_from(["5", "4", "1", "2-3", "6", "6-7"]))
+    def shrink(self, ranks: str) -> None:
+        errnum = self.ask("resource.shrink", {"targets": ranks})
+        assert errnum == (0 if IDset(ranks) <= self.there else errno.EINVAL)
+        if not errnum:
+            gone = IDset(ranks)
+            self.gone |= gone
+            self.there, self.drained = self.there - gone, self.drained - gone
+            self.offline -= gone
+
+    @rule(ranks=st.sampled_from(["6", "7", "6-7", "5-6", "1"]))
+    def grow(self, ranks: str) -> None:
+        more = EVERYTHING.restrict(ranks=ranks)
+        errnum = self.ask("resource.grow", {"R": more.to_dict()})
+        # Neither what is there, nor what was said to be gone for good.
+        new = not IDset(ranks) & (self.there | self.gone)
+        assert errnum == (0 if new else errno.EINVAL)
+        if not errnum:
+            self.there |= IDset(ranks)
+
+    @rule(ranks=some_ranks, name=st.sampled_from(["a", "b"]), add=st.booleans())
+    def change_property(self, ranks: str, name: str, add: bool) -> None:
+        topic = "resource.property-add" if add else "resource.property-remove"
+        errnum = self.ask(topic, {"targets": ranks, "name": name})
+        assert errnum in ((0,) if add and IDset(ranks) <= self.there else (0, errno.EINVAL))
+
+    @rule(expiration=st.sampled_from([0.0, 4e9, 5e9]))
+    def expire(self, expiration: float) -> None:
+        assert self.ask("resource.expiration", {"expiration": expiration}) == 0
+
+    @rule(ranks=some_ranks)
+    def monitor_comes(self, ranks: str) -> None:
+        """Somebody tells that targets live, for as long as it lives itself."""
+        if self.monitor is None and IDset(ranks) <= self.there:
+            peer = self.instance.connect()
+            assert peer.ask("resource.monitor", {"ranks": ranks}, STREAMING).errnum == 0
+            self.monitor = (peer, IDset(ranks))
+            self.offline -= IDset(ranks)
+
+    @rule()
+    def monitor_goes(self) -> None:
+        if self.monitor is not None:
+            peer, ranks = self.monitor
+            self.monitor = None
+            self.offline |= ranks & self.there
+            self.instance.disconnect(peer)
 
     @rule(
         topic=st.sampled_from(["resource.drain", "resource.undrain"]),
         payload=st.sampled_from(
-            [{}, {"targets": 3}, {"targets": ""}, {"targets": "4-9"}, {"targets": "nope[0-1]"}]
+            [{}, {"targets": 3}, {"targets": ""}, {"targets": "4-99"}, {"targets": "nope[0-1]"}]
         ),
     )
     def drain_nonsense(self, topic: str, payload: dict[str, Any]) -> None:
@@ -151,7 +236,7 @@ class Acquisition(RuleBasedStateMachine):
     @precondition(lambda self: self.scheduler is not None)
     @rule()
     def another_scheduler_comes(self) -> None:
-        if self.told.resources is None:
+        if not self.told.acquired:
             return
         other = SlowScheduler(self.instance)
         for _ in range(3):
@@ -163,7 +248,7 @@ class Acquisition(RuleBasedStateMachine):
     @rule(streaming=st.booleans())
     def stranger_acquires(self, streaming: bool) -> None:
         response = self.stranger.ask("resource.acquire", None, STREAMING if streaming else 0)
-        if self.told.resources is not None and self.scheduler is not None:
+        if self.told.acquired and self.scheduler is not None:
             # Whichever is looked at first.
             assert response.errnum in {errno.EBUSY} | (set() if streaming else {errno.EPROTO})
         elif not streaming:
@@ -182,9 +267,10 @@ class Acquisition(RuleBasedStateMachine):
     # --- jobs, by which one sees what the scheduler takes for up
 
     @precondition(lambda self: len(self.jobs) < 12)
-    @rule(rank=st.integers(0, RANKS - 2))
+    @rule(rank=st.integers(0, MOST - 1))
     def submit(self, rank: int) -> None:
-        self.jobs.add(self.user.submit(jobspec(rank)))
+        if rank in self.there - EXCLUDED:
+            self.jobs[self.user.submit(jobspec(rank))] = rank
 
     @rule()
     def oldest_ends(self) -> None:
@@ -195,22 +281,29 @@ class Acquisition(RuleBasedStateMachine):
 
     @property
     def expected_up(self) -> IDset:
-        return IDset(range(RANKS)) - EXCLUDED - self.drained
+        return self.there - EXCLUDED - self.drained - self.offline
 
     @invariant()
     def the_provider_knows_what_is_up(self) -> None:
         status = self.user.ask("resource.sched-status")
         everything, down = ResourceSet(status["all"]), ResourceSet(status["down"])
-        assert everything.ranks == IDset(range(RANKS)) - EXCLUDED
+        assert everything.ranks == self.there - EXCLUDED
         assert everything.ranks - down.ranks == self.expected_up
-        if self.told.resources is not None and self.scheduler is not None:
+        if self.told.acquired and self.scheduler is not None:
             assert self.told.up == self.expected_up
+            now = ResourceSet(self.user.ask("resource.status")["R"])
+            assert self.told.ranks == self.there - EXCLUDED
+            assert self.told.expiration == (now.expiration or 0.0)
+            known = now.restrict(ranks=self.told.ranks).properties
+            assert self.told.properties == {name: of for name, of in known.items() if of}
 
     @invariant()
     def jobs_are_unharmed(self) -> None:
         """Nobody raises an exception for a target that is down."""
-        for account in audit(self.instance, self.user, self.jobs).values():
-            assert account.id in self.probes or "exception" not in account.names
+        for account in audit(self.instance, self.user, set(self.jobs), EVERYTHING).values():
+            # A job that waits for what will never come back is denied.
+            denied = self.jobs[account.id] in self.gone and not account.allocated
+            assert denied or account.id in self.probes or "exception" not in account.names
             assert not account.r.ranks & EXCLUDED
 
     def quiet(self) -> None:
@@ -228,10 +321,10 @@ class Acquisition(RuleBasedStateMachine):
     def jobs_run_where_it_is_up(self) -> None:
         """What the scheduler takes for up, seen from outside: where it puts a job."""
         self.quiet()
-        for rank in range(RANKS - 1):
+        for rank in self.there - EXCLUDED:
             # Ahead of all others, for none may pass one that waits.
             job = self.user.submit(jobspec(rank), urgency=31)
-            self.jobs.add(job)
+            self.jobs[job] = rank
             held = ResourceSet(self.instance.manager.held())
             full = rank in held.ranks and len(held.node(rank).cores) == CORES
             self.quiet()
@@ -246,14 +339,17 @@ class Acquisition(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """When all is up again, all jobs end."""
+        self.monitor_goes()
+        if self.offline:
+            assert self.ask("resource.unmonitor", {"targets": str(self.offline)}) == 0
         if self.drained:
             assert self.ask("resource.undrain", {"targets": str(self.drained)}) == 0
         for _ in range(len(self.jobs) + 1):
             self.quiet()
             while self.execution.jobs:
                 self.oldest_ends()
-        states = audit(self.instance, self.user, self.jobs)
-        assert {it.state for it in states.values()} <= {INACTIVE}
+        found = audit(self.instance, self.user, set(self.jobs), EVERYTHING)
+        assert {it.state for it in found.values()} <= {INACTIVE}
 
 
 def decoded(data: str) -> str:

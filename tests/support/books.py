@@ -94,11 +94,21 @@ def accounts(user: User) -> dict[int, Account]:
     return {account.id: account for account in found}
 
 
-def audit(instance: Instance, user: User, submitted: set[int]) -> dict[int, Account]:
-    """Looks at every job: its log, what it holds, and whether that is its own."""
+def audit(
+    instance: Instance, user: User, submitted: set[int], inventory: ResourceSet | None = None
+) -> dict[int, Account]:
+    """Looks at every job: its log, what it holds, and whether that is its own.
+
+    Args:
+        instance: the instance.
+        user: who asks.
+        submitted: the jobs that there must be.
+        inventory: everything there ever was, where that is more than there is.
+    """
     found = accounts(user)
     assert found.keys() == submitted, "a job is lost, or came from nowhere"
-    inventory = ResourceSet(user.ask("resource.sched-status")["all"])
+    if inventory is None:
+        inventory = ResourceSet(user.ask("resource.sched-status")["all"])
     total = ResourceSet()
     for account in found.values():
         assert account.r.issubset(inventory), f"job {account.id} has what there is not"
