@@ -126,9 +126,13 @@ def test_output_that_is_followed_no_longer_is_not_sent(start, tmp_path):
                 job = await client.submit(from_command(command))
                 async with client.output(job, follow=True) as parts:
                     assert await anext(parts) == ("stdout", b"one\n")
+                    numbers = await client.stats("job-exec")
+                    assert numbers == {"jobs": 1, "tasks": 1, "followers": 1}
                 # The stream's end comes although the job goes on.
-                while client._calls:
-                    await client.config()
+                while (await client.stats("job-exec"))["followers"]:
+                    pass
+                assert await client.rpc("job-exec.ping", {"seq": 1}) == {"seq": 1}
+                assert not client._calls
                 await trio.Path(fifo).write_text("")
                 assert (await client.wait_one(job))["returncode"] == 0
                 kept = [data async for _, data in client.output(job)]

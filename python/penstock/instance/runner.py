@@ -111,6 +111,8 @@ class LocalRunner:
             "replaced": self._replaced,
             "output": self._output,
             "output-cancel": self._output_cancel,
+            "ping": self._ping,
+            "stats-get": self._stats,
         }
 
     # --- messages in
@@ -135,6 +137,8 @@ class LocalRunner:
             if request.userid != self._owner:
                 # A start request is a command that runs with the owner's rights.
                 raise OSError(errno.EPERM, "only the instance owner may ask for execution")
+            if method in ("ping", "stats-get") and payload is None:
+                payload = {}
             if not isinstance(payload, dict) or not _is_job_id(payload.get("id", 0)):
                 raise OSError(errno.EPROTO, f"{request.topic}: malformed payload")
             serve(request, payload)
@@ -215,6 +219,16 @@ class LocalRunner:
     def _tell(self, job: Job, response: Message) -> None:
         if not job.replaced:
             self._send([response])
+
+    def _ping(self, request: Message, payload: dict[str, Any]) -> None:
+        if not request.noresponse:
+            self._send([request.respond(payload)])
+
+    def _stats(self, request: Message, _payload: dict[str, Any]) -> None:
+        if not request.noresponse:
+            tasks = sum(len(job.tasks) for job in self._jobs.values())
+            numbers = {"jobs": len(self._jobs), "tasks": tasks, "followers": len(self._followers)}
+            self._send([request.respond(numbers)])
 
     # --- jobs
 
