@@ -1,0 +1,91 @@
+"""The log service by itself: who may ask, and lines from other threads."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pytest
+import trio
+
+from penstock._core import Batch, Message
+from penstock.instance.logbook import Logbook
+
+
+class Broker:
+    """Takes what is posted."""
+
+    owner = 1000
+
+    def __init__(self):
+        self.posted = []
+        self.nudged = trio.Event()
+
+    def attach(self, _service, *, names):
+        assert names == ["log"]
+        return 1
+
+    def post_messages(self, _peer, messages):
+        self.posted += messages
+
+    def nudge(self):
+        self.nudged.set()
+
+
+def ask(topic, payload=None, *, userid=1000, flags=0):
+    return Message.request(topic, payload, userid=userid, matchtag=1, flags=flags)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ("log.dmesg", {}, 0x40),
+        ("log.append", {"level": "info", "text": "x"}, 0),
+        ("log.clear", {}, 0),
+    ],
+    ids=lambda it: it[0],
+)
+def test_guests_are_refused(request_):
+    topic, payload, flags = request_
+
+    async def main():
+        broker = Broker()
+        Logbook(broker).deliver(Batch([ask(topic, payload, userid=1001, flags=flags)]))
+        return broker.posted
+
+    (answer,) = trio.run(main)
+    assert answer.errnum == errno.EPERM
+
+
+def test_lines_of_other_threads_reach_followers():
+    async def main():
+        with trio.fail_after(60):
+            broker = Broker()
+            logbook = Logbook(broker)
+            with logbook.listening():
+                logbook.deliver(Batch([ask("log.dmesg", {"follow": True}, flags=0x40)]))
+                warning = logging.getLogger("penstock.broker").warning
+                await trio.to_thread.run_sync(warning, "from %s, %s", "afar", "\udcff")
+                await broker.nudged.wait()
+            logging.getLogger("penstock.broker").warning("not kept any more")
+            logbook.settle(0.0)
+            return [row for message in broker.posted for row in message.object()["lines"]]
+
+    (row,) = trio.run(main)
+    assert (row["component"], row["level"]) == ("broker", "warning")
+    assert row["text"] == "from afar, \\udcff"
+
+
+def test_what_is_logged_elsewhere_stays_as_it_was(caplog):
+    logger = logging.getLogger("penstock")
+
+    async def main():
+        before = logger.level, logging.getLogger("penstock.user").level, list(logger.handlers)
+        handlers = [handler.level for handler in logging.getLogger().handlers]
+        with Logbook(Broker()).listening():
+            assert logger.isEnabledFor(logging.INFO)
+        after = logger.level, logging.getLogger("penstock.user").level, list(logger.handlers)
+        assert after == before
+        assert [handler.level for handler in logging.getLogger().handlers] == handlers
+
+    trio.run(main)
