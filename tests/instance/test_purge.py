@@ -46,11 +46,15 @@ def test_purged_jobs_are_gone_with_their_output_and_stay_so(start):
             left = store.execute(f"SELECT DISTINCT {column} FROM {table}").fetchall()
             assert left == [(jobs[2],)]
         assert store.execute("SELECT count(*) FROM jobspecs").fetchone() == (1,)
+    # What a crash may leave of a job that is not known any more.
+    (instance.state / "output" / str(jobs[0])).mkdir()
     with start() as instance, Client(instance.uri) as client:
         assert client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"] == jobs[2:]
         assert client.rpc("job-manager.stats-get")["max_jobid"] == jobs[2]
+        assert instance.penstock("logs", str(jobs[2])).stdout == "2\n"
         client.rpc("job-manager.purge", {"force": True})
         assert client.rpc("job-manager.stats-get")["max_jobid"] == jobs[2]
+    assert output(instance) == []
 
 
 def test_limits_purge_by_themselves(start, tmp_path):

@@ -124,7 +124,7 @@ class Instance:
         )
         self._logbook = Logbook(broker)
         # The manager settles first: what the others answer is on disk by then.
-        self._output = KeptOutput(options.state / "output")
+        self._output = KeptOutput(options.state / "output", self._manager)
         self._jobs = ManagerService(broker, self._manager, self._output.forget)
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, children=self._children)

@@ -11,17 +11,22 @@ import trio
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock._core import JobManager
+
 
 class KeptOutput:
     """The directories of kept output, one a job.
 
     Args:
         directory: where they are.
+        manager: knows which jobs there are. What a crash has left of others is removed.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, manager: JobManager) -> None:
         self._directory = directory
-        self._purged: list[int] = []
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        kept = [int(name) for name in names if name.isdecimal()]
+        self._purged = manager.missing(kept)
         self._wake = trio.Event()
 
     def forget(self, jobs: list[int]) -> None:
@@ -33,10 +38,10 @@ class KeptOutput:
         """Removes what is to be forgotten, in a thread: there may be much of it."""
         try:
             while True:
-                await self._wake.wait()
-                self._wake = trio.Event()
                 jobs, self._purged = self._purged, []
                 await trio.to_thread.run_sync(partial(self._remove, jobs))
+                await self._wake.wait()
+                self._wake = trio.Event()
         finally:
             # Nobody would come to think of it again.
             self._remove(self._purged)

@@ -100,6 +100,19 @@ impl JobManager {
         self.with(py, |manager| manager.set_settings(settings, now))
     }
 
+    fn missing(&self, py: Python<'_>, jobs: Vec<u64>) -> PyResult<Vec<u64>> {
+        let missing = self.with(py, move |manager| {
+            let mut missing = Vec::new();
+            for job in jobs {
+                if !manager.store().has_job(job)? {
+                    missing.push(job);
+                }
+            }
+            Ok::<_, penstock_store::Error>(missing)
+        })?;
+        missing.map_err(failed)
+    }
+
     fn take_purged(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
         self.with(py, penstock_manager::Manager::take_purged)
     }

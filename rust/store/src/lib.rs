@@ -230,6 +230,16 @@ impl Store {
         .map(drop)
     }
 
+    /// Whether there is a job of this id.
+    pub fn has_job(&self, id: u64) -> Result<bool, Error> {
+        let found = self.read::<i64>(
+            "cannot read a job",
+            "SELECT id FROM jobs WHERE id = ?",
+            [key(id)],
+        )?;
+        Ok(found.is_some())
+    }
+
     /// Removes a job: its record, its R and its events. The jobspec may be another's, too.
     pub fn remove_job(&mut self, id: u64) -> Result<(), Error> {
         let what = "cannot remove a job";

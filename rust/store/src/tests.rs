@@ -85,6 +85,7 @@ fn a_removed_job_leaves_nothing_behind_and_others_alone() {
     );
     let left = store.jobs().unwrap();
     assert_eq!(left.len(), 1);
+    assert!(store.has_job(9).unwrap() && !store.has_job(7).unwrap());
     assert_eq!((left[0].id, left[0].spec), (9, new));
     assert_eq!(left[0].eventlog, "a\n");
 }
