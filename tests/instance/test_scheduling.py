@@ -504,8 +504,9 @@ def test_running_and_pending_jobs_survive_the_daemon(start, scheduler, kind):
         job = running(client)
         waiting = client.submit(spec(nodes=2))
         os.kill(instance.process.pid, signal.SIGKILL)
-        # Its instance has gone: so does the scheduler.
-        assert first.wait(timeout=60) == 0
+        # Its instance has gone: so does the scheduler, at the end of the connection (0) or, where
+        # the instance has left something unread, at its reset (1 for the example).
+        assert first.wait(timeout=60) in (0, 1)
     with (
         start(*options) as instance,
         Client(instance.uri, timeout=60) as client,
