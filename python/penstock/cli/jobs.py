@@ -61,7 +61,7 @@ FIELDS = frozenset(
     (
         *KEYS,
         *("id.f58", "id.dec", "id.hex", "username", "status_abbrev", "state_single"),
-        *("runtime", "info"),
+        *("runtime", "info", "uri"),
     )
 )
 
@@ -239,6 +239,8 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
         "status_abbrev": ABBREVIATIONS[shown["status"]],
         "state_single": ABBREVIATIONS[shown["state"]] if shown["state"] != "INACTIVE" else "I",
         "runtime": _duration(runtime) if began else "-",
+        # Where the instance in the job, if there is one, is to be reached.
+        "uri": row.get("annotations", {}).get("user", {}).get("uri", ""),
         "info": shown["reason"] or shown["nodelist"] or "",
     }
 

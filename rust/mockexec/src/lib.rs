@@ -202,6 +202,16 @@ impl MockExec {
                     self.ends.clear();
                 }
                 "disconnect" => {}
+                "ping" | "stats-get" if message.is_noresponse() => {}
+                "ping" => {
+                    let payload = message.payload.clone();
+                    out.push(Message::response_to(message, 0, payload));
+                }
+                "stats-get" => {
+                    let stats = json!({ "running": self.running.len() }).to_string();
+                    let payload = Some(Message::json_payload(&stats));
+                    out.push(Message::response_to(message, 0, payload));
+                }
                 // There is nothing to signal, which is no fault of who asks.
                 "kill" if message.is_noresponse() => {}
                 "kill" => out.push(Message::response_to(message, 0, None)),

@@ -276,3 +276,27 @@ fn a_service_that_is_replaced_says_nothing_more() {
     exec.handle(&event, 1.0, &mut out);
     assert_eq!((out.len(), exec.running(), exec.deadline()), (0, 0, None));
 }
+
+#[test]
+fn a_ping_is_echoed_and_the_jobs_are_counted() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    exec.handle(
+        &start(1, &json!({"duration": 9.0}), false, 0.0),
+        0.0,
+        &mut out,
+    );
+    out.clear();
+    for (topic, expected) in [
+        ("sim.ping", json!({"a": 1})),
+        ("sim.stats-get", json!({"running": 1})),
+    ] {
+        let request = Message::request(topic, r#"{"a":1}"#);
+        exec.handle(&request.clone().with_flags(4), 0.0, &mut out);
+        assert!(out.is_empty(), "{topic}: nobody wants an answer");
+        exec.handle(&request, 0.0, &mut out);
+        let answer = out.pop().unwrap();
+        let value: Value = serde_json::from_slice(answer.payload_json().unwrap()).unwrap();
+        assert_eq!(value, expected);
+    }
+}

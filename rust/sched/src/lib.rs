@@ -26,6 +26,7 @@ use std::collections::{HashMap, HashSet};
 use penstock_engine::Engine;
 use penstock_wire::{Kind, Message};
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 pub use handshake::Phase;
 
@@ -162,7 +163,10 @@ impl Scheduler {
             "feasibility.check" => self.feasibility(request),
             topic => match request.method() {
                 "disconnect" => return,
-                "ping" => Ok(Some("{}".to_owned())),
+                "ping" => payload::<Value>(request)
+                    .map(|asked| Some(asked.to_string()))
+                    .map_err(|text| (EINVAL, text)),
+                "stats-get" => Ok(Some(self.stats().to_string())),
                 _ => Err((ENOSYS, format!("unknown method `{topic}`"))),
             },
         };
@@ -177,6 +181,16 @@ impl Scheduler {
             Ok(None) => {}
             Err((errnum, text)) => self.out.push(Message::error_to(request, errnum, &text)),
         }
+    }
+
+    fn stats(&self) -> Value {
+        let engine = self.engine.as_ref();
+        json!({
+            "ready": self.phase == Phase::Running,
+            "queued": engine.map_or(0, Engine::queue_len),
+            "running": engine.map_or(0, Engine::running),
+            "unanswered": self.requests.len(),
+        })
     }
 
     fn handle_response(&mut self, response: &Message) {

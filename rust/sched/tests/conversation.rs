@@ -408,6 +408,23 @@ fn feasibility_and_expiration_are_answered() {
 }
 
 #[test]
+fn a_ping_is_echoed_and_numbers_are_told() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.alloc(2, 2);
+    bench.alloc(3, 2);
+    let answers = bench.request("sched.ping", &json!({"seq": 7}));
+    assert_eq!(body(&answers[0]), json!({"seq": 7}));
+    let answers = bench.request("feasibility.ping", &json!({}));
+    assert_eq!(body(&answers[0]), json!({}));
+    let answers = bench.request("sched.stats-get", &json!({}));
+    assert_eq!(
+        body(&answers[0]),
+        json!({"ready": true, "queued": 1, "running": 2, "unanswered": 3})
+    );
+}
+
+#[test]
 fn a_guest_can_ask_what_is_feasible_and_nothing_else() {
     let mut bench = Bench::ready(None, &[]);
     for topic in ["sched.alloc", "sched.free", "sched.expiration"] {
