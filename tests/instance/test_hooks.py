@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+import select
 
 import pytest
 from tests.support.jobs import events, newest, row
@@ -102,7 +102,8 @@ def test_cancelling_a_job_ends_its_prolog(start, site, tmp_path):
     options = site(f"sleep 1000 & echo $! > {fifo}; wait")
     with start(*SIM, *options) as instance, Client(instance.uri) as client:
         (name,) = instance.lines("submit", "true")
-        child = int(fifo.read_text())
+        # A descriptor that tells of the end, whoever is there to reap what has ended.
+        child = os.pidfd_open(int(fifo.read_text()))
         instance.lines("cancel", name)
         assert instance.penstock("wait", name).returncode == 1
         assert row(client, newest(client))["result"] == 4
@@ -113,8 +114,8 @@ def test_cancelling_a_job_ends_its_prolog(start, site, tmp_path):
             "clean",
         ]
         # It was told to end with the command itself.
-        while Path(f"/proc/{child}").exists():
-            pass
+        assert select.select([child], [], [], 60)[0]
+        os.close(child)
 
 
 def test_an_epilog_that_fails_changes_nothing_but_the_log(start, site, tmp_path):
