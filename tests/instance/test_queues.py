@@ -47,7 +47,7 @@ def test_a_queue_is_stopped_and_disabled_and_stays_so_after_a_restart(start, opt
         with pytest.raises(RpcError, match="`debug` is disabled: the moon"):
             submit(client, queue="debug")
         client.rpc("job-manager.queue-enable", {"all": True, "enable": True})
-        free = submit(client, queue="debug")
+        free = submit(client, queue="debug", exec={"test": {"run_duration": "0s"}})
         assert instance.penstock("wait", str(free)).returncode == 0
         assert row(client, waiting)["state"] == 8
         client.rpc("job-manager.queue-start", {"name": "batch", "start": True})
@@ -59,7 +59,7 @@ def test_limits_and_defaults_of_queues_hold_before_the_general_ones(start, optio
     with start(*options) as instance, Client(instance.uri) as client:
         wide = submit(client, nodes=2, duration=7200, exec={"test": {"run_duration": "0s"}})
         assert row(client, wide)["queue"] == "batch"
-        short = submit(client, queue="debug")
+        short = submit(client, queue="debug", exec={"test": {"run_duration": "0s"}})
         assert row(client, short)["duration"] == 30
         for system, text in [
             ({"queue": "debug", "nodes": 2}, "the policy allows 1"),
