@@ -40,7 +40,7 @@ def test_a_queue_is_stopped_and_disabled_and_stays_so_after_a_restart(start, opt
         assert client.rpc("job-manager.queue-start", stop) == {}
         off = {"name": "debug", "enable": False, "reason": "the moon"}
         client.rpc("job-manager.queue-enable", off)
-        waiting = submit(client)
+        waiting = submit(client, exec={"test": {"run_duration": "0s"}})
     with start(*options) as instance, Client(instance.uri) as client:
         status = client.rpc("job-manager.queue-status", {"name": "batch"})
         assert status == {"enable": True, "start": False, "stop_reason": "the fan"}

@@ -311,4 +311,11 @@ def test_exec_hello_replaces_or_is_refused_as_configured(start, peer, tmp_path, 
             other.granted(*hello)
         else:
             other.granted(*hello)
-            assert other.request("other.start").object()["reattach"] is True
+            start = other.request("other.start")
+            assert start.object()["reattach"] is True
+            told = [("reattached", {}), ("finish", {"status": 0})]
+            told.append(("release", {"ranks": "all", "final": True}))
+            for kind, data in told:
+                payload = {"id": job, "type": kind, "data": data}
+                other.send(start.respond(payload, streaming=True))
+            assert [it["returncode"] for it in client.wait([job])] == [0]

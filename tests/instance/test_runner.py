@@ -304,3 +304,10 @@ def test_a_service_that_is_replaced_ends_its_jobs_and_says_nothing_more(tmp_path
         assert [answer.object()["id"] for answer in service.answers] == [1, 2, 2, 2]
 
     run(tmp_path, scenario)
+
+
+def test_a_runner_that_is_cancelled_before_it_runs_ends(tmp_path):
+    async def scenario(_service):
+        """Asks nothing, and gives the runner no turn."""
+
+    run(tmp_path, scenario)

@@ -241,7 +241,9 @@ class LocalRunner:
         self._watcher = FileWatcher()
         try:
             async with trio.open_nursery() as outer:
-                await outer.start(self._reaper.run)
+                # One that is cancelled here has nothing to end yet, and nobody to tell the reaper.
+                with trio.CancelScope(shield=True):
+                    await outer.start(self._reaper.run)
                 try:
                     await self._run_jobs()
                 finally:

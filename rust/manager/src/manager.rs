@@ -259,7 +259,9 @@ impl Manager {
             let r = job.r.as_ref()?;
             Some(r.restrict(&r.ranks().difference(&job.freed)))
         });
-        let mut parts: Vec<ResourceSet> = parts.collect();
+        // The times and slots of the first count in a union: those of no job.
+        let nothing = std::iter::once(ResourceSet::new());
+        let mut parts: Vec<ResourceSet> = nothing.chain(parts).collect();
         // In pairs: one after the other would walk through all that is held for every job.
         while parts.len() > 1 {
             let pairs = parts.chunks(2).map(|pair| match pair {

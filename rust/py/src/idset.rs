@@ -265,8 +265,12 @@ impl PyIdSet {
     #[pyo3(signature = (member, /))]
     fn discard(&self, member: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Ok(range) = member.cast::<PyRange>() {
-            let ids = Numbers::of(range).ids_among_them();
-            self.change(member.py(), IdSet::subtract, &ids);
+            let numbers = Numbers::of(range);
+            self.0.with(member.py(), |set| {
+                if let Some(last) = set.last() {
+                    set.subtract(&numbers.ids_up_to(last));
+                }
+            });
         } else if let Some(id) = operand::id(member)? {
             self.0.with(member.py(), |set| set.remove(id));
         }

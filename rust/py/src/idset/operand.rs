@@ -125,19 +125,19 @@ impl Numbers {
         match self.ends {
             Some((first, _)) if first < 0 => Err(invalid(first)),
             Some((_, last)) if last > i64::from(IdSet::MAX_ID) => Err(invalid(last)),
-            _ => Ok(self.ids_among_them()),
+            _ => Ok(self.ids_up_to(IdSet::MAX_ID)),
         }
     }
 
-    /// Those of the numbers that are ids.
-    pub(super) fn ids_among_them(&self) -> IdSet {
+    /// Those of the numbers that are ids, and none above `most`.
+    pub(super) fn ids_up_to(&self, most: u32) -> IdSet {
         let Some((first, last)) = self.ends else {
             return IdSet::new();
         };
         let step = i128::try_from(self.step).unwrap_or(i128::MAX);
         let below = (-i128::from(first)).max(0);
         let first = i128::from(first) + (below + step - 1) / step * step;
-        let last = last.min(IdSet::MAX_ID.into());
+        let last = last.min(most.into());
         match (u32::try_from(first), u32::try_from(last)) {
             (Ok(first), Ok(last)) if self.step == 1 => IdSet::with_range(first..=last),
             (Ok(first), Ok(last)) => (first..=last).step_by(self.step).collect(),
