@@ -319,3 +319,39 @@ def test_exec_hello_replaces_or_is_refused_as_configured(start, peer, tmp_path, 
                 payload = {"id": job, "type": kind, "data": data}
                 other.send(start.respond(payload, streaming=True))
             assert [it["returncode"] for it in client.wait([job])] == [0]
+
+
+def test_execution_is_nobody_s_to_take_who_has_not_registered_its_service(start, peer):
+    with start("--nodes", "1", "--exec", "sim") as instance, Client(instance.uri) as client:
+        stranger = peer(instance)
+        refused = stranger.refused("job-manager.exec-hello", {"service": "job-exec"})
+        assert refused == (1, "service `job-exec` is not registered by this connection")
+        stranger.socket.close()
+        job = submit(client, cores=1, run="0s")
+        assert [it["returncode"] for it in client.wait([job])] == [0]
+
+
+def test_jobs_of_a_service_outside_outlive_the_instance(start, peer):
+    options = ("--nodes", "1", "--exec", "none")
+    with start(*options) as instance, Client(instance.uri) as client:
+        job = submit(client, cores=1, run="1h")
+        service = peer(instance)
+        service.granted("service.add", {"service": "mine"})
+        service.granted("job-manager.exec-hello", {"service": "mine"})
+        begun = service.request("mine.start")
+        assert begun.object()["reattach"] is False
+        service.send(begun.respond({"id": job, "type": "start", "data": {}}, streaming=True))
+        assert service.state(job) == 16
+    with start(*options) as instance, Client(instance.uri) as client:
+        assert client.info(job)["state"] == 16
+        service = peer(instance)
+        service.granted("service.add", {"service": "mine"})
+        service.granted("job-manager.exec-hello", {"service": "mine"})
+        again = service.request("mine.start")
+        assert again.object()["reattach"] is True
+        told = [("reattached", {}), ("finish", {"status": 3 << 8})]
+        told.append(("release", {"ranks": "all", "final": True}))
+        for kind, data in told:
+            payload = {"id": job, "type": kind, "data": data}
+            service.send(again.respond(payload, streaming=True))
+        assert [it["returncode"] for it in client.wait([job])] == [3]

@@ -136,8 +136,6 @@ def test_new_ranks_are_told_to_those_who_ask_for_it_and_to_others_at_their_next_
     assert new.properties == {"p": IDset("4")}
     assert change == {"up": "3-4", "property-add": {"p": "3"}}
     assert less == {"up": "3", "property-add": {"p": "3"}}
-    assert asking.granted.ranks == IDset("0-4")
-    assert other.granted.ranks == IDset("0-3")
     # A rank that was excluded from the beginning is new when it is not any more.
     for made in (asking, other):
         made.update(more, NOBODY, IDset("0-5"))
@@ -152,8 +150,6 @@ def test_a_rank_excluded_from_now_on_goes_down_and_may_come_back():
     made.acquire(request({"grow-ok": True}))
     made.update(resources, IDset("1"), IDset("0,2"))
     assert told(made) == [{"down": "1"}]
-    # An allocation of it may be under way.
-    assert made.granted.ranks == IDset("0-3")
     assert made.schedulable.ranks == IDset("0,2-3")
     made.update(resources, NOBODY, IDset("0-2"))
     assert told(made) == [{"up": "1"}]
@@ -294,4 +290,3 @@ def test_whatever_happens_the_scheduler_knows_what_the_provider_knows(steps):
             for name in ("a", "b"):
                 known = consumer.properties.get(name, IDset())
                 assert known == state[name] & consumer.ranks
-            assert consumer.ranks <= made.granted.ranks

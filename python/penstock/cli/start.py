@@ -42,8 +42,9 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--gpus", type=int, metavar="N", help="gpus of a made-up node (default 0)")
     add(
         "--exec",
-        choices=["local", "sim"],
-        help="run jobs as processes, or simulate them (default local; sim for made-up nodes)",
+        choices=["local", "sim", "none"],
+        help="run jobs as processes, simulate them, or leave them to a service that says "
+        "exec-hello (default local; sim for made-up nodes)",
     )
     add("--oversubscribe", action="store_true", help="run jobs of made-up nodes here, unbound")
     add(
@@ -146,7 +147,7 @@ def _options(
     oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
     if parent is not None and options.inherits:
         oversubscribe = oversubscribe or parent.oversubscribe
-    fallback = "sim" if args.nodes is not None and not oversubscribe else "local"
+    made_up = args.nodes is not None and not oversubscribe
     settings = dataclasses.replace(
         config.penstock,
         state=state,
@@ -159,7 +160,7 @@ def _options(
     return dataclasses.replace(
         options,
         config=dataclasses.replace(config, penstock=settings),
-        exec="sim" if (args.exec or fallback) == "sim" else "local",
+        exec=args.exec or ("sim" if made_up else "local"),
         oversubscribe=oversubscribe,
     )
 

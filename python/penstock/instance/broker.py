@@ -23,7 +23,7 @@ from penstock._core import Batch, Decoder, Router
 from penstock.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from penstock._core import Message
@@ -64,6 +64,8 @@ class Broker:
         self._allow_root = allow_root
         self._router = Router(self.uuid)
         self._services: dict[int, Service] = {}
+        self._uuids: dict[int, bytes] = {}
+        self._watcher: Callable[[dict[str, bytes]], None] | None = None
         self._sockets: dict[int, _SocketPeer] = {}
         self._rounds: deque[tuple[int, Batch]] = deque()
         self._wake = trio.Event()
@@ -78,18 +80,17 @@ class Broker:
             The peer's number, with which it posts.
         """
         peer = self._number()
-        self._router.add_peer(peer, str(uuid.uuid4()), self.owner, ROLE_OWNER | ROLE_LOCAL)
+        self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
         self._services[peer] = service
         for name in names:
-            if self._router.add_service(name, peer):
+            if self.add_service(name, peer):
                 raise ValueError(f"service `{name}` is registered already")
         return peer
 
     def detach(self, peer: int) -> None:
         """Removes a service of the daemon; those that it has used hear of its disconnect."""
         del self._services[peer]
-        self._deliver(self._router.remove_peer(peer))
-        self.nudge()
+        self._remove_peer(peer)
 
     def post(self, peer: int, batch: Batch) -> None:
         """Sends messages from a peer. They are routed in the next round."""
@@ -123,11 +124,25 @@ class Broker:
 
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
-        return self._router.add_service(name, peer)
+        errnum = self._router.add_service(name, peer)
+        self._tell_services()
+        return errnum
 
     def remove_service(self, name: str, peer: int) -> int:
         """Removes a peer's service. Returns an errno, 0 for success."""
-        return self._router.remove_service(name, peer)
+        errnum = self._router.remove_service(name, peer)
+        self._tell_services()
+        return errnum
+
+    def watch_services(self, watcher: Callable[[dict[str, bytes]], None]) -> None:
+        """Has a function called, now and at changes, with the route of who serves what."""
+        self._watcher = watcher
+        self._tell_services()
+
+    def _tell_services(self) -> None:
+        if self._watcher is not None:
+            served = self._router.services()
+            self._watcher({name: self._uuids[peer] for name, peer in served})
 
     def subscribe(self, peer: int, prefix: str) -> None:
         """Sends a peer the events whose topic starts with `prefix`."""
@@ -190,6 +205,18 @@ class Broker:
                 if remote is not None:
                     remote.send(batch)
 
+    def _add_peer(self, peer: int, userid: int, roles: int) -> None:
+        route = str(uuid.uuid4())
+        self._uuids[peer] = route.encode()
+        self._router.add_peer(peer, route, userid, roles)
+
+    def _remove_peer(self, peer: int) -> None:
+        notices = self._router.remove_peer(peer)
+        del self._uuids[peer]
+        self._tell_services()
+        self._deliver(notices)
+        self.nudge()
+
     def _number(self) -> int:
         number = self._next
         self._next += 1
@@ -243,7 +270,7 @@ class Broker:
         number = self._number()
         # Root is the owner's equal, not another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else uid
-        self._router.add_peer(number, str(uuid.uuid4()), userid, roles)
+        self._add_peer(number, userid, roles)
         peer = _SocketPeer(stream, pid, uid)
         self._sockets[number] = peer
         try:
@@ -256,8 +283,7 @@ class Broker:
                     nursery.cancel_scope.cancel()
         finally:
             del self._sockets[number]
-            self._deliver(self._router.remove_peer(number))
-            self.nudge()
+            self._remove_peer(number)
 
     async def _read(self, number: int, peer: _SocketPeer) -> None:
         decoder = Decoder()

@@ -193,11 +193,12 @@ class Instance:
 
     @asynccontextmanager
     async def _execution(self, nursery: trio.Nursery) -> AsyncIterator[None]:
-        """Attaches the execution service, simulated or real."""
+        """Attaches the execution service, simulated or real, where it is to be inside."""
         options = self._options
         if options.exec == "sim":
             mock = MockExecService(self._broker, EXEC_NAME)
             nursery.start_soon(mock.run)
+        if options.exec != "local":
             yield
             return
         from penstock.instance.local import LocalExecService
@@ -284,6 +285,9 @@ class Instance:
         """Ends what runs; what is pending stays for the next start."""
         # What the running jobs give back must not let others begin.
         self._manager.stop_scheduling()
+        if self._options.exec == "none":
+            # What runs elsewhere goes on, and is handed to its service at the next start.
+            return
         rows = self._rows({"states": ["running"]})
         if not rows:
             return

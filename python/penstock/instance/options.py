@@ -23,7 +23,7 @@ class StartOptions:
     nodes: int | None = None
     cores: int | None = None
     gpus: int | None = None
-    exec: Literal["local", "sim"] = "local"
+    exec: Literal["local", "sim", "none"] = "local"
     oversubscribe: bool = False
     sched: Literal["inside", "process", "none"] = "inside"
     command: tuple[str, ...] = ()

@@ -68,7 +68,6 @@ class ResourceService:
         # Answers wait here until what they tell is on disk.
         self._answers: list[Message] = []
         self._changed = False
-        self._stale = True
         self._grant()
         self._methods: Methods = {
             "resource.status": self._status,
@@ -110,7 +109,6 @@ class ResourceService:
         """Sends the answers: the job manager, settled before, has committed what they tell."""
         self._refresh()
         self._answers += self._provider.changes()
-        self._grant()
         answers, self._answers = self._answers, []
         self._broker.post_messages(self.peer, answers)
 
@@ -147,13 +145,11 @@ class ResourceService:
             self._changed = False
             ledger = self.ledger
             self._provider.update(ledger.resources, ledger.exclude, ledger.up)
-            self._stale = True
+            self._grant()
 
     def _grant(self) -> None:
         """Tells the job manager from what the scheduler may allocate."""
-        if self._stale:
-            self._stale = False
-            self._manager.set_inventory(self._provider.granted.to_json())
+        self._manager.set_inventory(self._provider.schedulable.to_json())
 
     # --- streams
 
@@ -164,7 +160,6 @@ class ResourceService:
             text = "only the instance owner may acquire resources"
             return request.respond(errnum=errno.EPERM, errtext=text)
         self._refresh()
-        self._stale = True
         return self._provider.acquire(request)
 
     def _monitor(self, request: Message) -> dict[str, Any]:
@@ -191,7 +186,6 @@ class ResourceService:
         origin = (request.routes or [b""])[-1]
         if request.topic == "resource.acquire-cancel":
             self._answers += self._provider.cancel(origin, matchtag)
-            self._stale = True
             return
         for monitor in self._monitors:
             if _origin(monitor[0]) == origin and monitor[0].matchtag == matchtag:
@@ -200,7 +194,7 @@ class ResourceService:
                 return
 
     def _disconnect(self, origin: bytes) -> None:
-        self._stale = self._provider.disconnect(origin) or self._stale
+        self._provider.disconnect(origin)
         for monitor in [it for it in self._monitors if _origin(it[0]) == origin]:
             self._lose(monitor)
 

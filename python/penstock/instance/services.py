@@ -72,6 +72,7 @@ class ManagerService:
         self._purged = purged
         self._alarm = Alarm()
         self.peer = broker.attach(self, names=self.NAMES)
+        broker.watch_services(manager.set_services)
 
     def deliver(self, batch: Batch) -> None:
         """Takes messages in; the answers follow when they are durable."""

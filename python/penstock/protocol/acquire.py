@@ -49,8 +49,6 @@ class AcquireProvider:
         self._grow_ok = False
         self._changed = False
         self._set(resources, exclude, up)
-        # What the scheduler may allocate from: everything that it has ever been told of.
-        self._granted = self.schedulable
 
     def _set(self, resources: ResourceSet, exclude: IDset, up: IDset) -> None:
         self._resources = resources
@@ -75,17 +73,8 @@ class AcquireProvider:
 
     @property
     def schedulable(self) -> ResourceSet:
-        """What the next scheduler gets: the inventory less the targets that are excluded."""
+        """What may be allocated from: the inventory less the targets that are excluded."""
         return self._resources.restrict(ranks=self._now.ranks)
-
-    @property
-    def granted(self) -> ResourceSet:
-        """What the scheduler may allocate from.
-
-        That is all it has been told of, also what has been taken back since: an allocation may be
-        under way. Without a scheduler it is what the next one gets.
-        """
-        return self._granted if self.active else self.schedulable
 
     @property
     def up(self) -> IDset:
@@ -110,9 +99,8 @@ class AcquireProvider:
             text = f"resource.acquire: {error}"
             return request.respond(errnum=errno.EPROTO, errtext=text)
         self._request, self._grow_ok = request, grow_ok
-        self._granted = self.schedulable
         self._told, self._changed = self._now, False
-        return request.respond({"resources": self._granted.to_dict(), "up": str(self._now.up)})
+        return request.respond({"resources": self.schedulable.to_dict(), "up": str(self._now.up)})
 
     def cancel(self, origin: bytes, matchtag: int) -> list[Message]:
         """Ends the stream on its holder's own request (RFC 6).
@@ -150,9 +138,7 @@ class AcquireProvider:
         kept = told.ranks - gone
         new = now.ranks - kept if self._grow_ok else IDset()
         if new:
-            more = self._resources.restrict(ranks=new)
-            change["grow"] = more.to_dict()
-            self._granted = self._granted.union(more, scheduling="left")
+            change["grow"] = self._resources.restrict(ranks=new).to_dict()
         ranks = kept | new
         up = now.up & ranks
         change |= _idsets(up=up - told.up, down=told.up - up)

@@ -73,7 +73,7 @@ impl Manager {
         if let Some(id) = raise.id {
             self.active(request, id)?;
             self.raise_one(id, &raise, request.userid, now);
-            return Ok(json!({}));
+            return Ok(Value::Null);
         }
         let owner = request.userid == self.settings.owner;
         let ids = match &raise.ids {

@@ -50,6 +50,9 @@ impl Manager {
         if let Some(status) = status {
             told["wait_status"] = status.into();
         }
-        self.out.push(Message::event(TOPIC, &told.to_string(), 0));
+        // It is for the instance owner's services: the job is not every subscriber's.
+        let event = Message::event(TOPIC, &told.to_string(), 0);
+        let flags = event.flags | penstock_wire::PRIVATE;
+        self.out.push(event.with_flags(flags));
     }
 }

@@ -116,6 +116,11 @@ impl Manager {
         }
         let origin = rpc::origin(request);
         let origin = origin.ok_or_else(|| Refusal::new(EINVAL, "exec-hello without a route"))?;
+        let owner = self.services.as_ref().map(|known| known.get(&service));
+        if owner.is_some_and(|owner| owner.map(Vec::as_slice) != Some(origin)) {
+            let text = format!("service `{service}` is not registered by this connection");
+            return Err(Refusal::new(rpc::EPERM, text));
+        }
         if let (ExecHello::Refuse, Some((known, _))) =
             (self.settings.exec_hello, &self.executor.service)
         {

@@ -1,6 +1,6 @@
 //! The job manager: owns the jobs, logs their events, and moves each one on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::FluidGenerator;
@@ -49,6 +49,8 @@ pub struct Manager {
     pub(crate) purged: Purged,
     pub(crate) hooks: Hooks,
     pub(crate) watchers: Watchers,
+    /// Who serves what, by the route of the connection; none where nobody tells.
+    pub(crate) services: Option<HashMap<String, Vec<u8>>>,
     pub(crate) out: Vec<Message>,
     /// Events not yet in the store: a job's first sequence number, and the lines.
     lines: BTreeMap<u64, (u32, String)>,
@@ -89,6 +91,7 @@ impl Manager {
             purged: Purged::default(),
             hooks: Hooks::default(),
             watchers: Watchers::default(),
+            services: None,
             out: Vec::new(),
             lines: BTreeMap::new(),
             work: VecDeque::new(),
@@ -250,6 +253,11 @@ impl Manager {
     /// Sets what may be allocated to jobs: R that a scheduler commits must lie within it.
     pub fn set_inventory(&mut self, inventory: ResourceSet) {
         self.claims.set_inventory(inventory);
+    }
+
+    /// Says who serves what: only who has registered a name may execute jobs under it.
+    pub fn set_services(&mut self, services: HashMap<String, Vec<u8>>) {
+        self.services = Some(services);
     }
 
     /// The resources that jobs hold now.

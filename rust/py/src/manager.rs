@@ -1,5 +1,6 @@
 //! `JobManager`: jobs, their states and their store.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -125,6 +126,10 @@ impl JobManager {
         let inventory = ResourceSet::from_json(r_text)
             .map_err(|error| ResourceSetError::new_err(error.to_string()))?;
         self.with(py, |manager| manager.set_inventory(inventory))
+    }
+
+    fn set_services(&self, py: Python<'_>, services: HashMap<String, Vec<u8>>) -> PyResult<()> {
+        self.with(py, |manager| manager.set_services(services))
     }
 
     fn held(&self, py: Python<'_>) -> PyResult<String> {
