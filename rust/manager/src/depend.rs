@@ -1,11 +1,13 @@
 //! Job dependencies (RFC 26): `after`, `afterany`, `afterok`, `afternotok`, `begin-time`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use penstock_jobspec::fluid::Fluid;
 use serde_json::json;
 
 use crate::event::Event;
+use crate::job::Job;
 use crate::manager::{Manager, milliseconds};
 use crate::rpc::{EINVAL, EPERM, Refusal};
 use crate::state::{Outcome, State};
@@ -25,13 +27,35 @@ pub enum Condition {
     Begin(f64),
 }
 
-/// Who waits for what.
+/// A job that waits, and the description of what it waits for.
+type Waiting = (u64, String);
+
+/// Those who wait for a job.
+#[derive(Debug, Default)]
+struct Dependents {
+    /// For its entering RUN.
+    run: BTreeSet<Waiting>,
+    /// For its end.
+    end: BTreeSet<Waiting>,
+}
+
+impl Dependents {
+    fn of(&mut self, condition: Condition) -> &mut BTreeSet<Waiting> {
+        match condition {
+            Condition::After(_) => &mut self.run,
+            _ => &mut self.end,
+        }
+    }
+}
+
+/// Who waits for what: each dependency by itself, so that what a change of one job costs does not
+/// depend on how many others its dependents wait for.
 #[derive(Debug, Default)]
 pub struct Dependencies {
-    /// Jobs that wait for a job.
-    dependents: BTreeMap<u64, BTreeSet<u64>>,
-    /// Jobs that wait for a time, in milliseconds since the epoch.
-    begins: BTreeSet<(u64, u64)>,
+    /// Those who wait for a job.
+    dependents: BTreeMap<u64, Dependents>,
+    /// Jobs that wait for a time, in milliseconds since the epoch, and its description.
+    begins: BTreeSet<(u64, u64, String)>,
 }
 
 impl Dependencies {
@@ -40,7 +64,7 @@ impl Dependencies {
             clippy::cast_precision_loss,
             reason = "milliseconds of any real date are exact in a float"
         )]
-        self.begins.first().map(|(at, _)| *at as f64 / 1000.0)
+        self.begins.first().map(|(at, ..)| *at as f64 / 1000.0)
     }
 }
 
@@ -57,12 +81,15 @@ pub(crate) fn parse(scheme: &str, value: &str) -> Result<Condition, String> {
         "afterany" => job().map(Condition::AfterAny),
         "afterok" => job().map(Condition::AfterOk),
         "afternotok" => job().map(Condition::AfterNotOk),
-        "begin-time" => match value.parse::<f64>() {
-            Ok(time) if time.is_finite() && time >= 0.0 => Ok(Condition::Begin(time)),
-            _ => Err(format!(
-                "dependency `{scheme}:{value}`: expected seconds since the epoch"
-            )),
-        },
+        "begin-time" => {
+            // With a sign it is meant as a time from now on, which only the asker can work out.
+            let time = value.parse::<f64>().ok().filter(|time| time.is_finite());
+            let time = time.filter(|_| !value.starts_with(['+', '-']));
+            time.map(Condition::Begin).ok_or_else(|| {
+                let expected = "expected seconds since the epoch, without a sign";
+                format!("dependency `{scheme}:{value}`: {expected}")
+            })
+        }
         _ => Err(format!(
             "unknown dependency scheme `{scheme}`: expected after, afterany, afterok, afternotok \
              or begin-time"
@@ -98,62 +125,55 @@ impl Manager {
 
     /// Logs the dependencies of a job that has just entered DEPEND, then looks at each.
     pub(crate) fn add_dependencies(&mut self, id: u64, now: f64) {
-        let Some(wanted) = self.jobs.get(&id).map(|job| job.spec.clone()) else {
+        let Some(wanted) = self.jobs.get(&id).map(|job| Arc::clone(&job.spec)) else {
             return;
         };
         for (scheme, value) in &wanted.dependencies {
             let description = format!("{scheme}={value}");
-            let context = json!({ "description": description });
-            self.post(id, &Event::with(now, "dependency-add", context));
+            let known = |job: &Job| job.waits_for.contains(&description);
+            if !self.jobs.get(&id).is_some_and(known) {
+                let context = json!({ "description": description });
+                self.post(id, &Event::with(now, "dependency-add", context));
+            }
         }
-        for (scheme, value) in &wanted.dependencies {
-            self.watch_dependency(id, &format!("{scheme}={value}"), now);
-        }
+        self.watch_dependencies(id, now);
     }
 
-    /// Waits for one dependency, or settles it at once.
-    pub(crate) fn watch_dependency(&mut self, id: u64, description: &str, now: f64) {
-        let Some(condition) = condition_of(description) else {
-            return;
-        };
-        match condition {
-            Condition::Begin(time) => {
-                self.dependencies.begins.insert((milliseconds(time), id));
-                self.begin_due(now);
-            }
-            condition => {
-                if let Some(other) = antecedent(condition) {
-                    let dependents = &mut self.dependencies.dependents;
-                    dependents.entry(other).or_default().insert(id);
-                    self.settle_dependency(id, description, condition, now);
-                }
+    /// Waits for each dependency that a job has, or settles it at once.
+    pub(crate) fn watch_dependencies(&mut self, id: u64, now: f64) {
+        let waits_for = self.jobs.get(&id).map(|job| job.waits_for.clone());
+        for description in waits_for.unwrap_or_default() {
+            let Some(condition) = condition_of(&description) else {
+                continue;
+            };
+            if let Some(other) = antecedent(condition) {
+                let dependents = self.dependencies.dependents.entry(other).or_default();
+                dependents.of(condition).insert((id, description.clone()));
+                self.settle_dependency(id, &description, condition, now);
+            } else if let Condition::Begin(time) = condition {
+                let begin = (milliseconds(time), id, description);
+                self.dependencies.begins.insert(begin);
             }
         }
+        self.begin_due(now);
     }
 
     /// A job has entered RUN or INACTIVE: looks at those who wait for that.
     pub(crate) fn wake_dependents(&mut self, id: u64, now: f64) {
-        let Some(waiting) = self.dependencies.dependents.get(&id).cloned() else {
+        let Some(dependents) = self.dependencies.dependents.get_mut(&id) else {
             return;
         };
-        for dependent in waiting {
-            let Some(job) = self.jobs.get(&dependent) else {
-                continue;
-            };
-            for description in job.waits_for.clone() {
-                if let Some(condition) = condition_of(&description)
-                    && antecedent(condition) == Some(id)
-                {
-                    self.settle_dependency(dependent, &description, condition, now);
-                }
-            }
-        }
-        if self
-            .jobs
-            .get(&id)
-            .is_none_or(|job| job.state == State::Inactive)
+        let mut waiting = std::mem::take(&mut dependents.run);
+        let state = self.jobs.get(&id).map(|job| job.state);
+        if state.is_none_or(|state| state == State::Inactive)
+            && let Some(mut dependents) = self.dependencies.dependents.remove(&id)
         {
-            self.dependencies.dependents.remove(&id);
+            waiting.append(&mut dependents.end);
+        }
+        for (dependent, description) in waiting {
+            if let Some(condition) = condition_of(&description) {
+                self.settle_dependency(dependent, &description, condition, now);
+            }
         }
     }
 
@@ -191,6 +211,7 @@ impl Manager {
             _ => "",
         };
         if met {
+            self.unwatch(id, description, condition);
             self.remove_dependency(id, description, now);
         } else if !failure.is_empty() {
             let note = format!("{description} cannot be met: {} {failure}", Fluid(other));
@@ -207,43 +228,34 @@ impl Manager {
     /// Lets go of the jobs whose begin time has come.
     pub(crate) fn begin_due(&mut self, now: f64) {
         let due = milliseconds(now);
-        while let Some((at, id)) = self.dependencies.begins.first().copied() {
-            if at > due {
-                return;
-            }
-            self.dependencies.begins.pop_first();
-            let Some(job) = self.jobs.get(&id) else {
-                continue;
-            };
-            for description in job.waits_for.clone() {
-                if let Some(Condition::Begin(time)) = condition_of(&description)
-                    && milliseconds(time) <= due
-                {
-                    self.remove_dependency(id, &description, now);
-                }
+        while let Some((at, ..)) = self.dependencies.begins.first()
+            && *at <= due
+        {
+            if let Some((_, id, description)) = self.dependencies.begins.pop_first() {
+                self.remove_dependency(id, &description, now);
             }
         }
     }
 
     /// The job waits for nothing any more: it is over.
     pub(crate) fn forget_dependencies(&mut self, id: u64) {
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        for description in &job.waits_for {
-            match condition_of(description) {
-                Some(Condition::Begin(time)) => {
-                    self.dependencies.begins.remove(&(milliseconds(time), id));
-                }
-                Some(condition) => {
-                    if let Some(other) = antecedent(condition)
-                        && let Some(waiting) = self.dependencies.dependents.get_mut(&other)
-                    {
-                        waiting.remove(&id);
-                    }
-                }
-                None => {}
+        let waits_for = self.jobs.get(&id).map(|job| job.waits_for.clone());
+        for description in waits_for.unwrap_or_default() {
+            if let Some(condition) = condition_of(&description) {
+                self.unwatch(id, &description, condition);
             }
+        }
+    }
+
+    fn unwatch(&mut self, id: u64, description: &str, condition: Condition) {
+        let description = description.to_owned();
+        if let Condition::Begin(time) = condition {
+            let begin = (milliseconds(time), id, description);
+            self.dependencies.begins.remove(&begin);
+        } else if let Some(other) = antecedent(condition)
+            && let Some(dependents) = self.dependencies.dependents.get_mut(&other)
+        {
+            dependents.of(condition).remove(&(id, description));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One job: the facts that its events tell, and how far its talks with scheduler and
 //! execution service have come.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
@@ -172,7 +173,7 @@ pub struct Job {
     /// Entered INACTIVE.
     pub t_inactive: f64,
     /// Dependencies not yet satisfied, by description.
-    pub waits_for: Vec<String>,
+    pub waits_for: BTreeSet<String>,
     /// The scheduler's and others' annotations.
     pub annotations: Map<String, Value>,
     /// What was put on record with the job (`memo`).
@@ -223,7 +224,7 @@ impl Job {
             t_run: 0.0,
             t_cleanup: 0.0,
             t_inactive: 0.0,
-            waits_for: Vec::new(),
+            waits_for: BTreeSet::new(),
             annotations: Map::new(),
             memo: None,
             r: None,
@@ -271,12 +272,12 @@ impl Job {
             "epilog-finish" => self.epilog = Hook::Done,
             "dependency-add" => {
                 if let Some(description) = event.text("description") {
-                    self.waits_for.push(description.to_owned());
+                    self.waits_for.insert(description.to_owned());
                 }
             }
             "dependency-remove" => {
                 if let Some(description) = event.text("description") {
-                    self.waits_for.retain(|waiting| waiting != description);
+                    self.waits_for.remove(description);
                 }
             }
             "alloc" => {

@@ -95,13 +95,10 @@ impl Manager {
             job.exec = Exec::Released;
             self.executor.waiting.remove(&id);
         }
-        let waits_for = job.waits_for.clone();
         if let Err(error) = claimed {
             self.note(format!("store: {error}"));
         }
-        for description in waits_for {
-            self.watch_dependency(id, &description, now);
-        }
+        self.watch_dependencies(id, now);
         self.post(id, &Event::new(now, "flux-restart"));
         if lost {
             self.fail_job(

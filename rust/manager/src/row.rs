@@ -73,8 +73,8 @@ const ATTRIBUTES: [(&str, Attribute); 32] = [
     }),
     ("annotations", annotations),
     ("dependencies", |job| {
-        let waits = (!job.waits_for.is_empty()).then(|| job.waits_for.clone());
-        waits.into()
+        let waits = || job.waits_for.iter().map(String::as_str).collect();
+        (!job.waits_for.is_empty()).then(waits).unwrap_or_default()
     }),
 ];
 

@@ -1,0 +1,121 @@
+//! Many dependencies, and what a dependency may look like (RFC 26).
+
+mod common;
+
+use common::{Bench, jobspec, refused, topics};
+use serde_json::{Value, json};
+
+fn cancel(bench: &mut Bench, ids: &[u64]) {
+    let payload = json!({"ids": ids, "type": "cancel"});
+    bench.request("job-manager.raise", &payload);
+}
+
+/// As many jobs, in one request.
+fn many(bench: &mut Bench, count: usize, system: &Value) -> Vec<u64> {
+    let payload = json!({"jobspec": jobspec(system), "count": count});
+    let out = bench.request("job-ingest.submit", &payload);
+    let ids = &common::body(&out[0])["ids"];
+    ids.as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap())
+        .collect()
+}
+
+fn on(scheme: &str, ids: &[u64]) -> Value {
+    let dependency = |id: &u64| json!({"scheme": scheme, "value": id.to_string()});
+    let all: Vec<Value> = ids.iter().map(dependency).collect();
+    json!({ "dependencies": all })
+}
+
+/// The work for each antecedent does not grow with their number: with it, this would not end
+/// within minutes.
+#[test]
+fn a_job_that_depends_on_many_others_goes_on_with_the_last_of_them() {
+    const MANY: usize = 10_000;
+    let mut bench = Bench::new();
+    let antecedents = many(&mut bench, MANY, &json!({}));
+    let (id, _) = bench.submit(&on("afterany", &antecedents));
+    let (last, others) = antecedents.split_last().unwrap();
+    cancel(&mut bench, others);
+    let row = bench.row(id);
+    assert_eq!(row["state"], 2);
+    assert_eq!(row["dependencies"], json!([format!("afterany={last}")]));
+    cancel(&mut bench, &[*last]);
+    let events = bench.events(id);
+    let count = |name: &str| events.iter().filter(|it| *it == name).count();
+    assert_eq!(count("dependency-add"), MANY);
+    assert_eq!(count("dependency-remove"), MANY);
+    assert_eq!(events.last().unwrap(), "priority");
+}
+
+#[test]
+fn many_begin_times_of_one_job_are_met_together_or_one_by_one() {
+    const MANY: u32 = 10_000;
+    let mut bench = Bench::new();
+    let begin = |at: u32| json!({"scheme": "begin-time", "value": at.to_string()});
+    let all: Vec<Value> = (0..MANY).map(|at| begin(5000 + at)).collect();
+    let (id, _) = bench.submit(&json!({ "dependencies": all }));
+    for at in 0..MANY {
+        bench.manager.advance(f64::from(5000 + at));
+    }
+    let events = bench.events(id);
+    let removed = events.iter().filter(|it| *it == "dependency-remove");
+    assert_eq!(removed.count(), MANY as usize);
+    assert_eq!(events.last().unwrap(), "priority");
+}
+
+#[test]
+fn a_dependency_that_is_named_twice_is_one() {
+    let mut bench = Bench::new();
+    let (first, _) = bench.submit(&json!({}));
+    let (id, _) = bench.submit(&on("afterany", &[first, first]));
+    cancel(&mut bench, &[first]);
+    let events = bench.events(id);
+    let of = |name: &str| events.iter().filter(|it| *it == name).count();
+    assert_eq!((of("dependency-add"), of("dependency-remove")), (1, 1));
+}
+
+#[test]
+fn a_job_that_is_over_waits_for_nothing_any_more() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let (first, second) = (
+        bench.running(&json!({})),
+        many(&mut bench, 1, &json!({}))[0],
+    );
+    let mut wanted = on("afterok", &[second]);
+    wanted["dependencies"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"scheme": "after", "value": first.to_string()}));
+    let (id, _) = bench.submit(&wanted);
+    let removed = |bench: &mut Bench| {
+        let events = bench.events(id);
+        let removed = events.iter().filter(|it| *it == "dependency-remove");
+        removed.count()
+    };
+    assert_eq!(removed(&mut bench), 1);
+    cancel(&mut bench, &[id]);
+    bench.end(first, 0);
+    cancel(&mut bench, &[second]);
+    let out = bench.answer("sched.alloc", &json!({"id": second, "type": 3}));
+    assert!(topics(&out).is_empty());
+    assert_eq!(removed(&mut bench), 1);
+    assert_eq!(bench.events(id).last().unwrap(), "clean");
+    assert_eq!(bench.row(id)["result"], 4);
+}
+
+#[test]
+fn a_begin_time_is_absolute() {
+    let mut bench = Bench::new();
+    for value in ["+3", "-3", "+0", "-0", "3s", "inf", "nan", ""] {
+        let dependencies = json!([{"scheme": "begin-time", "value": value}]);
+        let spec = jobspec(&json!({ "dependencies": dependencies }));
+        let out = bench.request("job-ingest.submit", &json!({ "jobspec": spec }));
+        let expected = "expected seconds since the epoch, without a sign";
+        let text = format!("dependency `begin-time:{value}`: {expected}");
+        assert_eq!(refused(&out), (22, text));
+    }
+}
