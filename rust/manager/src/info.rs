@@ -22,9 +22,10 @@ struct Watch {
     path: Option<String>,
 }
 
+/// Which of the peer's requests is not wanted any more.
 #[derive(Deserialize)]
-struct Cancel {
-    matchtag: u32,
+pub(crate) struct Cancel {
+    pub(crate) matchtag: u32,
 }
 
 impl Manager {

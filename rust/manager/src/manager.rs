@@ -132,6 +132,9 @@ impl Manager {
             "job-manager.history.get" => self.history(request).map(Some),
             "job-manager.drain" => return self.wait_quiet(request, false),
             "job-manager.idle" => return self.wait_quiet(request, true),
+            "job-manager.drain-cancel" | "job-manager.idle-cancel" => {
+                self.quiet_cancel(request).map(filled)
+            }
             "job-manager.sched-hello" => return self.sched_hello(request),
             "job-manager.sched-ready" => return self.sched_ready(request),
             "job-manager.exec-hello" => return self.exec_hello(request),
@@ -293,6 +296,7 @@ impl Manager {
             "commits": self.commits,
             "sched": self.allocator.describe(),
             "exec": self.executor.describe(),
+            "waiting": self.watchers.describe(),
         })
     }
 

@@ -4,8 +4,9 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::info::Cancel;
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOENT, Refusal};
+use crate::rpc::{self, ECANCELED, EINVAL, ENOENT, Refusal};
 use crate::watch::Quiet;
 
 #[derive(Deserialize)]
@@ -127,6 +128,18 @@ impl Manager {
             }
             Err(refusal) => self.refuse(request, &refusal),
         }
+    }
+
+    /// `job-manager.drain-cancel` and `job-manager.idle-cancel`: the call that `matchtag` names, if
+    /// it still waits, is answered with ECANCELED.
+    pub(crate) fn quiet_cancel(&mut self, request: &Message) -> Result<Value, Refusal> {
+        let cancel: Cancel = rpc::payload(request)?;
+        let origin = rpc::origin(request);
+        let ended = origin.and_then(|it| self.watchers.cancel_quiet(it, cancel.matchtag));
+        if let Some(ended) = ended {
+            self.refuse(&ended, &Refusal::new(ECANCELED, "cancelled"));
+        }
+        Ok(Value::Null)
     }
 }
 

@@ -18,6 +18,8 @@ pub const EAGAIN: u32 = 11;
 pub const EBUSY: u32 = 16;
 /// No data: the good end of a stream (RFC 6).
 pub const ENODATA: u32 = 61;
+/// Operation cancelled.
+pub const ECANCELED: u32 = 125;
 /// Protocol error.
 pub const EPROTO: u32 = 71;
 

@@ -78,6 +78,11 @@ impl Bench {
         self.manager.flush().unwrap()
     }
 
+    /// The matchtag of the last request.
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
     pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         self.request_as("client", OWNER, topic, payload, 0)
     }

@@ -1,0 +1,121 @@
+//! Waits that are given up: for the end of jobs, and for quiet.
+
+mod common;
+
+use common::{Bench, OWNER, body, refused, settings};
+use penstock_manager::{Queue, Settings};
+use penstock_wire::{Message, STREAMING};
+use serde_json::{Value, json};
+
+const ECANCELED: u32 = 125;
+
+/// Sends as `from` and returns the matchtag that went with it.
+fn send(bench: &mut Bench, from: &str, topic: &str, payload: &Value, flags: u8) -> u32 {
+    let out = bench.request_as(from, OWNER, topic, payload, flags);
+    assert!(out.is_empty(), "{topic} waits");
+    bench.tag()
+}
+
+fn named<'a>(out: &'a [Message], topic: &str) -> Vec<&'a Message> {
+    out.iter().filter(|it| it.topic() == topic).collect()
+}
+
+fn waiting(bench: &mut Bench) -> Value {
+    let out = bench.request("job-manager.stats-get", &Value::Null);
+    body(&out[0])["waiting"].clone()
+}
+
+#[test]
+fn a_wait_that_is_cancelled_leaves_nothing_behind() {
+    let mut bench = Bench::new();
+    let ids: Vec<u64> = (0..3).map(|_| bench.submit(&json!({})).0).collect();
+    let none = json!({"followers": 0, "waits": 0, "waited": 0, "quiet": 0});
+    assert_eq!(waiting(&mut bench), none);
+    let wait = json!({ "ids": ids });
+    let first = send(&mut bench, "a", "job-list.wait", &wait, STREAMING);
+    send(&mut bench, "b", "job-list.wait", &wait, STREAMING);
+    assert_eq!(waiting(&mut bench)["waited"], 6);
+    let cancel = json!({ "matchtag": first });
+    let out = bench.request_as("a", OWNER, "job-list.wait-cancel", &cancel, 0);
+    assert_eq!((out[0].matchtag, out[0].errnum()), (first, 61));
+    assert_eq!(waiting(&mut bench)["waited"], 3);
+    bench.request_as("b", OWNER, "job-list.disconnect", &Value::Null, 4);
+    assert_eq!(waiting(&mut bench), none);
+    // The stream of an eventlog goes in the same ways.
+    let watch = json!({"id": ids[0]});
+    bench.request_as("a", OWNER, "job-info.eventlog-watch", &watch, STREAMING);
+    let cancel = json!({"matchtag": bench.tag()});
+    bench.request_as("a", OWNER, "job-info.eventlog-watch-cancel", &cancel, 0);
+    assert_eq!(waiting(&mut bench), none);
+}
+
+#[test]
+fn those_who_wait_for_jobs_are_told_of_each_and_of_the_end() {
+    let mut bench = Bench::new();
+    let ids: Vec<u64> = (0..2).map(|_| bench.submit(&json!({})).0).collect();
+    let both = send(
+        &mut bench,
+        "a",
+        "job-list.wait",
+        &json!({ "ids": ids }),
+        STREAMING,
+    );
+    let one = send(
+        &mut bench,
+        "a",
+        "job-list.wait",
+        &json!({"ids": [ids[1]]}),
+        STREAMING,
+    );
+    let mut told = Vec::new();
+    for id in &ids {
+        let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+        let rows = named(&out, "job-list.wait");
+        told.extend(rows.iter().map(|it| (it.matchtag, it.errnum())));
+    }
+    assert_eq!(
+        told,
+        [(both, 0), (both, 0), (both, 61), (one, 0), (one, 61)]
+    );
+    assert_eq!(waiting(&mut bench)["waited"], 0);
+}
+
+#[test]
+fn a_drain_or_idle_that_is_cancelled_ends_and_leaves_the_others() {
+    let mut bench = Bench::with(Settings {
+        queues: [("batch".to_owned(), Queue::default())]
+            .into_iter()
+            .collect(),
+        ..settings()
+    });
+    bench.scheduler(None);
+    bench.executor();
+    let id = bench.running(&json!({"queue": "batch"}));
+    for method in ["drain", "idle"] {
+        let topic = format!("job-manager.{method}");
+        let cancel = format!("{topic}-cancel");
+        let all = json!({});
+        let first = send(&mut bench, "a", &topic, &all, 0);
+        let second = send(&mut bench, "a", &topic, &json!({"name": "batch"}), 0);
+        send(&mut bench, "b", &topic, &all, 0);
+        // Another's call is out of reach, and one that is over or never was is no error.
+        for (from, tag) in [("b", first), ("a", 9999)] {
+            let out = bench.request_as(from, OWNER, &cancel, &json!({"matchtag": tag}), 0);
+            assert_eq!(
+                (out.len(), out[0].topic(), out[0].errnum()),
+                (1, cancel.as_str(), 0)
+            );
+        }
+        for tag in [first, second] {
+            let out = bench.request_as("a", OWNER, &cancel, &json!({"matchtag": tag}), 0);
+            assert_eq!((out[0].topic(), out[0].matchtag), (topic.as_str(), tag));
+            assert_eq!(refused(&out), (ECANCELED, "cancelled".to_owned()));
+            assert_eq!((out.len(), out[1].errnum()), (2, 0));
+        }
+    }
+    assert_eq!(waiting(&mut bench)["quiet"], 2);
+    let out = bench.end(id, 0);
+    assert_eq!(named(&out, "job-manager.drain").len(), 1);
+    assert_eq!(named(&out, "job-manager.idle").len(), 1);
+    assert_eq!(waiting(&mut bench)["quiet"], 0);
+}
