@@ -9,7 +9,6 @@ use penstock_jobspec::Jobspec;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
-use crate::annotations;
 use crate::event::Event;
 use crate::priority::priority_of;
 use crate::state::{Outcome, State};
@@ -320,10 +319,17 @@ impl Job {
         }
     }
 
+    /// Unlike annotations, a memo is not merged in depth: a key is replaced whole.
     fn note_memo(&mut self, event: &Event) {
         if let Some(update) = &event.context {
             let mut memo = self.memo.take().unwrap_or_default();
-            annotations::merge(&mut memo, update);
+            for (key, value) in update {
+                if value.is_null() {
+                    memo.shift_remove(key);
+                } else {
+                    memo.insert(key.clone(), value.clone());
+                }
+            }
             self.memo = (!memo.is_empty()).then_some(memo);
         }
     }

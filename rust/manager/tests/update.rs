@@ -217,9 +217,10 @@ fn updates_and_memos_outlive_a_restart() {
     bench.reply(&out, "sched.expiration", &json!({}));
     let memo = json!({"id": pending, "memo": {"a": {"x": 1, "y": 2}, "b": 2}});
     bench.request("job-manager.memo", &memo);
-    let memo = json!({"id": pending, "memo": {"a": {"y": null}, "b": null, "c": 3}});
+    // A key is replaced whole (RFC 21), and null removes it.
+    let memo = json!({"id": pending, "memo": {"a": {"z": 3}, "b": null, "c": 3}});
     bench.request("job-manager.memo", &memo);
-    let user = json!({"user": {"a": {"x": 1}, "c": 3}});
+    let user = json!({"user": {"a": {"z": 3}, "c": 3}});
     assert_eq!(bench.row(pending)["annotations"], user);
     drop(bench);
     let mut bench = directory.open(settings(), 2000.0);
