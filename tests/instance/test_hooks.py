@@ -48,8 +48,8 @@ $PENSTOCK_JOB_RANKS $PENSTOCK_JOB_STATUS" >> {tmp_path}/said; echo "told by $PEN
             "submit", "-N2", "-t", "1h", "--setattr=exec.test.run_duration=0s", "true"
         )
         assert instance.penstock("wait", name).returncode == 0
-        expected = ["alloc", "prolog-start", "prolog-finish", "start", "finish", "epilog-start"]
-        expected += ["release", "epilog-finish", "free", "clean"]
+        expected = ["alloc", "prolog-start", "prolog-finish", "start", "finish", "release"]
+        expected += ["epilog-start", "epilog-finish", "free", "clean"]
         assert events(client, newest(client))[4:] == expected
         for kind in ("prolog", "epilog"):
             assert f"{kind} of {name}: told by {kind}" in logged(client)

@@ -292,7 +292,7 @@ impl Manager {
         if release.last && !ended {
             self.fail_job(id, now, "exec", "released without having finished");
         }
-        let kept = self.is_kept_for_epilog(id, now);
+        let kept = self.is_kept_for_epilog(id);
         if !freed.is_empty() && !kept {
             self.send_free(id, &freed, freed == left);
         }
@@ -301,7 +301,10 @@ impl Manager {
         } else {
             freed.to_string()
         };
-        let context = json!({ "ranks": ranks, "final": release.last });
+        let mut context = json!({ "ranks": ranks, "final": release.last });
+        if kept {
+            context["kept"] = true.into();
+        }
         self.post(id, &Event::with(now, "release", context));
         if !kept {
             if let Some(job) = self.jobs.get_mut(&id) {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::event::Event;
-use crate::job::{Alloc, Exec, Hook};
+use crate::job::{Alloc, Answered, Hook, Job};
 use crate::manager::Manager;
 use crate::rpc;
 use crate::state::State;
@@ -80,10 +80,8 @@ impl Manager {
         }
     }
 
-    /// A job is in CLEANUP: whether its prolog still has to end. Ends it, and sees to it that its
-    /// resources are kept for the epilog.
+    /// A job is in CLEANUP: whether its prolog still has to end. Ends it.
     pub(crate) fn ends_prolog(&mut self, id: u64, now: f64) -> bool {
-        self.begin_epilog(id, now);
         if self.jobs.get(&id).map(|job| job.prolog) != Some(Hook::Begun) {
             return false;
         }
@@ -100,41 +98,48 @@ impl Manager {
         true
     }
 
-    /// From here on a job's resources are kept until its epilog has ended. There is one for every
-    /// job whose prolog or whose tasks may have run.
-    fn begin_epilog(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        let touched = job.prolog != Hook::Idle || job.started || job.exec == Exec::Requested;
+    /// Whether a job that has resources is to have an epilog that has not begun: one for every job
+    /// whose prolog or whose tasks may have run, and of which nothing was given back without it.
+    fn has_epilog_to_come(&self, job: &Job) -> bool {
+        let asked = job.started || job.answered != Answered::Unasked;
+        let touched = job.prolog != Hook::Idle || asked;
         let due = job.epilog == Hook::Idle && job.alloc == Alloc::Held && job.freed.is_empty();
-        if self.settings.epilog && due && touched {
-            self.log_start(id, Kind::Epilog, now);
-        }
+        self.settings.epilog && due && touched
     }
 
-    /// Whether ranks that are released now are kept back until the epilog has ended.
-    pub(crate) fn is_kept_for_epilog(&mut self, id: u64, now: f64) -> bool {
-        self.begin_epilog(id, now);
-        self.jobs
-            .get(&id)
-            .is_some_and(|job| job.epilog == Hook::Begun)
+    /// Whether ranks that are released now are kept back until the epilog has ended. Once some are,
+    /// all are.
+    pub(crate) fn is_kept_for_epilog(&self, id: u64) -> bool {
+        self.jobs.get(&id).is_some_and(|job| {
+            let kept = job.epilog == Hook::Begun || !job.kept.is_empty();
+            kept || self.has_epilog_to_come(job)
+        })
     }
 
-    /// The job's tasks are gone: whether its epilog still has to end. Begins it.
+    /// The job's tasks are gone: whether its epilog still has to end. Begins it where it is due.
     pub(crate) fn waits_for_epilog(&mut self, id: u64, now: f64) -> bool {
-        if self.jobs.get(&id).map(|job| job.epilog) != Some(Hook::Begun) {
+        let Some(job) = self.jobs.get(&id) else {
             return false;
+        };
+        match job.epilog {
+            Hook::Done => false,
+            Hook::Begun if self.hooks.busy.contains(&(id, Kind::Epilog)) => true,
+            Hook::Begun if !self.settings.epilog => {
+                self.log_finish(id, Kind::Epilog, 0, now);
+                false
+            }
+            Hook::Begun => {
+                // The restart of the instance has cut it off.
+                self.ask_hook(id, Kind::Epilog);
+                true
+            }
+            Hook::Idle if !self.has_epilog_to_come(job) => false,
+            Hook::Idle => {
+                self.log_start(id, Kind::Epilog, now);
+                self.ask_hook(id, Kind::Epilog);
+                true
+            }
         }
-        if self.hooks.busy.contains(&(id, Kind::Epilog)) {
-            return true;
-        }
-        if self.settings.epilog {
-            self.ask_hook(id, Kind::Epilog);
-            return true;
-        }
-        self.log_finish(id, Kind::Epilog, 0, now);
-        false
     }
 
     fn log_start(&mut self, id: u64, kind: Kind, now: f64) {

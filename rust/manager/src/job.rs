@@ -109,7 +109,9 @@ pub enum Exec {
 /// What the service that a job was last given to has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// Neither `start` nor `reattached` yet.
+    /// Nobody has asked it.
+    Unasked,
+    /// Neither `start` nor `reattached` yet; the job's tasks may run all the same.
     Nothing,
     /// The job runs.
     Started,
@@ -231,7 +233,7 @@ impl Job {
             kept: IdSet::new(),
             alloc: Alloc::Idle,
             exec: Exec::Idle,
-            answered: Answered::Nothing,
+            answered: Answered::Unasked,
             prolog: Hook::Idle,
             epilog: Hook::Idle,
             started: false,
@@ -336,7 +338,10 @@ impl Job {
 
     fn note_release(&mut self, event: &Event) {
         // What is released before the epilog has ended is given back after it.
-        let released = if self.epilog == Hook::Begun {
+        let context = event.context.as_ref();
+        let is = |key| context.and_then(|it| it.get(key)) == Some(&Value::Bool(true));
+        // Older logs have the epilog's start before, and no `kept`.
+        let released = if is("kept") || self.epilog == Hook::Begun {
             &mut self.kept
         } else {
             &mut self.freed
@@ -354,8 +359,7 @@ impl Job {
             }
             None => {}
         }
-        let context = event.context.as_ref();
-        if context.and_then(|it| it.get("final")) == Some(&Value::Bool(true)) {
+        if is("final") {
             self.exec = Exec::Released;
         }
     }

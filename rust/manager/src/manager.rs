@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::exception::Raised;
 use crate::exec::Executor;
 use crate::hooks::Hooks;
-use crate::job::{Alloc, Exec, Hook, Job};
+use crate::job::{Alloc, Exec, Job};
 use crate::priority::priority_of;
 use crate::purge::Purged;
 use crate::queues::Queues;
@@ -456,7 +456,7 @@ impl Manager {
             Exec::Waiting | Exec::Requested => return,
             Exec::Idle | Exec::Released => {}
         }
-        if job.epilog == Hook::Begun && self.waits_for_epilog(id, now) {
+        if self.waits_for_epilog(id, now) {
             return;
         }
         let Some(job) = self.jobs.get(&id) else {

@@ -9,7 +9,7 @@ use penstock_rset::ResourceSet;
 use penstock_store::JobRecord;
 
 use crate::event::Event;
-use crate::job::{Alloc, Exec, Job, Spec};
+use crate::job::{Alloc, Answered, Exec, Job, Spec};
 use crate::manager::Manager;
 use crate::policy;
 use crate::state::State;
@@ -83,6 +83,8 @@ impl Manager {
                 self.executor.waiting.insert(id);
             } else if job.state != State::Run {
                 job.exec = Exec::Released;
+                // Nothing in the log tells whether it was asked to start.
+                job.answered = Answered::Nothing;
             }
             // One that has not started yet goes on where it was: at its prolog, or its start.
         }

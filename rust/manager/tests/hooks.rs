@@ -65,9 +65,9 @@ fn a_job_goes_through_prolog_and_epilog() {
             "prolog-finish",
             "start",
             "finish",
+            "release",
+            "release",
             "epilog-start",
-            "release",
-            "release",
             "epilog-finish",
             "free",
             "clean"
@@ -153,8 +153,13 @@ fn a_cancel_ends_the_prolog_and_waits_for_its_end() {
         topics(&bench.request("job-manager.raise", &cancel)),
         ["job-exception"]
     );
+    assert_eq!(
+        bench.events(id)[5..],
+        ["prolog-start", "exception", "exception"]
+    );
     let out = bench.reply(&asked, "hooks.prolog", &done(15, "prolog: signal 15"));
     assert_eq!(topics(&out), ["hooks.epilog"]);
+    assert_eq!(bench.events(id)[8..], ["prolog-finish", "epilog-start"]);
     let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
     assert_eq!(topics(&out), ["sched.free"]);
     let row = bench.row(id);
@@ -179,6 +184,102 @@ fn without_hooks_nothing_is_asked_or_logged() {
     assert_eq!(topics(&bench.end(id, 0)), ["sched.free"]);
     let names = bench.events(id);
     assert!(!names.iter().any(|name| name.contains("log-")), "{names:?}");
+}
+
+/// RFC 21: its start is logged when it has started; until then what is released is kept all the
+/// same, whether the tasks have been seen to run or not.
+#[test]
+fn an_epilog_starts_when_the_tasks_of_a_cancelled_job_are_gone() {
+    let epilog = || Settings {
+        epilog: true,
+        ..settings()
+    };
+    for started in [true, false] {
+        let mut bench = ready(epilog());
+        let (id, _) = bench.submit(&json!({}));
+        bench.allocate(id);
+        if started {
+            bench.exec(id, "start", &json!({}));
+        }
+        let out = bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+        assert_eq!(topics(&out), ["job-exception"]);
+        assert_eq!(bench.events(id).last().unwrap(), "exception");
+        let out = bench.exec(id, "release", &json!({"ranks": "1", "final": false}));
+        assert!(out.is_empty(), "kept for the epilog");
+        assert_eq!(bench.events(id).last().unwrap(), "release");
+        let out = bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
+        assert_eq!(topics(&out), ["hooks.epilog"]);
+        assert_eq!(bench.events(id).last().unwrap(), "epilog-start");
+        let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
+        assert_eq!(topics(&out), ["sched.free"]);
+        assert_eq!(body(&out[0])["R"]["execution"]["R_lite"][0]["rank"], "0-1");
+    }
+}
+
+#[test]
+fn what_is_kept_for_an_epilog_that_has_not_started_outlives_a_restart() {
+    let directory = Directory::new("kept");
+    let mut bench = directory.open(hooked(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let start = |bench: &mut Bench, ranks: &str| {
+        let (id, _) = bench.submit(&json!({}));
+        let out = allocate(bench, id, ranks);
+        bench.reply(&out, "hooks.prolog", &done(0, ""));
+        bench.exec(id, "start", &json!({}));
+        id
+    };
+    let half = start(&mut bench, "0-1");
+    let out = bench.exec(half, "release", &json!({"ranks": "1", "final": false}));
+    assert!(out.is_empty());
+    drop(bench);
+
+    let mut bench = directory.open(hooked(), 2000.0);
+    let hello = bench.scheduler(None);
+    assert_eq!(body(&hello[0])["id"], json!(half));
+    assert_eq!(body(&hello[0]).get("free"), None, "the epilog has not run");
+    bench.executor();
+    let out = bench.exec(half, "release", &json!({"ranks": "1", "final": false}));
+    assert!(out.is_empty(), "released before");
+    let out = bench.end(half, 0);
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    let out = bench.reply(&out, "hooks.epilog", &done(0, ""));
+    assert_eq!(topics(&out), ["sched.free"]);
+    assert_eq!(body(&out[0])["R"]["execution"]["R_lite"][0]["rank"], "0-1");
+}
+
+#[test]
+fn a_job_whose_start_was_asked_for_before_a_restart_has_its_epilog() {
+    let directory = Directory::new("asked");
+    let settings = || Settings {
+        epilog: true,
+        ..settings()
+    };
+    let mut bench = directory.open(settings(), 1000.0);
+    bench.scheduler(None);
+    bench.executor();
+    let (id, _) = bench.submit(&json!({}));
+    bench.allocate(id);
+    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    drop(bench);
+    let (_, out) = directory.reopen(settings(), 2000.0);
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+}
+
+#[test]
+fn ranks_are_kept_to_the_end_even_if_the_epilog_is_taken_away_meanwhile() {
+    let mut bench = ready(hooked());
+    let (id, _) = bench.submit(&json!({}));
+    let out = bench.allocate(id);
+    bench.reply(&out, "hooks.prolog", &done(0, ""));
+    bench.exec(id, "start", &json!({}));
+    bench.exec(id, "release", &json!({"ranks": "1", "final": false}));
+    bench.manager.set_settings(settings(), bench.now);
+    let out = bench.end(id, 0);
+    assert_eq!(topics(&out), ["sched.free"]);
+    assert_eq!(body(&out[0])["R"]["execution"]["R_lite"][0]["rank"], "0-1");
+    assert_eq!(body(&out[0])["final"], true);
+    assert_eq!(bench.row(id)["state"], 64);
 }
 
 #[test]
