@@ -53,7 +53,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock._core import Hostlist, IDset, parse_duration, validate_constraint
+from penstock._core import Hostlist, IDset, ResourceSet, parse_duration, validate_constraint
 from penstock.errors import Error
 
 Seconds = typing.NewType("Seconds", float)
@@ -301,12 +301,11 @@ def load(path: Path) -> Config:
 
 def _check(config: Config, problems: list[str]) -> None:
     """What no single key can tell."""
-    queue = config.policy.jobspec.defaults.system.queue
-    if queue is not None and queue not in config.queues:
-        known = ", ".join(config.queues) or "none"
-        problems.append(
-            f"policy.jobspec.defaults.system.queue: unknown queue `{queue}` (known: {known})"
-        )
+    _check_queues(config, problems)
+    for name in ("prolog", "epilog"):
+        command = getattr(config.job_manager, name).command
+        if command and not command[0]:
+            problems.append(f'job-manager.{name}.command[0]: expected a command, found ""')
     for place, entry in enumerate(config.resource.config):
         path = f"resource.config[{place}]"
         if not entry.hosts:
@@ -314,24 +313,54 @@ def _check(config: Config, problems: list[str]) -> None:
         _check_text(Hostlist, entry.hosts, f"{path}.hosts", problems)
         _check_text(IDset, entry.cores, f"{path}.cores", problems)
         _check_text(IDset, entry.gpus, f"{path}.gpus", problems)
+        for number, name in enumerate(entry.properties):
+            _check_property(name, f"{path}.properties[{number}]", problems)
     targets = {"resource.exclude": config.resource.exclude or ""}
     for name, text in config.resource.properties.items():
         targets[f"resource.properties.{name}"] = text
+        _check_property(name, "resource.properties", problems)
     for path, text in targets.items():
         try:
             IDset(text)
         except Error:
             _check_text(Hostlist, text, path, problems)
     _check_limits(config.policy.limits, "policy.limits", problems)
-    for name, settings in config.queues.items():
-        _check_limits(settings.policy.limits, f"queues.{name}.policy.limits", problems)
     if not 0 <= config.penstock.scheduler.limit <= 0x7FFFFFFF:
         problems.append("penstock.scheduler.limit: expected 0 to 2147483647")
+
+
+def _check_queues(config: Config, problems: list[str]) -> None:
+    default = config.policy.jobspec.defaults.system.queue
+    known = ", ".join(config.queues) or "none"
+    key = "policy.jobspec.defaults.system.queue"
+    if default is not None and default not in config.queues:
+        problems.append(f"{key}: unknown queue `{default}` (known: {known})")
+    if default is None and len(config.queues) > 1:
+        problems.append(
+            f"{key}: expected a default queue where there are several (RFC 33; known: {known})"
+        )
+    for name, queue in config.queues.items():
+        if not name:
+            problems.append('queues: expected queues with a name, found one named ""')
+        if queue.policy.jobspec.defaults.system.queue is not None:
+            problems.append(f"queues.{name}.{key}: a default queue is named in `{key}` only")
+        try:
+            validate_constraint(json.dumps({"properties": queue.requires}))
+        except Error as error:
+            problems.append(f"queues.{name}.requires: {error}")
+        _check_limits(queue.policy.limits, f"queues.{name}.policy.limits", problems)
 
 
 def _check_text(kind: type[Any], text: str, path: str, problems: list[str]) -> None:
     try:
         kind(text)
+    except Error as error:
+        problems.append(f"{path}: {error}")
+
+
+def _check_property(name: str, path: str, problems: list[str]) -> None:
+    try:
+        ResourceSet.uniform("0", "node0", cores="0").add_property(name, "0")
     except Error as error:
         problems.append(f"{path}: {error}")
 
@@ -393,7 +422,7 @@ def _build_scalar(kind: Any, value: Any, wrong: typing.Callable[[str], None]) ->
         good = isinstance(value, int) and not isinstance(value, bool) and value >= -1
         return value if good else wrong("a whole number, or -1 for any number")
     if kind is Path:
-        return Path(value) if isinstance(value, str) else wrong("a path")
+        return Path(value) if isinstance(value, str) and value else wrong("a path")
     if kind is int:
         good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         return value if good else wrong("a whole number")

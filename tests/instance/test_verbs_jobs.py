@@ -140,7 +140,9 @@ def test_the_anonymous_queue_stops_and_starts(sim):
 
 def test_queues_with_names_are_switched_one_by_one(start, tmp_path):
     config = tmp_path / "penstock.toml"
-    config.write_text("[queues.batch]\n[queues.debug]\n")
+    config.write_text(
+        "[queues.batch]\n[queues.debug]\n[policy.jobspec.defaults.system]\nqueue = 'batch'\n"
+    )
     with start("--nodes=2", "--config", str(config)) as instance:
         assert instance.penstock("queue", "stop").returncode == 1
         instance.lines("queue", "disable", "-m", "not today", "debug")

@@ -57,9 +57,10 @@ def test_what_is_written_is_read_and_the_rest_has_defaults():
 NAMES = r"""
 [queues.batch]
 [queues."größe"]
-[queues.""]
 [queues."a.b"]
 requires = ["big"]
+[policy.jobspec.defaults.system]
+queue = "größe"
 [penstock]
 state = "/tmp/ä\U0001f600\u007f\n"
 """
@@ -124,6 +125,32 @@ def test_the_effective_configuration_reads_back(config):
         (
             "[policy.jobspec.defaults.system]\nqueue = 'b'",
             "policy.jobspec.defaults.system.queue: unknown queue `b` (known: none)",
+        ),
+        (
+            "[queues.a]\n[queues.b]",
+            "policy.jobspec.defaults.system.queue: expected a default queue where there are",
+        ),
+        ('[queues.""]', 'queues: expected queues with a name, found one named ""'),
+        (
+            "[queues.b.policy.jobspec.defaults.system]\nqueue = 'b'",
+            "queues.b.policy.jobspec.defaults.system.queue: a default queue is named in `policy",
+        ),
+        (
+            "[job-manager.epilog]\ncommand = ['', 'x']",
+            'job-manager.epilog.command[0]: expected a command, found ""',
+        ),
+        ("[penstock]\nsocket = ''", 'penstock.socket: expected a path, found ""'),
+        (
+            "[resource.properties]\n'a&b' = '0'",
+            'resource.properties: invalid property name "a&b": expected none of ! & ',
+        ),
+        (
+            "[[resource.config]]\nhosts = 'n0'\nproperties = ['']",
+            "resource.config[0].properties[0]: expected a property name, found an empty one",
+        ),
+        (
+            "[queues.b]\nrequires = ['^fast', 'a|b']",
+            "queues.b.requires: invalid constraint: properties[1]: invalid property `a|b`",
         ),
         ("[[resource.config]]\ncores = '0'", "resource.config[0]: expected the key `hosts`"),
         (

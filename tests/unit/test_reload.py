@@ -38,7 +38,7 @@ def test_the_same_changes_nothing():
 def test_what_can_change_is_what_the_new_one_says_and_the_rest_stays():
     config, changed = reload(
         '[queues."a.b".policy.limits]\nduration = "2h"\n[queues.c]\n[penstock.exec]\n'
-        "oversubscribe = true\noutput-limit = 5\n"
+        "oversubscribe = true\noutput-limit = 5\n[policy.jobspec.defaults.system]\nqueue = 'c'\n"
     )
     assert changed == [
         "resource.exclude",
@@ -47,6 +47,7 @@ def test_what_can_change_is_what_the_new_one_says_and_the_rest_stays():
         "penstock.exec.kill-timeout",
         "penstock.exec.output-limit",
         "queues.c",
+        "policy.jobspec.defaults.system.queue",
     ]
     assert config.resource.exclude is None
     assert str(config.resource.path) == "/etc/R"
