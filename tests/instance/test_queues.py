@@ -81,3 +81,39 @@ def test_the_anonymous_queue_of_an_instance_without_queues(start):
         assert row(client, job)["state"] == 8
         client.rpc("job-manager.queue-start", {"start": True, "all": True})
         assert instance.penstock("wait", str(job)).returncode == 0
+
+
+def test_a_queue_with_pending_jobs_is_not_configured_away(start, options, tmp_path):
+    with start(*options) as instance, Client(instance.uri) as client:
+        for name in ("batch", "debug"):
+            client.rpc("job-manager.queue-start", {"name": name, "start": False})
+        held = [submit(client, queue="debug"), submit(client, queue="debug", urgency=0)]
+        over = submit(client, queue="batch")
+        client.cancel([over])
+        fewer = tmp_path / "fewer.toml"
+        fewer.write_text('[queues.batch]\n[policy.limits]\nduration = "2h"\n')
+        refused = instance.penstock("config", "reload", str(fewer))
+        assert refused.returncode == 1
+        assert "queues.debug: 2 jobs are pending: cancel " in refused.stderr
+        assert client.rpc("job-manager.queue-list") == {"queues": ["batch", "debug"]}
+        assert client.config()["policy"]["limits"]["duration"] == 3600
+        # One queue the less is no matter where nothing of it is pending.
+        fewer.write_text('[queues.debug]\n[policy.limits]\nduration = "2h"\n')
+        assert "changed: policy.limits.duration" in instance.lines("config", "reload", str(fewer))
+        client.cancel(held[:1])
+        empty = tmp_path / "empty.toml"
+        empty.write_text("")
+        refused = instance.penstock("config", "reload", str(empty))
+        assert "queues.debug: 1 job is pending: " in refused.stderr
+        client.cancel(held[1:])
+        instance.lines("config", "reload", str(empty))
+        assert client.rpc("job-manager.queue-list") == {"queues": []}
+
+
+def test_a_start_says_which_queue_has_jobs_and_is_not_configured(start, options):
+    with start(*options) as instance, Client(instance.uri) as client:
+        client.rpc("job-manager.queue-start", {"name": "debug", "start": False})
+        submit(client, queue="debug")
+    with start("--nodes", "4") as instance:
+        said = instance.penstock("dmesg").stdout
+        assert "queue `debug` is not configured any more, 1 job is pending" in said

@@ -28,7 +28,7 @@ from penstock.instance.hooks import HookService
 from penstock.instance.kept import KeptOutput
 from penstock.instance.logbook import Logbook
 from penstock.instance.parent import ParentLink
-from penstock.instance.reload import merge
+from penstock.instance.reload import check_queues, merge, queues_lost
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 
@@ -147,6 +147,7 @@ class Instance:
         """Takes a new configuration: all of it, or, with an error, nothing."""
         old = self._options
         config, changed = merge(old.config, document)
+        check_queues(old.config, config, lambda: self._jobs.ask("job-list.job-stats"))
         new = dataclasses.replace(old, config=config)
         self._set_manager(old, new)
         try:
@@ -181,6 +182,8 @@ class Instance:
             async with self._execution(nursery):
                 await nursery.start(self._broker.listen, options.socket)
                 log.info("%s: %s", self._uri, self._resources.summary())
+                for problem in queues_lost(options.config, self._jobs.ask("job-list.job-stats")):
+                    log.warning("%s", problem)
                 if options.parent is not None:
                     inherits = options.inherits
                     link = ParentLink(self._broker, options.parent, self._uri, inherits=inherits)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import Config, ConfigError, from_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 # A key and the tables that it is in, from the outermost on; a name may have dots of its own.
 Path = tuple[str, ...]
@@ -60,6 +60,48 @@ def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
     plain = new.to_dict()
     keys = dict.fromkeys([*_leaves(before), *_leaves(plain)])
     return new, [".".join(key) for key in keys if _value(before, key) != _value(plain, key)]
+
+
+def check_queues(old: Config, new: Config, stats: Callable[[], dict[str, Any]]) -> None:
+    """Makes sure that no pending job loses its queue, and what that requires, by a reload.
+
+    Args:
+        old: the configuration that is in force.
+        new: the one that is to be.
+        stats: asks for `job-list.job-stats`.
+
+    Raises:
+        ConfigError: with every queue that has pending jobs and is not in the new configuration.
+    """
+    gone = old.queues.keys() - new.queues.keys()
+    problems = [
+        f"queues.{name}: {jobs} pending: cancel what waits first, or disable the queue until it "
+        "is empty"
+        for name, jobs in (_pending(stats()) if gone else {}).items()
+        if name in gone
+    ]
+    if problems:
+        raise ConfigError("new configuration", problems)
+
+
+def queues_lost(config: Config, stats: dict[str, Any]) -> list[str]:
+    """What there is to say, at a start, of queues that have pending jobs and are not configured."""
+    return [
+        f"queue `{name}` is not configured any more, {jobs} pending: without what it required"
+        for name, jobs in _pending(stats).items()
+        if name not in config.queues
+    ]
+
+
+def _pending(stats: dict[str, Any]) -> dict[str, str]:
+    """How many jobs are pending in a queue, in words, by the queue's name."""
+    found = {}
+    for row in stats["queues"]:
+        states = row["job_states"]
+        count = sum(states[name] for name in ("new", "depend", "priority", "sched"))
+        if count:
+            found[row["name"]] = "1 job is" if count == 1 else f"{count} jobs are"
+    return found
 
 
 def _reloadable(path: Path) -> bool:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import MockExec, Scheduler
+from penstock._core import Batch, Message, MockExec, Scheduler
 from penstock.instance.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock._core import Batch, JobManager
+    from penstock._core import JobManager
     from penstock.instance.broker import Broker
 
 log = logging.getLogger("penstock")
@@ -77,6 +77,20 @@ class ManagerService:
     def deliver(self, batch: Batch) -> None:
         """Takes messages in; the answers follow when they are durable."""
         self._manager.handle(batch, time.time())
+
+    def ask(self, topic: str) -> dict[str, Any]:
+        """What the job manager answers at once to a request without payload."""
+        self._manager.handle(Batch([Message.request(topic, {})]), time.time())
+        answer: dict[str, Any] = {}
+        others = Batch()
+        for message in self._manager.flush():
+            # Whatever comes from a peer has a route.
+            if message.topic == topic and not message.routes:
+                answer = message.object()
+            else:
+                others.append(message)
+        self._broker.post(self.peer, others)
+        return answer
 
     def settle(self, now: float) -> None:
         """Commits, then sends."""
