@@ -295,7 +295,8 @@ def load(path: Path) -> Config:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"`{path}`", [str(error)]) from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"`{path}`", [reason]) from error
     return parse(text, f"`{path}`")
 
 

@@ -220,4 +220,4 @@ def test_check_tells_every_problem_and_dump_shows_the_effective_one(tmp_path, ca
     assert main(["config", "dump", str(file)]) == 0
     assert parse(capsys.readouterr().out.partition("\n")[2]) == parse(FULL)
     assert main(["config", "check", str(tmp_path / "nosuch.toml")]) == 1
-    assert "No such file" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"`{tmp_path / 'nosuch.toml'}`: No such file or directory\n"
