@@ -53,7 +53,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock._core import Hostlist, IDset, ResourceSet, parse_duration, validate_constraint
+from penstock._configcheck import contradictions
+from penstock._core import parse_duration, validate_constraint
 from penstock.errors import Error
 
 Seconds = typing.NewType("Seconds", float)
@@ -279,7 +280,7 @@ def from_dict(document: dict[str, Any], name: str = "configuration") -> Config:
     problems: list[str] = []
     config = _build(Config, document, "", problems)
     if not problems:
-        _check(config, problems)
+        problems += contradictions(config)
     if problems:
         raise ConfigError(name, problems)
     assert isinstance(config, Config)
@@ -298,80 +299,6 @@ def load(path: Path) -> Config:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"`{path}`", [reason]) from error
     return parse(text, f"`{path}`")
-
-
-def _check(config: Config, problems: list[str]) -> None:
-    """What no single key can tell."""
-    _check_queues(config, problems)
-    for name in ("prolog", "epilog"):
-        command = getattr(config.job_manager, name).command
-        if command and not command[0]:
-            problems.append(f'job-manager.{name}.command[0]: expected a command, found ""')
-    for place, entry in enumerate(config.resource.config):
-        path = f"resource.config[{place}]"
-        if not entry.hosts:
-            problems.append(f"{path}: expected the key `hosts`")
-        _check_text(Hostlist, entry.hosts, f"{path}.hosts", problems)
-        _check_text(IDset, entry.cores, f"{path}.cores", problems)
-        _check_text(IDset, entry.gpus, f"{path}.gpus", problems)
-        for number, name in enumerate(entry.properties):
-            _check_property(name, f"{path}.properties[{number}]", problems)
-    targets = {"resource.exclude": config.resource.exclude or ""}
-    for name, text in config.resource.properties.items():
-        targets[f"resource.properties.{name}"] = text
-        _check_property(name, "resource.properties", problems)
-    for path, text in targets.items():
-        try:
-            IDset(text)
-        except Error:
-            _check_text(Hostlist, text, path, problems)
-    _check_limits(config.policy.limits, "policy.limits", problems)
-    if not 0 <= config.penstock.scheduler.limit <= 0x7FFFFFFF:
-        problems.append("penstock.scheduler.limit: expected 0 to 2147483647")
-
-
-def _check_queues(config: Config, problems: list[str]) -> None:
-    default = config.policy.jobspec.defaults.system.queue
-    known = ", ".join(config.queues) or "none"
-    key = "policy.jobspec.defaults.system.queue"
-    if default is not None and default not in config.queues:
-        problems.append(f"{key}: unknown queue `{default}` (known: {known})")
-    if default is None and len(config.queues) > 1:
-        problems.append(
-            f"{key}: expected a default queue where there are several (RFC 33; known: {known})"
-        )
-    for name, queue in config.queues.items():
-        if not name:
-            problems.append('queues: expected queues with a name, found one named ""')
-        if queue.policy.jobspec.defaults.system.queue is not None:
-            problems.append(f"queues.{name}.{key}: a default queue is named in `{key}` only")
-        try:
-            validate_constraint(json.dumps({"properties": queue.requires}))
-        except Error as error:
-            problems.append(f"queues.{name}.requires: {error}")
-        _check_limits(queue.policy.limits, f"queues.{name}.policy.limits", problems)
-
-
-def _check_text(kind: type[Any], text: str, path: str, problems: list[str]) -> None:
-    try:
-        kind(text)
-    except Error as error:
-        problems.append(f"{path}: {error}")
-
-
-def _check_property(name: str, path: str, problems: list[str]) -> None:
-    try:
-        ResourceSet.uniform("0", "node0", cores="0").add_property(name, "0")
-    except Error as error:
-        problems.append(f"{path}: {error}")
-
-
-def _check_limits(limits: Limits, path: str, problems: list[str]) -> None:
-    for one in dataclasses.fields(Amounts):
-        least = getattr(limits.job_size.min, one.name)
-        most = getattr(limits.job_size.max, one.name)
-        if least is not None and most is not None and least > most >= 0:
-            problems.append(f"{path}.job-size: min.{one.name} ({least}) exceeds max ({most})")
 
 
 def _build(kind: Any, value: Any, path: str, problems: list[str]) -> Any:

@@ -139,6 +139,18 @@ def test_the_effective_configuration_reads_back(config):
             "[job-manager.epilog]\ncommand = ['', 'x']",
             'job-manager.epilog.command[0]: expected a command, found ""',
         ),
+        (
+            "policy.limits.job-size.max.nnodes = 2\nqueues.b.policy.limits.job-size.min.nnodes = 3",
+            "queues.b.policy.limits.job-size: min.nnodes (3) exceeds max (2)",
+        ),
+        (
+            "[policy.limits]\nduration = '1h'\n[policy.jobspec.defaults.system]\nduration = '2h'",
+            "policy.jobspec.defaults.system.duration: the default (7200 s) exceeds the limit (3600",
+        ),
+        (
+            "policy.jobspec.defaults.system.duration = '1h'\nqueues.b.policy.limits.duration = 60",
+            "queues.b.policy.jobspec.defaults.system.duration: the default (3600 s) exceeds the",
+        ),
         ("[penstock]\nsocket = ''", 'penstock.socket: expected a path, found ""'),
         (
             "[resource.properties]\n'a&b' = '0'",
@@ -221,3 +233,20 @@ def test_check_tells_every_problem_and_dump_shows_the_effective_one(tmp_path, ca
     assert parse(capsys.readouterr().out.partition("\n")[2]) == parse(FULL)
     assert main(["config", "check", str(tmp_path / "nosuch.toml")]) == 1
     assert capsys.readouterr().err == f"`{tmp_path / 'nosuch.toml'}`: No such file or directory\n"
+
+
+def test_a_queue_may_go_beyond_what_is_general():
+    config = parse(
+        """
+        [policy.limits]
+        duration = "1h"
+        job-size.max.nnodes = 2
+        [queues.free.policy.limits]
+        duration = 0
+        job-size.max.nnodes = -1
+        job-size.min.nnodes = 3
+        [queues.free.policy.jobspec.defaults.system]
+        duration = "1d"
+        """
+    )
+    assert config.queues["free"].policy.jobspec.defaults.system.duration == 86400
