@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.support.jobs import events, jobspec, newest, row, submit
 
@@ -39,6 +41,28 @@ def test_a_simulated_job_ends_at_its_new_time(start):
         update(client, job, 0.5)
         instance.penstock("wait", str(job))
         assert row(client, job)["duration"] == 0.5
+
+
+def test_a_running_job_gets_no_more_time_than_the_resources_have(start):
+    with start("--nodes", "1", "--cores", "1") as instance, Client(instance.uri) as client:
+        end = int(time.time()) + 1000
+        client.rpc("resource.expiration", {"expiration": end})
+        job = submit(client, duration=600)
+        assert instance.lines("jobs", "-f", "run")
+        before = row(client, job), events(client, job)
+        for seconds, limit in ((1_000_000, "1000000"), (0, "inf")):
+            with pytest.raises(RpcError, match=f"the resources end at {end}: expected"):
+                update(client, job, seconds)
+            done = instance.penstock("update", str(job), f"duration={limit}")
+            assert done.returncode == 1
+            assert f"the resources end at {end}" in done.stderr
+        assert (row(client, job), events(client, job)) == before
+        update(client, job, 700)
+        assert row(client, job)["duration"] == 700
+        # Once they have no end any more, a job need not have one.
+        client.rpc("resource.expiration", {"expiration": 0})
+        update(client, job, 0)
+        assert row(client, job)["expiration"] == 0
 
 
 def test_pending_jobs_keep_updates_memos_and_priorities_over_a_restart(start):

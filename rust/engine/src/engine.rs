@@ -426,12 +426,22 @@ impl Engine {
         self.running.remove(&id);
     }
 
-    /// Tells when a running job will end, in seconds since the epoch; 0 for no known time.
+    /// Tells when a running job will end, in seconds since the epoch; 0 for no known time. Fails,
+    /// and changes nothing, where the resources end before.
     pub fn set_expiration(&mut self, id: u64, expiration: f64) -> Result<(), Error> {
         let Some(running) = self.running.get_mut(&id) else {
             return Err(Error::new(format!("job {id} holds no resources")));
         };
-        running.expiration = Some(expiration).filter(|it| *it > 0.0);
+        let expiration = Some(expiration).filter(|it| *it > 0.0);
+        if let Some(end) = self.inventory.expiration
+            && expiration.is_none_or(|expiration| expiration > end)
+        {
+            let found = expiration.map_or_else(|| "none".to_owned(), |it| it.to_string());
+            return Err(Error::new(format!(
+                "the resources end at {end}: expected an expiration up to then, found {found}"
+            )));
+        }
+        running.expiration = expiration;
         Ok(())
     }
 

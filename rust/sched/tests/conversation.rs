@@ -650,6 +650,34 @@ fn the_resources_end_limits_jobs_from_then_on() {
 }
 
 #[test]
+fn a_running_job_gets_no_more_time_than_the_resources_have() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.answer("resource.acquire", &json!({"expiration": 1030.5}));
+    bench.alloc(1, 1);
+    bench.commit();
+    let mut ask = |expiration: Value| {
+        let payload = json!({"id": 1, "expiration": expiration});
+        let answers = bench.request("sched.expiration", &payload);
+        assert_eq!(answers.len(), 1);
+        let text = answers[0].error_text().unwrap_or_default().into_owned();
+        let kept = bench.scheduler.engine().unwrap().expiration(1);
+        (answers[0].errnum(), text, kept)
+    };
+    assert_eq!(ask(json!(1020)), (0, String::new(), Some(1020.0)));
+    let until = "the resources end at 1030.5: expected an expiration up to then, found";
+    let refused = |found: &str| (22, format!("{until} {found}"), Some(1020.0));
+    assert_eq!(ask(json!(1030.75)), refused("1030.75"));
+    assert_eq!(ask(json!(0)), refused("none"));
+    assert_eq!(ask(json!(1030.5)), (0, String::new(), Some(1030.5)));
+    // Without an end there is no limit.
+    bench.answer("resource.acquire", &json!({"expiration": 0.0}));
+    let payload = json!({"id": 1, "expiration": 0});
+    assert_eq!(bench.request("sched.expiration", &payload)[0].errnum(), 0);
+    let engine = bench.scheduler.engine().unwrap();
+    assert_eq!(engine.expiration(1), None);
+}
+
+#[test]
 fn the_end_of_the_acquire_stream_ends_the_scheduler() {
     let mut bench = Bench::ready(None, &[]);
     bench.refuse("resource.acquire", 61);
