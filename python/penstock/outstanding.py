@@ -19,10 +19,11 @@ Inbox = TypeVar("Inbox")
 NORESPONSE, STREAMING = 0x04, 0x40
 LAST_TAG = 2**32 - 1
 
-# Streams that go on until something happens: how to tell the service that nobody listens.
+# Streams that may go on for long: how to tell the service that nobody listens.
 CANCELS = {
     "job-exec.output": "job-exec.output-cancel",
     "job-info.eventlog-watch": "job-info.eventlog-watch-cancel",
+    "job-list.list": "job-list.list-cancel",
     "job-list.wait": "job-list.wait-cancel",
     "log.dmesg": "log.dmesg-cancel",
     "resource.acquire": "resource.acquire-cancel",

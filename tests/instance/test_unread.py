@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import base64
+import errno
+import json
 import os
+import time
 from contextlib import asynccontextmanager
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from penstock._core import Decoder, Message
+from penstock._core import Decoder, JobManager, Message
 from penstock.config import ExecSettings
 from penstock.instance import broker as broker_module
 from penstock.instance.broker import Broker
 from penstock.instance.children import Children
 from penstock.instance.control import ControlService
 from penstock.instance.local import LocalExecService
+from penstock.instance.services import ManagerService
+from penstock.jobspec import from_command
 
 BIG = "x" * 100_000
 
@@ -70,6 +75,16 @@ class Client:
             if batch := self._decoder.feed(data):
                 return list(batch)
         return []
+
+    async def receive_until_end(self):
+        """What came before the end of the stream that was asked for."""
+        received = []
+        while batch := await self.receive():
+            received += batch
+            if received[-1].errnum:
+                assert received.pop().errnum == errno.ENODATA
+                return received
+        raise AssertionError("the connection has ended")
 
 
 def test_a_client_that_lets_too_much_wait_is_cut_off(tmp_path, monkeypatch, caplog):
@@ -148,3 +163,74 @@ async def read_output(client):
             if message.errnum:
                 return received
             received += len(base64.b64decode(message.object()["data"]))
+
+
+@asynccontextmanager
+async def listing_of(path, count):
+    """A job manager with `count` jobs, and a client that has asked for all of them."""
+    async with broker_at(path) as broker:
+        settings = {"owner": os.getuid()}
+        manager = JobManager(None, json.dumps(settings), time.time())
+        ManagerService(broker, manager)
+        client = await Client.connect(path)
+        spec = from_command(["true"], duration=1, environment={}, cwd="/")
+        await client.send("job-ingest.submit", {"jobspec": spec, "count": count})
+        (submitted,) = await client.receive()
+        ids = submitted.object()["ids"]
+        await client.send("job-list.list", {}, flags=64)
+        yield broker, manager, client, ids[::-1]
+
+
+def test_a_long_listing_waits_for_its_reader_and_for_others(tmp_path):
+    count = 20_000
+
+    async def main():
+        path = tmp_path / "socket"
+        async with listing_of(path, count) as (broker, manager, client, ids):
+            await wait_all_tasks_blocked()
+            (remote,) = broker._sockets.values()
+            assert 0 < remote.unsent < 2 * broker_module.FEW_UNSENT
+            assert len(manager.readers()) == 1
+            other = await Client.connect(path)
+            await other.send("job-manager.ping", {"seq": 1})
+            (pong,) = await other.receive()
+            assert pong.object() == {"seq": 1}
+            await other.send("job-list.list", {"max_entries": 1}, flags=64)
+            (rows,) = await other.receive_until_end()
+            assert [row["id"] for row in rows.object()["jobs"]] == ids[:1]
+            # What is asked after it is answered before its end.
+            await client.send("job-manager.ping", {"seq": 2})
+            answers = await client.receive_until_end()
+            topics = [answer.topic for answer in answers]
+            assert topics.index("job-manager.ping") < len(topics) - 1
+            lists = [answer for answer in answers if answer.topic == "job-list.list"]
+            assert [row["id"] for part in lists for row in part.object()["jobs"]] == ids
+            assert manager.readers() == []
+            await client.stream.aclose()
+            await other.stream.aclose()
+
+    trio.run(main)
+
+
+def test_a_listing_whose_reader_goes_away_or_cancels_it_is_dropped(tmp_path):
+    async def main():
+        path = tmp_path / "socket"
+        async with listing_of(path, 20_000) as (broker, manager, client, _):
+            await wait_all_tasks_blocked()
+            assert len(manager.readers()) == 1
+            await client.stream.aclose()
+            await wait_all_tasks_blocked()
+            assert not broker._sockets
+            assert manager.readers() == []
+            client = await Client.connect(path)
+            await client.send("job-list.list", {}, flags=64)
+            await wait_all_tasks_blocked()
+            assert len(manager.readers()) == 1
+            await client.send("job-list.list-cancel", {"matchtag": 1}, flags=4)
+            await wait_all_tasks_blocked()
+            assert manager.readers() == []
+            rows = [row for it in await client.receive_until_end() for row in it.object()["jobs"]]
+            assert 0 < len(rows) < 20_000
+            await client.stream.aclose()
+
+    trio.run(main)

@@ -16,6 +16,7 @@ from penstock.client import Client
 from penstock.outstanding import CANCELS, LAST_TAG, NORESPONSE, Outstanding
 
 STREAMS = {
+    "job-list.list": lambda client: client.stream("job-list.list"),
     "job-list.wait": lambda client: client.wait([1]),
     "job-info.eventlog-watch": lambda client: client.eventlog(1, follow=True),
     "job-exec.output": lambda client: client.output(1, follow=True),
@@ -25,6 +26,7 @@ STREAMS = {
 }
 # One answer of each, from which a row is read.
 ANSWERS = {
+    "job-list.list": {"jobs": [{"id": 1}]},
     "job-list.wait": {"jobs": [{"id": 1}]},
     "job-info.eventlog-watch": {"event": '{"timestamp":1.0,"name":"submit"}\n'},
     "job-exec.output": {"stream": "stdout", "data": "aGk="},

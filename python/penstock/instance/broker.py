@@ -122,6 +122,17 @@ class Broker:
         else:
             await remote.room()
 
+    def has_room(self, route: bytes) -> bool:
+        """Whether the peer that a route names has little left to read, or has gone.
+
+        Where it has not, there will be a round when it has.
+        """
+        remote = self._sockets.get(self._router.peer(route) or 0)
+        if remote is None or remote.unsent <= FEW_UNSENT:
+            return True
+        remote.awaited = True
+        return False
+
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
         errnum = self._router.add_service(name, peer)
@@ -271,7 +282,7 @@ class Broker:
         # Root is the owner's equal, not another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else uid
         self._add_peer(number, userid, roles)
-        peer = _SocketPeer(stream, pid, uid)
+        peer = _SocketPeer(stream, pid, uid, self.nudge)
         self._sockets[number] = peer
         try:
             async with trio.open_nursery() as nursery:
@@ -310,11 +321,16 @@ def _remove_own(path: Path, own: os.stat_result) -> None:
 class _SocketPeer:
     """A client's connection: what is to be written to it, and in which encoding."""
 
-    def __init__(self, stream: trio.SocketStream, pid: int, uid: int) -> None:
+    def __init__(
+        self, stream: trio.SocketStream, pid: int, uid: int, room: Callable[[], None]
+    ) -> None:
         self.stream = stream
         self.pid = pid
         self.uid = uid
         self.cbor = False
+        # Whether somebody is to be told when there is little left to write.
+        self.awaited = False
+        self._tell_room = room
         # Ends the conversation when cancelled.
         self.scope = trio.CancelScope()
         self._unsent = bytearray()
@@ -360,6 +376,9 @@ class _SocketPeer:
             await self.stream.send_all(data[:WRITE_SIZE])
             data = data[WRITE_SIZE:]
             self._sending = len(data)
+            if self.awaited and self.unsent <= FEW_UNSENT:
+                self.awaited = False
+                self._tell_room()
             self._sent.set()
             self._sent = trio.Event()
 

@@ -307,8 +307,8 @@ class Instance:
         waiter = Waiter(self._broker)
         payload = {"constraint": constraint, "attrs": ["id"]}
         waiter.ask(Message.request("job-list.list", payload, flags=64, matchtag=1))
-        while self._broker.run_round():
-            pass
+        while not waiter.ended.is_set():
+            self._broker.run_round()
         return [row for answer in waiter.answers for row in answer["jobs"]]
 
 

@@ -93,8 +93,11 @@ class ManagerService:
         return answer
 
     def settle(self, now: float) -> None:
-        """Commits, then sends."""
-        self._broker.post(self.peer, self._manager.flush())
+        """Commits, then sends. Long listings go on for as long as their readers keep up."""
+        full = [it for it in self._manager.readers() if not self._broker.has_room(it)]
+        self._broker.post(self.peer, self._manager.flush(full))
+        if self._manager.busy:
+            self._broker.nudge()
         for line in self._manager.take_log():
             log.warning("job-manager: %s", line)
         jobs = self._manager.take_purged()

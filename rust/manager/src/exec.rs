@@ -342,6 +342,7 @@ impl Manager {
             return;
         };
         self.watchers.forget(&origin);
+        self.listings.forget(&origin);
         if self.is_scheduler(&origin) {
             self.suspend_scheduling("the scheduler disconnected");
         }

@@ -21,6 +21,7 @@ mod ingest;
 mod job;
 mod kvs;
 mod list;
+mod listing;
 mod manager;
 mod policy;
 mod priority;

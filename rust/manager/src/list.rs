@@ -1,4 +1,4 @@
-//! `job-list`: jobs by id or by a constraint in the manner of RFC 43, newest first.
+//! `job-list`: one job's row, and waiting for jobs to be over.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,6 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::filter::Filter;
-use crate::job::Job;
 use crate::manager::Manager;
 use crate::row::{Attrs, row};
 use crate::rpc::{self, ENODATA, EPROTO, Refusal};
@@ -15,19 +13,6 @@ use crate::state::State;
 
 /// Rows in one response of a stream.
 const ROWS: usize = 1000;
-
-#[derive(Deserialize)]
-struct List {
-    #[serde(default)]
-    max_entries: usize,
-    #[serde(default)]
-    attrs: Vec<String>,
-    #[serde(default)]
-    since: f64,
-    #[serde(default)]
-    constraint: Option<Value>,
-    ids: Option<Vec<u64>>,
-}
 
 #[derive(Deserialize)]
 struct ListId {
@@ -42,52 +27,6 @@ struct Wait {
 }
 
 impl Manager {
-    /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first.
-    pub(crate) fn list(&mut self, request: &Message) {
-        let end = match self.list_rows(request) {
-            Ok(rows) => {
-                for chunk in rows.chunks(ROWS) {
-                    let payload = json!({ "jobs": chunk, "version": 1 });
-                    self.respond(request, Some(&payload));
-                }
-                Refusal::new(ENODATA, "")
-            }
-            Err(refusal) => refusal,
-        };
-        self.refuse(request, &end);
-    }
-
-    fn list_rows(&self, request: &Message) -> Result<Vec<Value>, Refusal> {
-        if !request.is_streaming() {
-            return Err(Refusal::new(EPROTO, "job-list.list is a streaming request"));
-        }
-        let list: List = rpc::payload(request)?;
-        let everything = json!({});
-        let filter = Filter::parse(list.constraint.as_ref().unwrap_or(&everything))?;
-        let most = if list.max_entries == 0 {
-            usize::MAX
-        } else {
-            list.max_entries
-        };
-        let shown = |job: &&Job| {
-            (job.state != State::Inactive || job.t_inactive > list.since) && filter.matches(job)
-        };
-        let attrs = Attrs::named(&list.attrs);
-        let row = |job: &Job| Value::Object(row(job, attrs));
-        if let Some(ids) = &list.ids {
-            let mut rows = Vec::with_capacity(ids.len());
-            for id in ids {
-                let job = self.jobs.get(id);
-                let job = job.ok_or_else(|| self.unknown(*id))?;
-                rows.extend(Some(job).filter(shown).map(row));
-            }
-            rows.truncate(most);
-            return Ok(rows);
-        }
-        let jobs = self.jobs.values().rev().filter(shown);
-        Ok(jobs.take(most).map(row).collect())
-    }
-
     /// `job-list.list-id`: one job.
     pub(crate) fn list_id(&self, request: &Message) -> Result<Value, Refusal> {
         let wanted: ListId = rpc::payload(request)?;

@@ -18,6 +18,7 @@ use crate::exception::Raised;
 use crate::exec::Executor;
 use crate::hooks::Hooks;
 use crate::job::{Alloc, Exec, Job};
+use crate::listing::Listings;
 use crate::priority::priority_of;
 use crate::purge::Purged;
 use crate::queues::Queues;
@@ -51,6 +52,7 @@ pub struct Manager {
     pub(crate) watchers: Watchers,
     /// Who serves what, by the route of the connection; none where nobody tells.
     pub(crate) services: Option<HashMap<String, Vec<u8>>>,
+    pub(crate) listings: Listings,
     pub(crate) out: Vec<Message>,
     /// Events not yet in the store: a job's first sequence number, and the lines.
     lines: BTreeMap<u64, (u32, String)>,
@@ -92,6 +94,7 @@ impl Manager {
             hooks: Hooks::default(),
             watchers: Watchers::default(),
             services: None,
+            listings: Listings::default(),
             out: Vec::new(),
             lines: BTreeMap::new(),
             work: VecDeque::new(),
@@ -139,6 +142,7 @@ impl Manager {
             "job-manager.sched-ready" => return self.sched_ready(request),
             "job-manager.exec-hello" => return self.exec_hello(request),
             "job-list.list" => return self.list(request),
+            "job-list.list-cancel" => return self.list_cancel(request),
             "job-list.list-id" => self.list_id(request).map(Some),
             "job-list.list-attrs" => Ok(Some(row::attributes())),
             "job-list.job-stats" => Ok(Some(self.census.describe())),
@@ -205,9 +209,11 @@ impl Manager {
         self.commits + 1
     }
 
-    /// Makes every change durable, then hands out what may now be sent, in order.
+    /// Makes every change durable, then hands out what may now be sent, in order. Long answers
+    /// come in parts, one at a time: see [`has_more`](Self::has_more).
     /// After an error nothing is handed out and the manager must not be used any more.
     pub fn flush(&mut self) -> Result<Vec<Message>, penstock_store::Error> {
+        self.list_part();
         self.write_lines();
         if let Some(failure) = self.failure.take() {
             return Err(failure);

@@ -9,6 +9,7 @@ use penstock_rset::ResourceSet;
 use penstock_store::{Store, Synchronous};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use crate::errors::{ResourceSetError, StoreError};
 use crate::wire::Batch;
@@ -85,10 +86,24 @@ impl JobManager {
         self.with(py, |manager| manager.deadline())
     }
 
-    fn flush(&self, py: Python<'_>) -> PyResult<Batch> {
-        let messages = self.with(py, penstock_manager::Manager::flush)?;
+    #[pyo3(signature = (full = Vec::new()))]
+    fn flush(&self, py: Python<'_>, full: Vec<Vec<u8>>) -> PyResult<Batch> {
+        let messages = self.with(py, move |manager| {
+            manager.hold_back(full.into_iter().collect());
+            manager.flush()
+        })?;
         let messages = messages.map_err(failed)?;
         Ok(Batch { messages })
+    }
+
+    fn readers<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let readers = self.with(py, |manager| manager.readers())?;
+        Ok(readers.iter().map(|it| PyBytes::new(py, it)).collect())
+    }
+
+    #[getter]
+    fn busy(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |manager| manager.has_more())
     }
 
     fn take_log(&self, py: Python<'_>) -> PyResult<Vec<String>> {

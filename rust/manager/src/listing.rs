@@ -1,0 +1,243 @@
+//! `job-list.list`: rows in parts, so that a listing of very many jobs keeps nobody waiting.
+//!
+//! A listing is opened by its request and goes on a part at a time, one in each
+//! [`Manager::flush`], until it has told all it is to tell. Rows are of the jobs as they are when
+//! their part is made; jobs that are submitted meanwhile are not shown.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::filter::Filter;
+use crate::job::Job;
+use crate::manager::Manager;
+use crate::row::{Attrs, row};
+use crate::rpc::{self, ENODATA, EPROTO, Refusal};
+use crate::state::State;
+
+/// Rows that are made in one turn, by all listings together: a few milliseconds' work.
+const ROWS: usize = 250;
+/// Jobs that are looked at in one turn.
+const LOOKS: usize = 10_000;
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    max_entries: usize,
+    #[serde(default)]
+    attrs: Vec<String>,
+    #[serde(default)]
+    since: f64,
+    #[serde(default)]
+    constraint: Option<Value>,
+    ids: Option<Vec<u64>>,
+}
+
+#[derive(Deserialize)]
+struct Cancel {
+    matchtag: u32,
+}
+
+/// Which jobs come next.
+#[derive(Debug)]
+enum Place {
+    /// Those with lesser ids, the greatest first.
+    Below(Bound<u64>),
+    /// Those that were asked for.
+    Asked(std::vec::IntoIter<u64>),
+}
+
+/// A request with rows to come.
+#[derive(Debug)]
+struct Listing {
+    request: Message,
+    filter: Filter,
+    since: f64,
+    attrs: Attrs,
+    /// Rows that it may still have.
+    left: usize,
+    place: Place,
+}
+
+/// What a turn may still cost.
+struct Effort {
+    rows: usize,
+    looks: usize,
+}
+
+impl Effort {
+    fn is_spent(&self) -> bool {
+        self.rows == 0 || self.looks == 0
+    }
+}
+
+impl Listing {
+    fn shows(&self, job: &Job) -> bool {
+        (job.state != State::Inactive || job.t_inactive > self.since) && self.filter.matches(job)
+    }
+
+    /// The next rows, and whether they are the last.
+    fn part(&mut self, jobs: &BTreeMap<u64, Job>, effort: &mut Effort) -> (Vec<Value>, bool) {
+        let mut rows = Vec::new();
+        let mut below = match &self.place {
+            Place::Below(below) => {
+                let range = jobs.range((Bound::Unbounded, *below));
+                Some(range.rev())
+            }
+            Place::Asked(_) => None,
+        };
+        while self.left > 0 {
+            if effort.is_spent() {
+                return (rows, false);
+            }
+            let job = match (&mut below, &mut self.place) {
+                (Some(range), place) => range.next().map(|(id, job)| {
+                    *place = Place::Below(Bound::Excluded(*id));
+                    Some(job)
+                }),
+                // One may be purged by now.
+                (None, Place::Asked(ids)) => ids.next().map(|id| jobs.get(&id)),
+                (None, Place::Below(_)) => None,
+            };
+            let Some(job) = job else {
+                break;
+            };
+            effort.looks -= 1;
+            if let Some(job) = job.filter(|job| self.shows(job)) {
+                rows.push(Value::Object(row(job, self.attrs)));
+                self.left -= 1;
+                effort.rows -= 1;
+            }
+        }
+        (rows, true)
+    }
+}
+
+/// The open listings, in the order of their turns.
+#[derive(Debug, Default)]
+pub struct Listings {
+    open: VecDeque<Listing>,
+    /// Peers with much to read already.
+    full: BTreeSet<Vec<u8>>,
+}
+
+impl Listings {
+    fn is_held_back(&self, listing: &Listing) -> bool {
+        rpc::origin(&listing.request).is_some_and(|origin| self.full.contains(origin))
+    }
+
+    /// The next listing whose peer has room.
+    fn next(&mut self) -> Option<Listing> {
+        let mut open = self.open.iter();
+        let place = open.position(|listing| !self.is_held_back(listing))?;
+        self.open.remove(place)
+    }
+
+    /// Drops the listings of a peer that went away.
+    pub(crate) fn forget(&mut self, origin: &[u8]) {
+        self.open
+            .retain(|listing| rpc::origin(&listing.request) != Some(origin));
+    }
+}
+
+impl Manager {
+    /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first.
+    pub(crate) fn list(&mut self, request: &Message) {
+        match self.listing(request) {
+            Ok(_) if request.is_noresponse() => {}
+            Ok(listing) => self.listings.open.push_back(listing),
+            Err(refusal) => self.refuse(request, &refusal),
+        }
+    }
+
+    fn listing(&self, request: &Message) -> Result<Listing, Refusal> {
+        if !request.is_streaming() {
+            return Err(Refusal::new(EPROTO, "job-list.list is a streaming request"));
+        }
+        let list: List = rpc::payload(request)?;
+        let everything = json!({});
+        let filter = Filter::parse(list.constraint.as_ref().unwrap_or(&everything))?;
+        let mut ids = list.ids.iter().flatten();
+        if let Some(id) = ids.find(|id| !self.jobs.contains_key(id)) {
+            return Err(self.unknown(*id));
+        }
+        let mut header = request.clone();
+        header.set_payload(None);
+        Ok(Listing {
+            request: header,
+            filter,
+            since: list.since,
+            attrs: Attrs::named(&list.attrs),
+            left: match list.max_entries {
+                0 => usize::MAX,
+                most => most,
+            },
+            place: match list.ids {
+                Some(ids) => Place::Asked(ids.into_iter()),
+                None => Place::Below(Bound::Unbounded),
+            },
+        })
+    }
+
+    /// `job-list.list-cancel`: the listing ends with ENODATA where it is.
+    pub(crate) fn list_cancel(&mut self, request: &Message) {
+        let cancel: Cancel = match rpc::payload(request) {
+            Ok(cancel) => cancel,
+            Err(refusal) => return self.refuse(request, &refusal),
+        };
+        let place = self.listings.open.iter().position(|it| {
+            it.request.matchtag == cancel.matchtag
+                && rpc::origin(&it.request) == rpc::origin(request)
+        });
+        if let Some(listing) = place.and_then(|place| self.listings.open.remove(place)) {
+            self.refuse(&listing.request, &Refusal::new(ENODATA, ""));
+        }
+        self.respond(request, None);
+    }
+
+    /// One turn: a part of the listing that has waited longest and, where that was its last, of
+    /// the ones after it.
+    pub(crate) fn list_part(&mut self) {
+        let mut effort = Effort {
+            rows: ROWS,
+            looks: LOOKS,
+        };
+        while !effort.is_spent() {
+            let Some(mut listing) = self.listings.next() else {
+                return;
+            };
+            let (rows, last) = listing.part(&self.jobs, &mut effort);
+            if !rows.is_empty() {
+                let payload = json!({ "jobs": rows, "version": 1 });
+                self.respond(&listing.request, Some(&payload));
+            }
+            if last {
+                self.refuse(&listing.request, &Refusal::new(ENODATA, ""));
+            } else {
+                self.listings.open.push_back(listing);
+            }
+        }
+    }
+
+    /// The peers that have listings open, as the bottom of their route stacks names them.
+    pub fn readers(&self) -> BTreeSet<Vec<u8>> {
+        let open = self.listings.open.iter();
+        let origins = open.filter_map(|listing| rpc::origin(&listing.request));
+        origins.map(<[u8]>::to_vec).collect()
+    }
+
+    /// Keeps the listings of these peers from going on, and those of no others.
+    pub fn hold_back(&mut self, full: BTreeSet<Vec<u8>>) {
+        self.listings.full = full;
+    }
+
+    /// Whether the next [`flush`](Self::flush) has more to tell, whatever else happens: there is
+    /// an open listing that is not held back.
+    pub fn has_more(&self) -> bool {
+        let mut open = self.listings.open.iter();
+        open.any(|listing| !self.listings.is_held_back(listing))
+    }
+}

@@ -1,0 +1,191 @@
+//! Listings of many jobs: told in parts, newest first, for as long as somebody reads them.
+
+mod common;
+
+use common::{Bench, OWNER, body, jobspec, refused};
+use penstock_wire::{Message, STREAMING};
+use serde_json::{Value, json};
+
+/// More than one part has.
+const MANY: usize = 3000;
+
+fn many(bench: &mut Bench, count: usize) -> Vec<u64> {
+    let payload = json!({"jobspec": jobspec(&json!({})), "count": count});
+    let out = bench.request("job-ingest.submit", &payload);
+    let ids = body(&out[0])["ids"].clone();
+    let mut ids: Vec<u64> = serde_json::from_value(ids).unwrap();
+    ids.reverse();
+    ids
+}
+
+fn ids(out: &[Message]) -> Vec<u64> {
+    let rows = out.iter().filter(|it| it.errnum() == 0).flat_map(|it| {
+        let rows = body(it)["jobs"].clone();
+        assert!(!rows.as_array().unwrap().is_empty());
+        serde_json::from_value::<Vec<Value>>(rows).unwrap()
+    });
+    rows.map(|row| row["id"].as_u64().unwrap()).collect()
+}
+
+fn ended(out: &[Message]) -> bool {
+    out.last().is_some_and(|it| it.errnum() == 61)
+}
+
+/// What comes until there is no more, and whether it came in several parts.
+fn rest(bench: &mut Bench, mut out: Vec<Message>) -> (Vec<u64>, usize) {
+    let mut parts = 1;
+    while bench.manager.has_more() {
+        assert!(!ended(&out));
+        out.extend(bench.manager.flush().unwrap());
+        parts += 1;
+    }
+    assert!(ended(&out));
+    (ids(&out), parts)
+}
+
+fn list(bench: &mut Bench, peer: &str, payload: &Value) -> Vec<Message> {
+    bench.request_as(peer, OWNER, "job-list.list", payload, STREAMING)
+}
+
+#[test]
+fn rows_come_in_parts_newest_first() {
+    let mut bench = Bench::new();
+    let all = many(&mut bench, MANY);
+    let out = list(&mut bench, "a", &json!({"attrs": ["id"]}));
+    assert!(!ended(&out));
+    // Those that are submitted meanwhile are not among them.
+    let (late, _) = bench.submit(&json!({}));
+    let (found, parts) = rest(&mut bench, out);
+    assert!(parts > 2);
+    assert!(!found.contains(&late));
+    assert!(found.is_sorted_by(|one, next| one > next));
+    assert_eq!((found[0], found.last()), (all[0], all.last()));
+    let most = MANY - 5;
+    let out = list(
+        &mut bench,
+        "a",
+        &json!({"attrs": ["id"], "max_entries": most}),
+    );
+    let (found, _) = rest(&mut bench, out);
+    assert_eq!(found[0], late);
+    assert_eq!(found[1..], all[..most - 1]);
+}
+
+#[test]
+fn asked_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
+    let mut bench = Bench::new();
+    let mut wanted = many(&mut bench, MANY);
+    wanted.rotate_left(7);
+    let asked = json!({"attrs": ["id"], "ids": wanted});
+    let out = list(&mut bench, "a", &asked);
+    let (found, parts) = rest(&mut bench, out);
+    assert!(parts > 1);
+    assert_eq!(found, wanted);
+    wanted.push(1);
+    let out = list(&mut bench, "a", &json!({ "ids": wanted }));
+    assert_eq!((out.len(), refused(&out).0), (1, 2));
+    assert!(!bench.manager.has_more());
+}
+
+#[test]
+fn a_short_listing_does_not_wait_for_a_long_one() {
+    let mut bench = Bench::new();
+    let all = many(&mut bench, MANY);
+    let long = list(&mut bench, "a", &json!({"attrs": ["id"]}));
+    // The long one has been told a part and has the next; then comes the short one.
+    let mut out = list(&mut bench, "b", &json!({"attrs": ["id"], "ids": [all[3]]}));
+    out.extend(bench.manager.flush().unwrap());
+    let to_b = |it: &Message| it.routes.as_ref().unwrap().last().unwrap() == b"b";
+    let (short, more): (Vec<_>, Vec<_>) = out.into_iter().partition(to_b);
+    assert!(ended(&short));
+    assert_eq!(ids(&short), [all[3]]);
+    let long = [long, more].concat();
+    assert!(!ended(&long));
+    assert_eq!(rest(&mut bench, long).0, all);
+}
+
+#[test]
+fn jobs_that_are_not_shown_are_passed_in_turns_too() {
+    let mut bench = Bench::new();
+    many(&mut bench, 10_001);
+    let running = json!({"constraint": {"states": ["running"]}});
+    assert!(list(&mut bench, "a", &running).is_empty());
+    assert!(bench.manager.has_more());
+    let out = bench.manager.flush().unwrap();
+    assert_eq!((out.len(), ended(&out)), (1, true));
+    assert!(!bench.manager.has_more());
+}
+
+#[test]
+fn a_listing_waits_for_a_reader_that_is_behind() {
+    let mut bench = Bench::new();
+    let all = many(&mut bench, MANY);
+    let first = list(&mut bench, "a", &json!({"attrs": ["id"]}));
+    assert_eq!(bench.manager.readers(), [b"a".to_vec()].into());
+    bench.manager.hold_back([b"a".to_vec()].into());
+    assert!(!bench.manager.has_more());
+    assert!(bench.manager.flush().unwrap().is_empty());
+    // It keeps nobody else from reading.
+    let other = list(&mut bench, "b", &json!({"attrs": ["id"]}));
+    assert_eq!(rest(&mut bench, other).0, all);
+    bench.manager.hold_back([].into());
+    assert!(bench.manager.has_more());
+    assert_eq!(rest(&mut bench, first).0, all);
+    assert!(bench.manager.readers().is_empty());
+}
+
+#[test]
+fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
+    let mut bench = Bench::new();
+    many(&mut bench, MANY);
+    let part = list(&mut bench, "client", &json!({}));
+    let tag = part[0].matchtag;
+    let cancel = json!({ "matchtag": tag });
+    let topic = "job-list.list-cancel";
+    // It is nobody else's to cancel.
+    bench.manager.hold_back([b"client".to_vec()].into());
+    let out = bench.request_as("other", OWNER, topic, &cancel, 0);
+    assert_eq!((out.len(), out[0].topic()), (1, topic));
+    let out = bench.request(topic, &cancel);
+    let told: Vec<_> = out.iter().map(|it| (it.topic(), it.errnum())).collect();
+    assert_eq!(told, [("job-list.list", 61), (topic, 0)]);
+    assert_eq!(out[0].matchtag, tag);
+    assert!(bench.manager.readers().is_empty());
+    assert_eq!(refused(&bench.request(topic, &json!({}))).0, 71);
+
+    bench.manager.hold_back([].into());
+    list(&mut bench, "client", &json!({}));
+    let gone = "job-list.disconnect";
+    let out = bench.request_as("client", OWNER, gone, &Value::Null, 4);
+    assert!(out.is_empty());
+    assert!(!bench.manager.has_more());
+    assert!(bench.manager.readers().is_empty());
+}
+
+#[test]
+fn nothing_is_made_for_a_listing_without_a_response() {
+    let mut bench = Bench::new();
+    bench.submit(&json!({}));
+    let flags = STREAMING | penstock_wire::NORESPONSE;
+    let out = bench.request_as("a", OWNER, "job-list.list", &json!({}), flags);
+    assert!(out.is_empty());
+    assert!(bench.manager.readers().is_empty());
+}
+
+#[test]
+fn a_job_that_is_purged_meanwhile_is_left_out() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let last = bench.running(&json!({}));
+    bench.executor();
+    let all = many(&mut bench, MANY);
+    let asked: Vec<u64> = all.iter().chain([&last]).copied().collect();
+    let out = list(&mut bench, "a", &json!({"attrs": ["id"], "ids": asked}));
+    bench.manager.hold_back([b"a".to_vec()].into());
+    bench.end(last, 0);
+    let purge = json!({"ids": [last], "force": true});
+    let done = bench.request("job-manager.purge", &purge);
+    assert_eq!(body(&done[0])["count"], 1);
+    bench.manager.hold_back([].into());
+    assert_eq!(rest(&mut bench, out).0, all);
+}
