@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from penstock import ResourceSet
-from penstock._core import Batch, Decoder, JobManager, Message, Scheduler, fluid_dothex
+from penstock._core import Batch, Decoder, JobManager, Message, Router, Scheduler, fluid_dothex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -128,6 +128,14 @@ class Manager:
         """A response to a request that the manager sent, from the owner's service."""
         response = request.respond(payload, errnum=errnum)
         return self.take(_from_owner(response))
+
+    def unserved(self, request: Message) -> list[Message]:
+        """What the broker says to a request that the manager sent: nobody serves it."""
+        router = Router("hop", OWNER)
+        router.add_peer(1, "manager", OWNER, 5)
+        ((_, batch),) = router.route(1, Batch([request]))
+        (response,) = batch
+        return self.take(response)
 
     # --- jobs
 

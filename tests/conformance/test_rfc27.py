@@ -118,7 +118,7 @@ def test_a_conventional_error_stops_requests_until_ready(topic):
     asked = requests(manager.sent + manager.finish(job), topic)
     assert not suspended(manager)
     assert manager.log == []
-    manager.answer(asked[0], errnum=ENOSYS)
+    manager.unserved(asked[0])
     assert any(topic in line and str(ENOSYS) in line for line in manager.log)
     assert suspended(manager)
     assert topics(manager.hello()) == []
@@ -167,6 +167,7 @@ def test_hello_tells_every_job_with_resources_once():
     manager.respond_start(done, "start")
     manager.finish(done)
     manager.submit()
+    manager.disconnect(b"sched")
     told = responses(manager.hello(origin=b"another"))
     assert [it.errnum for it in told] == [0, ENODATA]
     assert told[0].streaming

@@ -139,7 +139,7 @@ def test_a_conventional_error_stops_starts_until_exec_hello():
     first = manager.submit()
     (request,) = requests(manager.allocate(first), "job-exec.start")
     assert manager.log == []
-    manager.answer(request, errnum=ENOSYS)
+    manager.unserved(request)
     assert any("job-exec.start" in line and str(ENOSYS) in line for line in manager.log)
     second = manager.submit()
     # The scheduler goes on; nothing is started.

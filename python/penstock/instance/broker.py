@@ -62,7 +62,7 @@ class Broker:
         self.owner = owner
         self._allow_guests = allow_guests
         self._allow_root = allow_root
-        self._router = Router(self.uuid)
+        self._router = Router(self.uuid, owner)
         self._services: dict[int, Service] = {}
         self._uuids: dict[int, bytes] = {}
         self._watcher: Callable[[dict[str, bytes]], None] | None = None

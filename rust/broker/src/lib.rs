@@ -61,6 +61,7 @@ pub type Delivery = (PeerId, Vec<Message>);
 #[derive(Debug)]
 pub struct Router {
     uuid: Vec<u8>,
+    owner: u32,
     peers: HashMap<PeerId, Peer>,
     by_uuid: HashMap<Vec<u8>, PeerId>,
     services: BTreeMap<String, PeerId>,
@@ -86,10 +87,12 @@ impl Outbox {
 }
 
 impl Router {
-    /// A router without peers. `uuid` is the hop that it adds to requests.
-    pub fn new(uuid: &str) -> Self {
+    /// A router without peers. `uuid` is the hop that it adds to requests; what it answers itself
+    /// comes from `owner`, the user id of the instance owner.
+    pub fn new(uuid: &str, owner: u32) -> Self {
         Self {
             uuid: uuid.as_bytes().to_vec(),
+            owner,
             peers: HashMap::new(),
             by_uuid: HashMap::new(),
             services: BTreeMap::new(),
@@ -218,7 +221,9 @@ impl Router {
         } else if !request.is_noresponse() {
             let topic = request.topic();
             let text = format!("No service matching {topic} is registered");
-            let response = Message::error_to(&request, ENOSYS, &text);
+            let mut response = Message::error_to(&request, ENOSYS, &text);
+            response.userid = self.owner;
+            response.rolemask = ROLE_OWNER | ROLE_LOCAL;
             outbox.push(from, response);
         }
     }

@@ -10,7 +10,7 @@ const GUEST: Credentials = Credentials {
 };
 
 fn router() -> Router {
-    let mut router = Router::new("broker");
+    let mut router = Router::new("broker", OWNER.userid);
     router.add_peer(1, "client", OWNER);
     router.add_peer(2, "service", OWNER);
     router.add_peer(3, "guest", GUEST);
@@ -43,8 +43,10 @@ fn an_unknown_service_is_enosys_unless_no_response_is_wanted() {
     let mut router = router();
     let request = Message::request("nosuch.thing", "{}");
     let silent = request.clone().with_flags(request.flags | NORESPONSE);
-    let (peer, response) = one(router.route(1, vec![silent, request]));
-    assert_eq!((peer, response.errnum()), (1, ENOSYS));
+    let (peer, response) = one(router.route(3, vec![silent, request]));
+    assert_eq!((peer, response.errnum()), (3, ENOSYS));
+    // It is the instance that says so, to whomever.
+    assert_eq!((response.userid, response.rolemask), (1000, 5));
     assert_eq!(
         response.error_text().as_deref(),
         Some("No service matching nosuch.thing is registered")

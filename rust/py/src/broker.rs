@@ -33,11 +33,11 @@ fn errnum(result: Result<(), ServiceError>) -> u32 {
 #[pymethods]
 impl Router {
     #[new]
-    fn new(uuid: &str) -> PyResult<Self> {
+    fn new(uuid: &str, owner: u32) -> PyResult<Self> {
         if uuid.is_empty() {
             return Err(PyValueError::new_err("the router's uuid is empty"));
         }
-        Ok(Self(penstock_broker::Router::new(uuid)))
+        Ok(Self(penstock_broker::Router::new(uuid, owner)))
     }
 
     fn add_peer(&mut self, peer: u32, uuid: &str, userid: u32, rolemask: u32) -> PyResult<()> {
