@@ -268,12 +268,19 @@ impl MockExec {
                 return respond(request, id, "release", &released(), out);
             }
         };
+        let (starttime, expiration) = r.map_or((0.0, 0.0), |r| {
+            (r.execution.starttime, r.execution.expiration)
+        });
         // A job that is taken over goes on from when it began, to an end that may have been moved.
-        let execution = r.map(|r| r.execution).filter(|_| reattach);
-        let (starttime, expiration) =
-            execution.map_or((0.0, 0.0), |it| (it.starttime, it.expiration));
-        let began = if starttime > 0.0 { starttime } else { now };
-        let limit = match (expiration > 0.0, limit > 0.0) {
+        let began = if reattach && starttime > 0.0 {
+            starttime
+        } else {
+            now
+        };
+        // A job that starts gets its whole time, unless the resources end before.
+        let known = !reattach && starttime > 0.0 && limit > 0.0;
+        let whole = known && expiration >= starttime + limit;
+        let limit = match (expiration > 0.0 && !whole, limit > 0.0) {
             (true, _) => expiration,
             (false, true) => began + limit,
             (false, false) => f64::INFINITY,

@@ -1,12 +1,22 @@
 use super::*;
 
 fn start(id: u64, system: &Value, reattach: bool, starttime: f64) -> Message {
+    start_until(id, system, reattach, starttime, 0.0)
+}
+
+fn start_until(
+    id: u64,
+    system: &Value,
+    reattach: bool,
+    starttime: f64,
+    expiration: f64,
+) -> Message {
     let payload = json!({
         "id": id,
         "userid": 0,
         "reattach": reattach,
         "jobspec": {"attributes": {"system": system}},
-        "R": {"execution": {"starttime": starttime}},
+        "R": {"execution": {"starttime": starttime, "expiration": expiration}},
     });
     owners(&payload.to_string())
 }
@@ -74,6 +84,36 @@ fn a_job_takes_its_run_duration_else_its_duration_else_no_time() {
     exec.advance(200.0, &mut out);
     assert_eq!(shown(&mut out), ["1 finish 0", "1 release"]);
     assert_eq!((exec.deadline(), exec.running()), (None, 0));
+}
+
+#[test]
+fn a_job_ends_with_its_resources_and_not_before_its_time_is_over() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    let test = json!({"duration": 100.0, "exec": {"test": {"run_duration": 100.0}}});
+    exec.handle(&start_until(1, &test, false, 10.0, 12.0), 10.0, &mut out);
+    // Allocated a second before it starts: it has its time from its start on.
+    exec.handle(&start_until(2, &test, false, 10.0, 110.0), 11.0, &mut out);
+    let unlimited = json!({"duration": 0, "exec": {"test": {"run_duration": 100.0}}});
+    exec.handle(
+        &start_until(3, &unlimited, false, 10.0, 12.5),
+        10.0,
+        &mut out,
+    );
+    out.clear();
+    exec.advance(12.0, &mut out);
+    assert_eq!(
+        shown(&mut out),
+        ["1 exception timeout", "1 finish 15", "1 release"]
+    );
+    exec.advance(12.5, &mut out);
+    assert_eq!(
+        shown(&mut out),
+        ["3 exception timeout", "3 finish 15", "3 release"]
+    );
+    assert_eq!(exec.deadline(), Some(111.0));
+    exec.advance(111.0, &mut out);
+    assert_eq!(shown(&mut out), ["2 finish 0", "2 release"]);
 }
 
 #[test]
