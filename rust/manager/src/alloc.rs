@@ -42,7 +42,7 @@ pub struct Allocator {
     /// Ranks that are free again, of jobs that the scheduler takes back only as a whole.
     unsaid: BTreeMap<u64, IdSet>,
     /// What is to be sent as soon as a scheduler is ready that was told otherwise at hello.
-    frees: Vec<Message>,
+    belated: Vec<Message>,
     /// Jobs asked for whose priority has changed since the scheduler last heard of it.
     reprioritized: BTreeSet<u64>,
     /// Those of them that are to be asked for again.
@@ -106,7 +106,12 @@ impl Manager {
     /// A scheduler that does not say `partial-ok` hears of a job's free ranks too, but from then on
     /// it gets back in one piece what is left: of a job it never has more than one `sched.free`
     /// to answer.
+    ///
+    /// Nobody takes the place of a scheduler that is at work: it would not learn of that.
     pub(crate) fn sched_hello(&mut self, request: &Message) {
+        if request.is_noresponse() {
+            return self.complain("sched-hello that wants no response: ignored".to_owned());
+        }
         if !request.is_streaming() {
             let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");
             return self.refuse(request, &refusal);
@@ -119,6 +124,12 @@ impl Manager {
             Ok(hello) => hello,
             Err(refusal) => return self.refuse(request, &refusal),
         };
+        let same = self.allocator.peer.as_deref() == rpc::origin(request);
+        if self.allocator.is_ready() && !same {
+            let text = "another scheduler has said hello and is ready";
+            self.complain(format!("sched-hello refused: {text}"));
+            return self.refuse(request, &Refusal::new(rpc::EBUSY, text));
+        }
         self.suspend_scheduling("a scheduler says hello");
         self.allocator.partial = hello.partial;
         self.allocator.handshake = Handshake::Greeted;
@@ -153,7 +164,7 @@ impl Manager {
                 self.allocator.handshake = Handshake::Ready(limit);
                 let count = self.allocator.queued.len();
                 self.respond(request, Some(&json!({ "count": count })));
-                self.out.append(&mut self.allocator.frees);
+                self.out.append(&mut self.allocator.belated);
             }
             Err(refusal) => self.refuse(request, &refusal),
         }
@@ -290,15 +301,16 @@ impl Manager {
                 r.restrict(&ranks).to_json()
             };
             let payload = format!("{{\"id\":{id},\"R\":{part},\"final\":{last}}}");
-            let request = Message::request("sched.free", &payload);
-            // Hello has told that the job has these; the answer to ready comes first.
-            let ready = self.allocator.is_ready();
-            let out = if ready {
-                &mut self.out
-            } else {
-                &mut self.allocator.frees
-            };
-            out.push(request);
+            self.tell_scheduler(Message::request("sched.free", &payload));
+        }
+    }
+
+    /// Sends what is other than hello has told; the answer to ready comes first.
+    pub(crate) fn tell_scheduler(&mut self, request: Message) {
+        match self.allocator.handshake {
+            Handshake::Suspended => {}
+            Handshake::Greeted => self.allocator.belated.push(request),
+            Handshake::Ready(_) => self.out.push(request),
         }
     }
 
@@ -397,7 +409,7 @@ impl Manager {
         self.allocator.reprioritized.clear();
         self.allocator.displaced.clear();
         self.allocator.unsaid.clear();
-        self.allocator.frees.clear();
+        self.allocator.belated.clear();
         self.forget_expirations();
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
@@ -419,6 +431,7 @@ impl Manager {
     }
 
     /// R for a job, if it may be committed: the job has asked for resources, and this is an R.
+    /// By the error number a scheduler knows which it is: EINVAL is about R, any other about the job.
     pub(crate) fn check_r(&self, id: u64, text: &str) -> Result<ResourceSet, Refusal> {
         let name = Fluid(id);
         let Some(job) = self.jobs.get(&id) else {
@@ -429,7 +442,7 @@ impl Manager {
         };
         if !matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {
             let text = format!("job {name} has not asked for resources");
-            return Err(Refusal::new(EINVAL, text));
+            return Err(Refusal::new(EPROTO, text));
         }
         ResourceSet::from_json(text)
             .map_err(|error| Refusal::new(EINVAL, format!("job {name}: {error}")))

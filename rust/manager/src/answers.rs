@@ -39,17 +39,19 @@ impl Manager {
             return self.suspend_scheduling(&format!("sched.alloc failed with errnum {errnum}"));
         }
         if !self.allocator.is_ready() {
-            return self.note("alloc response before sched-ready: ignored".to_owned());
+            return self.complain("alloc response before sched-ready: ignored".to_owned());
         }
         let alloc: AllocResponse = match rpc::payload(response) {
             Ok(alloc) => alloc,
-            Err(refusal) => return self.note(format!("alloc response ignored: {}", refusal.text)),
+            Err(refusal) => {
+                return self.complain(format!("alloc response ignored: {}", refusal.text));
+            }
         };
         let id = alloc.id;
         let state = self.jobs.get(&id).map(|job| (job.alloc, job.state));
         let Some((asked @ (Alloc::Requested | Alloc::Recalled), state)) = state else {
             let name = Fluid(id);
-            return self.note(format!("alloc response for {name} ignored: none is due"));
+            return self.complain(format!("alloc response for {name} ignored: none is due"));
         };
         match alloc.kind {
             SUCCESS => self.alloc_success(&alloc, now),
@@ -60,7 +62,7 @@ impl Manager {
                 (_, Some(_)) => {}
                 (_, None) => {
                     let name = Fluid(id);
-                    self.note(format!("alloc annotate for {name} ignored: no annotations"));
+                    self.complain(format!("alloc annotate for {name} ignored: no annotations"));
                 }
             },
             DENY => {
@@ -76,7 +78,7 @@ impl Manager {
             // bring the next one.
             CANCEL if asked == Alloc::Requested => {
                 let name = Fluid(id);
-                self.note(format!(
+                self.complain(format!(
                     "alloc cancel for {name} ignored: nobody asked for it"
                 ));
             }
@@ -89,7 +91,7 @@ impl Manager {
                 }
                 self.revisit(id);
             }
-            kind => self.note(format!("alloc response of unknown type {kind} ignored")),
+            kind => self.complain(format!("alloc response of unknown type {kind} ignored")),
         }
     }
 
@@ -108,7 +110,7 @@ impl Manager {
             .collect();
         if !others.is_empty() {
             let (name, others) = (Fluid(id), others.join(", "));
-            self.note(format!(
+            self.complain(format!(
                 "alloc cancel for {name} has keys that it must not have: {others}"
             ));
         }
@@ -126,7 +128,7 @@ impl Manager {
                 "without committing R"
             };
             let name = Fluid(id);
-            return self.note(format!("alloc success for {name} {fault}: ignored"));
+            return self.complain(format!("alloc success for {name} {fault}: ignored"));
         }
         self.end_alloc(id);
         if self.allocator.is_stopped() && self.in_sched(id) {
@@ -136,10 +138,10 @@ impl Manager {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if let Some(update) = &alloc.annotations {
-            annotations::merge(&mut job.annotations, update);
-        }
         if job.state == State::Sched {
+            if let Some(update) = &alloc.annotations {
+                annotations::merge(&mut job.annotations, update);
+            }
             let annotations = job.annotations.clone();
             let context = json!({ "annotations": annotations });
             self.post(id, &Event::with(now, "alloc", context));

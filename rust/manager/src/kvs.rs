@@ -28,6 +28,8 @@ struct Commit {
 struct Op {
     key: String,
     #[serde(default)]
+    flags: i64,
+    #[serde(default)]
     dirent: Option<Dirent>,
 }
 
@@ -76,12 +78,27 @@ impl Manager {
 
     /// `kvs.commit`: all operations or, where one cannot be done, none.
     pub(crate) fn kvs_commit(&mut self, request: &Message) -> Result<Value, Refusal> {
+        let done = self.commit_all(request);
+        if let Err(refusal) = &done {
+            self.complain(format!("kvs.commit refused: {}", refusal.text));
+        }
+        done
+    }
+
+    fn commit_all(&mut self, request: &Message) -> Result<Value, Refusal> {
         self.check_owner(request)?;
         let commit: Commit = rpc::payload(request)?;
         check_namespace(commit.namespace.as_deref())?;
         let mut writes = Vec::new();
         let mut allocations = Vec::new();
         for op in commit.ops {
+            if op.flags != 0 {
+                let text = format!(
+                    "`{}`: flags {}: appending is not supported",
+                    op.key, op.flags
+                );
+                return Err(Refusal::new(EINVAL, text));
+            }
             let data = op
                 .dirent
                 .map(|dirent| decode(&op.key, &dirent))

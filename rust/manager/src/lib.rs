@@ -22,6 +22,7 @@ mod job;
 mod kvs;
 mod list;
 mod listing;
+mod log;
 mod manager;
 mod policy;
 mod priority;

@@ -19,6 +19,7 @@ use crate::exec::Executor;
 use crate::hooks::Hooks;
 use crate::job::{Alloc, Exec, Job};
 use crate::listing::Listings;
+use crate::log::Log;
 use crate::priority::priority_of;
 use crate::purge::Purged;
 use crate::queues::Queues;
@@ -58,7 +59,7 @@ pub struct Manager {
     lines: BTreeMap<u64, (u32, String)>,
     /// Jobs that may be able to move on.
     work: VecDeque<u64>,
-    log: Vec<String>,
+    log: Log,
     failure: Option<penstock_store::Error>,
     commits: u64,
 }
@@ -98,7 +99,7 @@ impl Manager {
             out: Vec::new(),
             lines: BTreeMap::new(),
             work: VecDeque::new(),
-            log: Vec::new(),
+            log: Log::default(),
             failure: None,
             commits: 0,
         };
@@ -110,6 +111,7 @@ impl Manager {
 
     /// Takes one message in. Answers and further requests come out of [`flush`](Self::flush).
     pub fn handle(&mut self, message: &Message, now: f64) {
+        self.log.at(now);
         match message.kind {
             Kind::Request => self.handle_request(message, now),
             Kind::Response => self.handle_response(message, now),
@@ -169,7 +171,7 @@ impl Manager {
 
     fn handle_response(&mut self, response: &Message, now: f64) {
         if response.userid != self.settings.owner {
-            return self.note(format!(
+            return self.complain(format!(
                 "response of another user to {}: ignored",
                 response.topic()
             ));
@@ -226,6 +228,7 @@ impl Manager {
 
     /// Does what time alone brings: jobs whose `begin-time` has come.
     pub fn advance(&mut self, now: f64) {
+        self.log.at(now);
         self.begin_due(now);
         self.purge_by_limits(now);
         self.settle(now);
@@ -233,17 +236,26 @@ impl Manager {
 
     /// When [`advance`](Self::advance) has something to do next.
     pub fn deadline(&self) -> Option<f64> {
-        let times = [self.dependencies.next_begin(), self.next_purge()];
+        let times = [
+            self.dependencies.next_begin(),
+            self.next_purge(),
+            self.log.deadline(),
+        ];
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
 
     /// Lines for the daemon's log since the last call.
     pub fn take_log(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.log)
+        self.log.take()
     }
 
     pub(crate) fn note(&mut self, line: String) {
-        self.log.push(line);
+        self.log.note(line);
+    }
+
+    /// Notes what a peer has done wrong; of many such lines a second only the first.
+    pub(crate) fn complain(&mut self, line: String) {
+        self.log.complain(line);
     }
 
     /// Keeps the result of a store operation. A failure stops the manager at the next flush.
@@ -409,7 +421,7 @@ impl Manager {
                     self.start_when_possible(id);
                 }
                 if outdated {
-                    self.check_expiration(id);
+                    self.check_expiration(id, now);
                 }
                 self.wake_dependents(id, now);
             }

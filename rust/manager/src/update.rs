@@ -103,10 +103,7 @@ impl Manager {
             policy::check_duration(duration, queue.as_deref(), &self.settings)?;
         }
         match state {
-            State::Run => {
-                self.ask_expiration(id, duration, Some(request.clone()))?;
-                Ok(false)
-            }
+            State::Run => self.ask_expiration(id, duration, Some(request), now),
             State::Cleanup | State::Inactive => Err(refuse(format!("job {} has ended", Fluid(id)))),
             _ => {
                 self.set_duration(id, duration, now)?;
@@ -155,15 +152,17 @@ impl Manager {
         }
     }
 
-    /// Asks the scheduler whether a running job may end at another time.
+    /// Asks the scheduler whether a running job may end at another time. Where none is ready
+    /// nobody has anything against it. Returns whether it is done.
     fn ask_expiration(
         &mut self,
         id: u64,
         duration: f64,
-        request: Option<Message>,
-    ) -> Result<(), Refusal> {
+        request: Option<&Message>,
+        now: f64,
+    ) -> Result<bool, Refusal> {
         let Some(job) = self.jobs.get(&id) else {
-            return Ok(());
+            return Ok(true);
         };
         if self.updates.asked.values().any(|asked| asked.id == id) {
             let text = format!("job {} is being updated already", Fluid(id));
@@ -182,13 +181,18 @@ impl Manager {
             id,
             duration,
             expiration,
-            request,
+            request: request.cloned(),
         };
-        self.updates.asked.insert(tag, asked);
         let payload = json!({"id": id, "expiration": expiration}).to_string();
-        let message = Message::request("sched.expiration", &payload);
-        self.out.push(message.with_matchtag(tag));
-        Ok(())
+        let message = Message::request("sched.expiration", &payload).with_matchtag(tag);
+        let ready = self.allocator.is_ready();
+        if ready {
+            self.updates.asked.insert(tag, asked);
+        } else {
+            self.set_expiration(&asked, now)?;
+        }
+        self.tell_scheduler(message);
+        Ok(!ready)
     }
 
     /// A response to `sched.expiration`: an error leaves the job as it is. A scheduler that does
@@ -264,7 +268,7 @@ impl Manager {
 
     /// The job has resources: were they given for the time limit that it has now? An answer of
     /// the scheduler may have crossed an update.
-    pub(crate) fn check_expiration(&mut self, id: u64) {
+    pub(crate) fn check_expiration(&mut self, id: u64, now: f64) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -272,7 +276,7 @@ impl Manager {
             return;
         }
         let duration = job.spec.duration;
-        if let Err(refusal) = self.ask_expiration(id, duration, None) {
+        if let Err(refusal) = self.ask_expiration(id, duration, None, now) {
             self.note(refusal.text);
         }
     }

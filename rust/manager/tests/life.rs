@@ -282,7 +282,7 @@ fn r_can_be_committed_only_for_a_job_that_asked_and_only_if_it_is_one() {
     let mut bench = Bench::new();
     let (id, _) = bench.submit(&nothing());
     let (errnum, text) = refused(&bench.commit_r(id, R));
-    assert_eq!(errnum, 22);
+    assert_eq!(errnum, 71);
     assert!(text.ends_with("has not asked for resources"), "{text}");
     bench.scheduler(None);
     assert_eq!(refused(&bench.commit_r(id, "{}")).0, 22);

@@ -103,7 +103,7 @@ fn nothing_is_taken_before_ready() {
         "alloc response before sched-ready: ignored"
     );
     let (errnum, _) = refused(&bench.commit_r(id, R));
-    assert_eq!(errnum, 22);
+    assert_eq!(errnum, 71);
     assert_eq!(bench.row(id)["state"], 8);
 }
 
@@ -157,7 +157,15 @@ fn a_cancel_that_nobody_asked_for_is_refused_and_one_with_other_keys_is_logged()
 fn annotations_are_kept_by_success_and_discarded_by_whatever_else() {
     let annotate =
         |id: u64| json!({"id": id, "type": 1, "annotations": {"sched": {"a": 1, "b": 2}}});
-    for end in ["success", "deny", "cancel", "suspend", "exception"] {
+    let ends = [
+        "success",
+        "deny",
+        "cancel",
+        "suspend",
+        "exception",
+        "late success",
+    ];
+    for end in ends {
         let mut bench = Bench::new();
         bench.scheduler(None);
         let (id, _) = bench.submit(&json!({}));
@@ -187,6 +195,13 @@ fn annotations_are_kept_by_success_and_discarded_by_whatever_else() {
                 bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
             }
             "suspend" => drop(bench.fail("sched.free", 5)),
+            "late success" => {
+                bench.commit_r(id, R);
+                bench.request("job-manager.raise", &json!({"id": id, "type": "x"}));
+                let told = json!({"id": id, "type": 0, "annotations": {"sched": {"c": 3}}});
+                bench.answer("sched.alloc", &told);
+                assert_eq!(bench.row(id)["state"], 64);
+            }
             _ => {
                 bench.request("job-manager.raise", &json!({"id": id, "type": "x"}));
                 bench.answer("sched.alloc", &annotate(id));
@@ -274,7 +289,10 @@ fn ready_counts_once_and_only_from_whom_has_said_hello() {
     assert_eq!(body(&out[0])["count"], 2);
     let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(refused(&out).0, 71);
-    // The second hello takes over: what was asked of the first is asked again.
+    // Another hello of its own: what was asked before is asked again.
+    let out = bench.request_as("a", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!((out.len(), out[0].errnum()), (1, 61));
+    // One that is not ready yet is replaced.
     let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     assert_eq!((out.len(), out[0].errnum()), (1, 61));
     let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
@@ -291,6 +309,73 @@ fn ready_counts_once_and_only_from_whom_has_said_hello() {
         STREAMING,
     );
     assert_eq!(refused(&out).0, 71);
+}
+
+#[test]
+fn a_scheduler_at_work_is_not_replaced_by_a_stranger() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.manager.take_log();
+    let hello = json!({"partial-ok": true});
+    let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!((out.len(), refused(&out).0), (1, 16));
+    assert!(logged(&mut bench).contains("sched-hello refused"));
+    let ready = json!({"mode": "unlimited"});
+    let out = bench.request_as("b", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!((out.len(), refused(&out).0), (1, 71));
+    bench.allocate(id);
+    assert_eq!(bench.row(id)["state"], 16);
+    bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!((out.len(), refused(&out).0), (2, 0));
+}
+
+#[test]
+fn a_hello_that_wants_no_response_is_none() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.submit(&json!({}));
+    let hello = json!({"partial-ok": true});
+    bench.manager.take_log();
+    for flags in [4, 4 | STREAMING] {
+        let out = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, flags);
+        assert_eq!(out, []);
+        assert!(logged(&mut bench).contains("wants no response"));
+    }
+    // The handshake is as it was.
+    assert_eq!(topics(&bench.submit(&json!({})).1), ["sched.alloc"]);
+}
+
+#[test]
+fn refused_commits_and_many_bad_answers_are_logged() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let (id, _) = bench.submit(&json!({}));
+    bench.manager.take_log();
+    bench.commit_r(99, R);
+    assert!(logged(&mut bench).starts_with("kvs.commit refused: no job"));
+    bench.commit_r(id, "{}");
+    assert!(logged(&mut bench).starts_with("kvs.commit refused: job"));
+    let dirent = json!({"ver": 1, "type": "val", "data": "eA=="});
+    let ops = json!([{"key": "a", "flags": 1, "dirent": dirent}]);
+    let append = json!({"namespace": "primary", "flags": 0, "ops": ops});
+    let out = bench.request_as("sched", OWNER, "kvs.commit", &append, 0);
+    let (errnum, text) = refused(&out);
+    assert_eq!(errnum, 22);
+    assert!(text.ends_with("appending is not supported"), "{text}");
+    bench.manager.take_log();
+    // Of a flood in one second the log has the first hundred, and how many there were.
+    let bad = Some(Message::json_payload(r#"{"id":1,"type":0}"#));
+    let mut bad = Message::response_to(&Message::request("sched.alloc", ""), 0, bad);
+    bad.userid = OWNER;
+    for _ in 0..5000 {
+        bench.manager.handle(&bad, 3000.5);
+    }
+    assert_eq!(bench.manager.take_log().len(), 100);
+    assert_eq!(bench.manager.deadline(), Some(3001.0));
+    bench.manager.advance(3001.0);
+    assert_eq!(bench.manager.take_log(), ["... and 4900 more such lines"]);
 }
 
 /// A job on two ranks that has given back the second.

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Bench, Directory, OWNER, body, refused, settings, topics};
 use penstock_manager::{Limits, Settings};
-use penstock_wire::Message;
+use penstock_wire::{Message, STREAMING};
 use serde_json::{Value, json};
 
 fn duration(id: u64, seconds: f64) -> Value {
@@ -133,6 +133,45 @@ fn one_update_at_a_time_and_none_is_left_hanging() {
     update(&mut bench, id, 600.0);
     let out = bench.scheduler(None);
     assert_eq!(refused(&out).0, 11);
+}
+
+#[test]
+fn without_a_ready_scheduler_nobody_is_asked() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    bench.executor();
+    let id = bench.running(&json!({"duration": 60}));
+    bench.request_as(
+        "sched",
+        OWNER,
+        "job-manager.disconnect",
+        &serde_json::Value::Null,
+        4,
+    );
+    let out = update(&mut bench, id, 600.0);
+    assert_eq!(topics(&out), ["job-exec.expiration"]);
+    assert_eq!(refused(&out), (0, String::new()));
+    let row = bench.row(id);
+    assert_eq!(row["duration"], 600.0);
+    // One that has been greeted is told as soon as it is ready.
+    let hello = json!({"partial-ok": true});
+    let greeted = bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
+    assert_eq!(greeted.len(), 2);
+    let out = update(&mut bench, id, 700.0);
+    assert_eq!(topics(&out), ["job-exec.expiration"]);
+    assert_eq!(refused(&out), (0, String::new()));
+    let ready = json!({"mode": "unlimited"});
+    let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
+    assert_eq!(topics(&out), ["sched.expiration"]);
+    let told = out.iter().find(|it| it.topic() == "sched.expiration");
+    assert_eq!(
+        body(told.unwrap())["expiration"],
+        bench.row(id)["expiration"]
+    );
+    // Whatever it says to that, the next update is not in the way of this one.
+    bench.deny(&out, "sched.expiration", 22, "too late");
+    let out = update(&mut bench, id, 800.0);
+    assert_eq!(topics(&out), ["sched.expiration"]);
 }
 
 #[test]

@@ -89,10 +89,19 @@ impl Scheduler {
             Ok(alloc) => alloc,
             Err(error) => return self.malformed_alloc(request, header, error),
         };
-        self.requests.insert(alloc.id, header);
+        let known = self.requests.insert(alloc.id, header).is_some();
         let Some(engine) = &mut self.engine else {
             return;
         };
+        if known {
+            // RFC 27 allows one request a job: the later one is answered.
+            engine.prioritize(alloc.id, alloc.priority);
+            self.stale = true;
+            let name = Fluid(alloc.id);
+            return self
+                .log
+                .push(format!("sched.alloc for job {name} comes a second time"));
+        }
         let queued = Jobspec::from_json(alloc.jobspec.get())
             .map_err(|error| error.to_string())
             .and_then(|jobspec| {
@@ -251,7 +260,11 @@ impl Scheduler {
         } else {
             let reason = describe(response);
             for Allocated { job, summary, .. } in allocated {
-                self.not_committed(*job, &summary, &reason);
+                if response.errnum() == EINVAL {
+                    self.not_committed(*job, &summary, &reason);
+                } else {
+                    self.not_wanted(job.id, &reason);
+                }
             }
         }
     }
@@ -267,6 +280,23 @@ impl Scheduler {
         let payload =
             format!("{{\"id\":{id},\"type\":{SUCCESS},\"R\":{r},\"annotations\":{annotations}}}");
         self.respond(id, &payload);
+    }
+
+    /// The store takes no R for this job, whatever it is: what it was to get is free again.
+    fn not_wanted(&mut self, id: u64, reason: &str) {
+        let name = Fluid(id);
+        self.log.push(format!("job {name} gets nothing: {reason}"));
+        if let Some(engine) = &mut self.engine
+            && let Err(error) = engine.free(id, None)
+        {
+            self.log.push(error.to_string());
+        }
+        if self.recalled.contains(&id) {
+            self.answer(id, CANCEL, &json!({}));
+        } else {
+            self.answer(id, DENY, &json!({ "note": reason }));
+        }
+        self.stale = true;
     }
 
     /// The store does not take a job's R: somebody else has these resources, or they have left

@@ -125,6 +125,11 @@ impl Bench {
     /// The ids in the commit that is being waited for, which then succeeds.
     fn commit(&mut self) -> Vec<Message> {
         self.answer("kvs.commit", &json!({"rootseq": 1}));
+        self.told()
+    }
+
+    /// The responses that an answer has brought about.
+    fn told(&mut self) -> Vec<Message> {
         let (responses, asked) = std::mem::take(&mut self.asked)
             .into_iter()
             .partition(|it| it.kind == Kind::Response);
@@ -285,6 +290,54 @@ fn targets_that_go_down_are_not_used_until_they_come_back() {
 fn ranks(success: &Message) -> String {
     let r = &body(success)["R"]["execution"]["R_lite"][0]["rank"];
     r.as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_job_that_the_store_does_not_know_is_denied_and_takes_nothing_with_it() {
+    let mut bench = Bench::ready(None, &[]);
+    for errnum in [2, 71, 38] {
+        assert!(bench.alloc(1, 2).is_empty());
+        bench.refuse("kvs.commit", errnum);
+        let answer = body(&bench.told()[0]);
+        assert_eq!((&answer["type"], &answer["id"]), (&json!(2), &json!(1)));
+        assert!(answer["note"].as_str().unwrap().contains("because"));
+    }
+    // One that has been taken back is cancelled.
+    assert!(bench.alloc(1, 2).is_empty());
+    assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
+    bench.refuse("kvs.commit", 2);
+    assert_eq!(body(&bench.told()[0]), json!({"id": 1, "type": 3}));
+    // Both nodes are there for others.
+    bench.alloc(2, 2);
+    bench.alloc(3, 2);
+    assert_eq!(ranks(&bench.commit()[0]), "0");
+    assert_eq!(ranks(&bench.commit()[0]), "1");
+}
+
+#[test]
+fn a_second_request_for_a_job_takes_the_place_of_the_first() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 2);
+    bench.commit();
+    bench.alloc(2, 2);
+    bench.commit();
+    assert!(!bench.alloc(3, 1).is_empty());
+    let payload = json!({"id": 3, "priority": 20, "userid": 0, "jobspec": jobspec(1)});
+    let mut again = Message::request("sched.alloc", &payload.to_string());
+    again.rolemask = 5;
+    again.push_route(b"another manager");
+    bench.scheduler.handle(&again);
+    assert!(bench.responses().is_empty());
+    let log = bench.scheduler.take_log().join("\n");
+    assert!(log.contains("comes a second time"), "{log}");
+    bench.request(
+        "sched.free",
+        &json!({"id": 1, "R": inventory(), "final": true}),
+    );
+    let done = bench.commit();
+    assert_eq!((done.len(), &body(&done[0])["type"]), (1, &json!(0)));
+    let route = done[0].routes.as_ref().unwrap();
+    assert_eq!(route.last().unwrap(), b"another manager");
 }
 
 #[test]
