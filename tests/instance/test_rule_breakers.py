@@ -151,6 +151,139 @@ def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_pa
         assert fault in told, fault
 
 
+def handshake(scheduler):
+    scheduler.granted("service.add", {"service": "sched"})
+    scheduler.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
+    scheduler.granted("job-manager.sched-ready", {"mode": "unlimited"})
+
+
+def allocated(scheduler, rank=0):
+    """Gives the job that is asked for a core of its own; returns the request."""
+    request = scheduler.request("sched.alloc")
+    job = request.object()["id"]
+    r = resources(rank, "0")
+    scheduler.granted("kvs.commit", commit((job, r)))
+    scheduler.send(request.respond({"id": job, "type": SUCCESS}))
+    assert scheduler.state(job) == 16
+    return request
+
+
+@pytest.mark.parametrize("how", ["alloc", "free"])
+def test_a_scheduler_that_is_not_registered_any_more_suspends_scheduling(start, peer, how):
+    options = ("--nodes", "2", "--cores", "4", "--sched", "none")
+    with start(*options) as instance, Client(instance.uri) as client:
+        job = submit(client, cores=1, run="1h")
+        scheduler = peer(instance)
+        handshake(scheduler)
+        allocated(scheduler)
+        scheduler.granted("service.remove", {"service": "sched"})
+        assert client.stats()["sched"]["state"] == "ready"
+        # The broker answers, in the instance's name: there is no such service.
+        if how == "alloc":
+            submit(client, cores=1)
+        else:
+            client.cancel([job])
+            list(client.wait([job]))
+        assert client.stats()["sched"]["state"] == "suspended"
+        last = [row["text"] for row in client.dmesg()][-1]
+        assert f"sched.{how} failed with errnum 38" in last
+
+
+def test_a_running_job_is_updated_where_nobody_can_be_asked(start, peer):
+    options = ("--nodes", "2", "--cores", "4", "--sched", "none")
+    with start(*options) as instance, Client(instance.uri) as client:
+        job = submit(client, cores=1, run="1h")
+        scheduler = peer(instance)
+        handshake(scheduler)
+        allocated(scheduler)
+        # The scheduler is ready, and not registered: the broker answers for it.
+        scheduler.granted("service.remove", {"service": "sched"})
+        client.update(job, duration=500)
+        assert client.info(job)["duration"] == 500
+        scheduler.socket.close()
+        # One that is registered and has said nothing is not asked, and its going is no harm.
+        silent = peer(instance)
+        silent.granted("service.add", {"service": "sched"})
+        client.update(job, duration=600)
+        assert client.info(job)["duration"] == 600
+        silent.granted("broker.ping", {})
+        assert silent.requests == []
+        silent.socket.close()
+        client.update(job, duration=700)
+        assert client.info(job)["duration"] == 700
+
+
+def test_a_job_whose_service_is_not_registered_is_started_by_the_next_or_cancelled(start, peer):
+    with start("--exec", "sim") as instance, Client(instance.uri) as client:
+        ghost = peer(instance)
+        ghost.granted("service.add", {"service": "ghost"})
+        ghost.granted("job-manager.exec-hello", {"service": "ghost"})
+        ghost.granted("service.remove", {"service": "ghost"})
+        job = submit(client, cores=1)
+        for event in client.eventlog(job, follow=True):
+            if event["name"] == "alloc":
+                break
+        assert ghost.state(job) == 16
+        assert client.stats()["exec"]["service"] is None
+        other = submit(client, cores=1)
+        client.cancel([other])
+        (row,) = client.wait([other])
+        assert row["state"] == 64
+        good = peer(instance)
+        good.granted("service.add", {"service": "good"})
+        good.granted("job-manager.exec-hello", {"service": "good"})
+        request = good.request("good.start")
+        assert (request.object()["id"], request.object()["reattach"]) == (job, False)
+
+
+def test_a_stray_hello_is_not_in_the_way_of_our_scheduler(start, peer):
+    options = ("--nodes", "1", "--cores", "1", "--sched", "process")
+    with start(*options) as instance, Client(instance.uri) as client:
+        first = submit(client, cores=1)
+        list(client.wait([first]))
+        stranger = peer(instance)
+        hello = ("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
+        assert stranger.refused(*hello)[0] == 16
+        # Sent as one that wants no response, it is not even refused.
+        stranger.send(Message.request(hello[0], hello[1], flags=STREAMING | 4))
+        ready = ("job-manager.sched-ready", {"mode": "unlimited"})
+        assert stranger.refused(*ready)[0] == 71
+        assert stranger.requests == []
+        (row,) = client.wait([submit(client, cores=1)])
+        assert row["result"] == 1
+        assert any("sched-hello refused" in row["text"] for row in client.dmesg())
+
+
+def test_requests_of_others_leave_our_scheduler_its_cores(start, peer):
+    with start("--nodes", "1", "--cores", "2") as instance, Client(instance.uri) as client:
+        list(client.wait([submit(client, cores=1)]))
+        stranger = peer(instance)
+        spec = from_command(["mock"], cores_per_task=2, environment={})
+        for number in (1, 1, 2):
+            told = {"id": number, "priority": 16, "userid": os.getuid(), "t_submit": 1.0}
+            (answer,) = stranger.ask("sched.alloc", {**told, "jobspec": spec})
+            assert answer.object()["type"] == DENY
+            assert "no job" in answer.object()["note"]
+        (row,) = client.wait([submit(client, cores=2)])
+        assert row["result"] == 1
+
+
+def test_a_cancelled_job_keeps_no_annotations(start, peer):
+    options = ("--nodes", "1", "--cores", "1", "--sched", "none")
+    with start(*options) as instance, Client(instance.uri) as client:
+        job = submit(client, cores=1)
+        scheduler = peer(instance)
+        handshake(scheduler)
+        request = scheduler.request("sched.alloc")
+        scheduler.granted("kvs.commit", commit((job, resources(0, "0"))))
+        client.cancel([job])
+        annotations = {"sched": {"resource_summary": "rank0/core0"}}
+        told = {"id": job, "type": SUCCESS, "annotations": annotations}
+        scheduler.send(request.respond(told))
+        (row,) = client.wait([job])
+        assert not row.get("annotations")
+
+
 def submit(client, cores=2, run="0"):
     options = {"attributes.system.exec.test.run_duration": run}
     spec = from_command(["mock"], cores_per_task=cores, setattr=options, environment={})
@@ -268,9 +401,10 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         good.granted("job-manager.exec-hello", {"service": "good"})
         request = good.request("good.start")
         last = request.object()["id"]
-        assert (fluid_f58(last), request.object()["reattach"]) == (name, False)
+        # The one that was asked before may have started it.
+        assert (fluid_f58(last), request.object()["reattach"]) == (name, True)
         for kind, data in [
-            ("start", {}),
+            ("reattached", {}),
             ("finish", {"status": 0}),
             ("release", {"ranks": "all", "final": True}),
         ]:

@@ -40,8 +40,8 @@ impl Manager {
     /// Tells of the exception that has ended a job: to a service that comes to know the job only now.
     pub(crate) fn recall_exception(&mut self, id: u64) {
         let fatal = self.jobs.get(&id).and_then(|job| job.fatal());
-        if let Some(kind) = fatal.map(|it| it.kind.clone()) {
-            self.publish_exception(id, &kind, 0, None);
+        if let Some((kind, status)) = fatal.map(|it| (it.kind.clone(), it.wait_status)) {
+            self.publish_exception(id, &kind, 0, status);
         }
     }
 

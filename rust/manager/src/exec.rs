@@ -26,7 +26,7 @@ use crate::event::Event;
 use crate::exception::Raised;
 use crate::job::{Alloc, Answered, Exec};
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, Refusal};
+use crate::rpc::{self, EINVAL, ENOSYS, Refusal};
 use crate::settings::ExecHello;
 
 /// The talk with the execution service.
@@ -34,6 +34,8 @@ use crate::settings::ExecHello;
 pub struct Executor {
     /// Name that start requests go to, and the service's route.
     service: Option<(String, Vec<u8>)>,
+    /// The service has answered something since its hello.
+    heard: bool,
     /// Jobs to start.
     pub(crate) waiting: BTreeSet<u64>,
 }
@@ -97,6 +99,7 @@ impl Manager {
                 self.tell_replaced(&service);
                 self.stop_starts("a new execution service says hello");
                 self.executor.service = Some((service, origin));
+                self.executor.heard = false;
                 self.respond(request, None);
             }
             Err(refusal) => self.refuse(request, &refusal),
@@ -155,7 +158,8 @@ impl Manager {
             let Some(job) = self.jobs.get(&id) else {
                 continue;
             };
-            let (userid, reattach) = (job.userid, job.started);
+            // Who got the job before may have started it, and not have come to say so.
+            let (userid, reattach) = (job.userid, job.started || job.asked.is_some());
             let ended = job.fatal().is_some();
             let Some(r) = job.r.as_ref().map(|r| r.to_json()) else {
                 continue;
@@ -170,6 +174,7 @@ impl Manager {
             );
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.exec = Exec::Requested;
+                job.asked = Some(reattach);
                 job.answered = Answered::Nothing;
             }
             self.out.push(Message::request(&topic, &payload));
@@ -184,21 +189,27 @@ impl Manager {
     pub(crate) fn start_response(&mut self, response: &Message, now: f64) {
         let topic = response.topic();
         if self.executor.topic("start").as_deref() != Some(topic) {
-            return self.note(format!(
+            return self.complain(format!(
                 "{topic} response ignored: not the execution service"
             ));
         }
         if response.errnum() != 0 {
             let errnum = response.errnum();
+            if errnum == ENOSYS && !self.executor.heard {
+                self.forget_starts();
+            }
             return self.stop_starts(&format!("{topic} failed with errnum {errnum}"));
         }
         let start: StartResponse = match rpc::payload(response) {
             Ok(start) => start,
-            Err(refusal) => return self.note(format!("start response ignored: {}", refusal.text)),
+            Err(refusal) => {
+                return self.complain(format!("start response ignored: {}", refusal.text));
+            }
         };
+        self.executor.heard = true;
         let (name, kind) = (Fluid(start.id), start.kind.clone());
         if let Err(error) = self.take_start_response(start, now) {
-            self.note(format!("`{kind}` response for {name} ignored: {error}"));
+            self.complain(format!("`{kind}` response for {name} ignored: {error}"));
         }
     }
 
@@ -210,19 +221,21 @@ impl Manager {
         let job = job.ok_or("none is due")?;
         // The job has ended, if need be under a service before this one.
         let ended = job.fatal().is_some() || job.status.is_some();
+        let reattach = job.asked == Some(true);
         // One that is to be reattached has started, whether the service says so again or not.
-        let started = job.started || ended;
+        let started = reattach || ended;
         match (response.kind.as_str(), job.answered) {
             ("start" | "reattached", Answered::Started | Answered::Finished) => {
                 return Err("it has started before".to_owned());
             }
-            ("reattached", Answered::Nothing) if !job.started => {
+            ("reattached", Answered::Nothing) if !reattach => {
                 return Err("reattach was not asked for".to_owned());
             }
-            (kind @ ("start" | "reattached"), Answered::Nothing) => {
+            ("start" | "reattached", Answered::Nothing) => {
                 job.answered = Answered::Started;
-                // A service that knows no `reattached` says `start`; the job's start was before.
-                let name = if job.started { "reattached" } else { kind };
+                // A service that knows no `reattached` says `start`, though the start was before;
+                // and of a start that was before, the service that was there may not have told.
+                let name = if job.started { "reattached" } else { "start" };
                 self.post(id, &Event::new(now, name));
             }
             ("exception", _) => {
@@ -245,6 +258,12 @@ impl Manager {
             }
             ("finish", _) => {
                 let finish: Finish = data(response.data)?;
+                if finish.status < 0 {
+                    let status = finish.status;
+                    return Err(format!(
+                        "status {status}: expected a wait status, 0 or more"
+                    ));
+                }
                 job.answered = Answered::Finished;
                 if job.status.is_none() {
                     let context = json!({ "status": finish.status });
@@ -314,6 +333,15 @@ impl Manager {
         }
         self.revisit(id);
         Ok(())
+    }
+
+    /// The service is one that nobody has registered: what it was to start, nobody has started.
+    fn forget_starts(&mut self) {
+        for job in self.jobs.values_mut() {
+            if job.exec == Exec::Requested && job.asked == Some(false) {
+                job.asked = None;
+            }
+        }
     }
 
     /// No starts until the next exec-hello. What runs will be handed to the next service.

@@ -140,6 +140,8 @@ pub struct Exception {
     pub severity: i64,
     /// For people.
     pub note: String,
+    /// What the job's status is to be (RFC 32), where it says so.
+    pub wait_status: Option<i32>,
 }
 
 /// A job and its history so far.
@@ -189,6 +191,8 @@ pub struct Job {
     pub alloc: Alloc,
     /// The talk with the execution service.
     pub exec: Exec,
+    /// Whether the last start request asked for `reattach`; none was sent since the daemon began.
+    pub asked: Option<bool>,
     /// Answers of the execution service to the last start request.
     pub answered: Answered,
     /// The prolog.
@@ -233,6 +237,7 @@ impl Job {
             kept: IdSet::new(),
             alloc: Alloc::Idle,
             exec: Exec::Idle,
+            asked: None,
             answered: Answered::Unasked,
             prolog: Hook::Idle,
             epilog: Hook::Idle,
@@ -369,6 +374,9 @@ impl Job {
             kind: event.text("type").unwrap_or("unknown").to_owned(),
             severity: event.integer("severity").unwrap_or(0),
             note: event.text("note").unwrap_or("").to_owned(),
+            wait_status: event
+                .integer("wait_status")
+                .and_then(|status| i32::try_from(status).ok()),
         };
         let known = self.exception.as_ref().map(|known| known.severity);
         if known.is_none_or(|known| known != 0 && exception.severity == 0) {

@@ -69,6 +69,7 @@ fn answers_come_in_order_or_not_at_all() {
     refuses(bench, id, "start", &nothing(), "has started before");
     refuses(bench, id, "dance", &nothing(), "unknown type");
     refuses(bench, id, "finish", &nothing(), "malformed data");
+    refuses(bench, id, "finish", &json!({"status": -5}), "status -5");
     refuses(
         bench,
         id,
@@ -226,7 +227,7 @@ fn another_service_takes_over_what_runs() {
         .filter(|it| it.method() == "start")
         .map(|it| json!([body(it)["id"], body(it)["reattach"]]))
         .collect();
-    assert_eq!(starts, [json!([running, true]), json!([starting, false])]);
+    assert_eq!(starts, [json!([running, true]), json!([starting, true])]);
     bench.manager.take_log();
     // What the old one still says is not heard, errors included.
     refuses(
@@ -246,6 +247,53 @@ fn another_service_takes_over_what_runs() {
     let events = bench.events(running);
     assert_eq!(events.iter().filter(|it| *it == "start").count(), 1);
     assert!(events.contains(&"reattached".to_owned()));
+}
+
+fn reattaches(out: &[Message]) -> Vec<Value> {
+    let starts = out.iter().filter(|it| it.method() == "start");
+    starts.map(|it| body(it)["reattach"].clone()).collect()
+}
+
+#[test]
+fn a_job_that_may_have_been_started_is_not_started_again() {
+    // The first service is replaced, goes, or says an error, and has not answered.
+    for end in ["replaced", "gone", "error"] {
+        let (mut bench, id) = requested();
+        match end {
+            "gone" => {
+                bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
+            }
+            "error" => drop(bench.fail("job-exec.start", 5)),
+            _ => {}
+        }
+        let out = named_executor(&mut bench, "sim");
+        assert_eq!(reattaches(&out), [json!(true)], "{end}");
+        // That it has started nobody has told before.
+        answer_as(&mut bench, "sim", id, "reattached", &nothing());
+        let out = named_executor(&mut bench, "third");
+        assert_eq!(reattaches(&out), [json!(true)], "{end}");
+        answer_as(&mut bench, "third", id, "reattached", &nothing());
+        let events = bench.events(id);
+        assert_eq!(events[events.len() - 2..], ["start", "reattached"], "{end}");
+        answer_as(&mut bench, "third", id, "finish", &json!({"status": 0}));
+        let last = json!({"ranks": "all", "final": true});
+        answer_as(&mut bench, "third", id, "release", &last);
+        assert_eq!(bench.row(id)["result"], 1, "{end}");
+    }
+}
+
+#[test]
+fn what_nobody_was_there_to_start_is_started() {
+    // The broker says so for a name that nobody has registered.
+    let (mut bench, id) = requested();
+    bench.fail("job-exec.start", 38);
+    let out = bench.executor();
+    assert_eq!(reattaches(&out), [json!(false)]);
+    // A service that has said something was there.
+    let data = json!({"severity": 3, "type": "note"});
+    bench.exec(id, "exception", &data);
+    bench.fail("job-exec.start", 38);
+    assert_eq!(reattaches(&bench.executor()), [json!(true)]);
 }
 
 #[test]
@@ -283,13 +331,17 @@ fn the_next_service_hears_of_an_exception_that_was_raised_meanwhile() {
     let (mut bench, id) = requested();
     bench.exec(id, "start", &nothing());
     bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
-    bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
+    let raise = json!({"id": id, "type": "mine", "wait_status": 512});
+    bench.request("job-manager.raise", &raise);
+    // Only the first one counts.
+    let raise = json!({"id": id, "type": "cancel", "wait_status": 9});
+    bench.request("job-manager.raise", &raise);
     assert_eq!(bench.row(id)["state"], 32);
     let out = bench.executor();
     assert_eq!(topics(&out), ["job-exec.start", "job-exception"]);
     assert_eq!(
         body(&out[2]),
-        json!({"id": id, "type": "cancel", "severity": 0})
+        json!({"id": id, "type": "mine", "severity": 0, "wait_status": 512})
     );
 }
 
