@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder, Message
-from penstock.calls import MAX_SUBMISSION
+from penstock.calls import MAX_SUBMISSION, bulk
 from penstock.connection import READ_SIZE, NoInstanceError, connect
 from penstock.errors import Error, RpcError
 from penstock.outstanding import STREAMING, error_of, payload_of
@@ -206,19 +206,22 @@ class Worker(threading.Thread):
         futures: list[JobFuture] = []
         parts: list[bytes] = []
         size = 0
-        while self._unsubmitted and size <= MAX_SUBMISSION:
-            future, request = self._unsubmitted.popleft()
+        while self._unsubmitted:
+            future, request = self._unsubmitted[0]
             if future.cancelled():
+                self._unsubmitted.popleft()
                 self._drop(future)
                 continue
+            if futures and size + len(request) > MAX_SUBMISSION:
+                break
+            self._unsubmitted.popleft()
             futures.append(future)
             parts.append(request)
-            size += len(request)
+            size += len(request) + 1
         if not futures:
             return
         self._submitting = True
-        payload = b'{"jobs":[' + b",".join(parts) + b"]}\0"
-        self._ask("job-ingest.submit", payload, lambda answer: self._submitted(futures, answer))
+        self._ask("job-ingest.submit", bulk(parts), lambda answer: self._submitted(futures, answer))
 
     def _submitted(self, futures: list[JobFuture], answer: Message) -> bool:
         self._submitting = False

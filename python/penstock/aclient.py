@@ -29,7 +29,7 @@ from penstock import calls
 from penstock.aconnection import Connection, Stream, open_socket
 from penstock.calls import submissions
 from penstock.connection import NoInstanceError
-from penstock.errors import RpcError
+from penstock.errors import JobspecError, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
@@ -124,18 +124,20 @@ class Client(Connection):
         """As `penstock.client.Client.submit`."""
         return await self._do(calls.submit(jobspec, urgency, count, flags))
 
-    async def submit_many(self, jobs: Iterable[Submission]) -> list[list[int] | RpcError]:
+    async def submit_many(
+        self, jobs: Iterable[Submission]
+    ) -> list[list[int] | RpcError | JobspecError]:
         """As `penstock.client.Client.submit_many`."""
-        results: list[list[int] | RpcError] = []
-        for part in submissions(jobs):
-            (answer,) = await self.call_many("job-ingest.submit", [part.payload])
-            results += part.read(answer)
-        return results
+        many = submissions(jobs)
+        answers: list[dict[str, Any] | RpcError] = []
+        for request in many.requests:
+            answers += await self.call_many("job-ingest.submit", [request.payload])
+        return many.results(answers)
 
     async def feasible(self, jobspec: Mapping[str, Any]) -> str | None:
         """As `penstock.client.Client.feasible`."""
         try:
-            await self.rpc("feasibility.check", {"jobspec": jobspec})
+            await self._do(calls.feasible(jobspec))
         except RpcError as error:
             return calls.infeasible(error)
         return None
@@ -221,7 +223,7 @@ class Client(Connection):
 
     async def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Outcome:
         """As `penstock.client.Client.kill`."""
-        return await self._do_many(calls.kill(ids, signum))
+        return await self._do(calls.kill(ids, signum))
 
     async def urgency(self, ids: Iterable[int], urgency: int) -> Outcome:
         """As `penstock.client.Client.urgency`."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.calls import Call, ManyCalls, StreamCall
+    from penstock.calls import Call, StreamCall
     from penstock.outstanding import Payload
 
     Encoding = Literal["json", "cbor"]
@@ -277,16 +277,13 @@ class Connection:
     async def _do(self, call: Call[T]) -> T:
         return call.read(await self.rpc(call.topic, call.payload))
 
-    async def _do_many(self, many: ManyCalls[T]) -> T:
-        return many.read(await self.call_many(many.topic, many.payloads))
-
     @contextmanager
     def _call(self, topic: str, payload: Payload) -> Iterator[Receiver]:
         tag, inbox = self._begin(topic, payload, 0)
         try:
             yield inbox
         finally:
-            self._leave(tag, inbox)
+            self._leave(tag, inbox, topic)
 
     def _begin(self, topic: str, payload: Payload, flags: int) -> tuple[int, Receiver]:
         sender, inbox = trio.open_memory_channel[Message](math.inf)

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Well below the largest frame (64 MiB), whatever one more jobspec adds.
+# A request with several jobs is no longer than this, if none of them is so by itself.
 MAX_SUBMISSION = 16 * 1024 * 1024
+# The largest frame is 64 MiB. What is around a job in it, and what the instance sends on with the
+# jobspec, has the rest of it.
+MAX_JOB = 60 * 1024 * 1024
 
 
 class Call(NamedTuple, Generic[T]):
@@ -53,14 +56,6 @@ class StreamCall(NamedTuple, Generic[T]):
     payload: Payload
     read: Callable[[dict[str, Any]], Iterable[T]]
     streaming: bool = True
-
-
-class ManyCalls(NamedTuple, Generic[T]):
-    """Requests that are sent one behind the other, and how to read all their answers."""
-
-    topic: str
-    payloads: list[Payload]
-    read: Callable[[Sequence[dict[str, Any] | RpcError]], T]
 
 
 def _nothing(_answer: dict[str, Any]) -> None:
@@ -96,57 +91,107 @@ def parts(topic: str, payload: Payload = None) -> StreamCall[dict[str, Any]]:
 def submit(
     jobspec: Mapping[str, Any], urgency: int, count: int | None, flags: int
 ) -> Call[int | list[int]]:
-    """A job, or copies of it."""
+    """A job, or copies of it.
+
+    Raises:
+        JobspecError: it has no JSON form, or is too large to be sent.
+    """
     request: dict[str, Any] = {"jobspec": jobspec, "urgency": urgency}
     if flags:
         request["flags"] = flags
     if count is None:
-        return Call("job-ingest.submit", request, lambda answer: int(answer["id"]))
-    return Call("job-ingest.submit", request | {"count": count}, lambda answer: list(answer["ids"]))
+        return Call("job-ingest.submit", encoded(request), lambda answer: int(answer["id"]))
+    request["count"] = count
+    return Call("job-ingest.submit", encoded(request), lambda answer: list(answer["ids"]))
+
+
+def feasible(jobspec: Mapping[str, Any]) -> Call[None]:
+    """Whether a job could ever run.
+
+    Raises:
+        JobspecError: it has no JSON form, or is too large to be sent.
+    """
+    return order("feasibility.check", encoded({"jobspec": jobspec}))
+
+
+def encoded(job: Mapping[str, Any], *, limit: int = MAX_JOB) -> bytes:
+    """A request with a jobspec as JSON.
+
+    Raises:
+        JobspecError: it has no JSON form, or is too large to be sent.
+    """
+    try:
+        text = json.dumps(job, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JobspecError(f"the jobspec has no JSON form: {error}") from error
+    if len(text) > limit:
+        raise JobspecError(
+            f"the jobspec is too large: expected at most {limit} bytes of JSON, found {len(text)}"
+        )
+    return text
 
 
 class Bulk(NamedTuple):
-    """A request with many jobs: how many, and its payload."""
+    """A request with many jobs: their places among all, and its payload."""
 
-    jobs: int
+    places: list[int]
     payload: bytes
 
     def read(self, answer: dict[str, Any] | RpcError) -> list[list[int] | RpcError]:
         """The ids or the error of each of the jobs."""
         if isinstance(answer, RpcError):
-            return [answer] * self.jobs
+            return [answer] * len(self.places)
         return [
             RpcError(errno.EINVAL, result["error"]) if "error" in result else list(result["ids"])
             for result in answer["results"]
         ]
 
 
-def submissions(jobs: Iterable[Submission], *, limit: int = MAX_SUBMISSION) -> list[Bulk]:
-    """Requests for `job-ingest.submit`, none much longer than `limit` bytes.
+class Submissions(NamedTuple):
+    """What to send for many jobs, and by its place each that cannot be sent."""
 
-    Raises:
-        JobspecError: a job has no JSON form.
-    """
+    requests: list[Bulk]
+    errors: dict[int, JobspecError]
+
+    def results(
+        self, answers: Iterable[dict[str, Any] | RpcError]
+    ) -> list[list[int] | RpcError | JobspecError]:
+        """The ids or the error of each of the jobs, in their order."""
+        found: dict[int, list[int] | RpcError | JobspecError] = {**self.errors}
+        for request, answer in zip(self.requests, answers, strict=True):
+            found |= zip(request.places, request.read(answer), strict=True)
+        return [found[place] for place in range(len(found))]
+
+
+def submissions(
+    jobs: Iterable[Submission], *, limit: int = MAX_SUBMISSION, job_limit: int = MAX_JOB
+) -> Submissions:
+    """Requests for `job-ingest.submit`, longer than `limit` bytes only where one job is."""
+    errors: dict[int, JobspecError] = {}
     requests: list[Bulk] = []
-    part: list[bytes] = []
+    places: list[int] = []
+    parts: list[bytes] = []
     size = 0
-    for job in jobs:
+    for place, job in enumerate(jobs):
         try:
-            encoded = json.dumps(job, ensure_ascii=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError) as error:
-            raise JobspecError(f"the jobspec has no JSON form: {error}") from error
-        if part and size + len(encoded) > limit:
-            requests.append(_bulk(part))
-            part, size = [], 0
-        part.append(encoded)
-        size += len(encoded) + 1
-    if part:
-        requests.append(_bulk(part))
-    return requests
+            part = encoded(job, limit=job_limit)
+        except JobspecError as error:
+            errors[place] = error
+            continue
+        if parts and size + len(part) > limit:
+            requests.append(Bulk(places, bulk(parts)))
+            places, parts, size = [], [], 0
+        places.append(place)
+        parts.append(part)
+        size += len(part) + 1
+    if parts:
+        requests.append(Bulk(places, bulk(parts)))
+    return Submissions(requests, errors)
 
 
-def _bulk(jobs: list[bytes]) -> Bulk:
-    return Bulk(len(jobs), b'{"jobs":[' + b",".join(jobs) + b"]}\0")
+def bulk(jobs: Iterable[bytes]) -> bytes:
+    """The payload of a request with several jobs."""
+    return b'{"jobs":[' + b",".join(jobs) + b"]}\0"
 
 
 # --- jobs
@@ -201,20 +246,9 @@ def raise_exception(
     return Call("job-manager.raise", request, _outcome)
 
 
-def kill(ids: Iterable[int], signum: int) -> ManyCalls[Outcome]:
+def kill(ids: Iterable[int], signum: int) -> Call[Outcome]:
     """A signal for jobs."""
-    wanted = list(ids)
-
-    def read(answers: Sequence[dict[str, Any] | RpcError]) -> Outcome:
-        errors = {
-            job: answer.strerror or ""
-            for job, answer in zip(wanted, answers, strict=True)
-            if isinstance(answer, RpcError)
-        }
-        return Outcome(len(wanted) - len(errors), errors)
-
-    payloads: list[Payload] = [{"id": job, "signum": signum} for job in wanted]
-    return ManyCalls("job-manager.kill", payloads, read)
+    return Call("job-manager.kill", {"ids": list(ids), "signum": signum}, _outcome)
 
 
 def urgency(ids: Iterable[int], urgency: int) -> Call[Outcome]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, overload
 from penstock import calls
 from penstock.calls import submissions
 from penstock.connection import Connection, NoInstanceError, Stream, connect
-from penstock.errors import RpcError
+from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -96,11 +96,12 @@ class Client(Connection):
             The job's id, or with `count` the list of ids.
 
         Raises:
+            JobspecError: the jobspec has no JSON form, or is too large to be sent.
             RpcError: the jobspec is invalid, or the site's policy does not allow it.
         """
         return self._do(calls.submit(jobspec, urgency, count, flags))
 
-    def submit_many(self, jobs: Iterable[Submission]) -> list[list[int] | RpcError]:
+    def submit_many(self, jobs: Iterable[Submission]) -> list[list[int] | RpcError | JobspecError]:
         """Submits many jobspecs in as few requests as they fit in.
 
         Args:
@@ -108,15 +109,13 @@ class Client(Connection):
 
         Returns:
             For each the list of its ids, or its error: one bad jobspec does not harm the others.
-
-        Raises:
-            JobspecError: a jobspec that has no JSON form; nothing is submitted.
+            `RpcError` is the instance's, `JobspecError` that of one that cannot be sent.
         """
-        results: list[list[int] | RpcError] = []
-        for part in submissions(jobs):
-            (answer,) = self.call_many("job-ingest.submit", [part.payload])
-            results += part.read(answer)
-        return results
+        many = submissions(jobs)
+        answers: list[dict[str, Any] | RpcError] = []
+        for request in many.requests:
+            answers += self.call_many("job-ingest.submit", [request.payload])
+        return many.results(answers)
 
     def feasible(self, jobspec: Mapping[str, Any]) -> str | None:
         """Asks the scheduler whether a job could ever run here.
@@ -125,10 +124,11 @@ class Client(Connection):
             None, or the reason why it could not.
 
         Raises:
+            JobspecError: the jobspec has no JSON form, or is too large to be sent.
             RpcError: there is no scheduler to ask (ENOSYS).
         """
         try:
-            self.rpc("feasibility.check", {"jobspec": jobspec})
+            self._do(calls.feasible(jobspec))
         except RpcError as error:
             return calls.infeasible(error)
         return None
@@ -229,7 +229,7 @@ class Client(Connection):
 
     def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Outcome:
         """Sends a signal to the tasks of running jobs."""
-        return self._do_many(calls.kill(ids, signum))
+        return self._do(calls.kill(ids, signum))
 
     def urgency(self, ids: Iterable[int], urgency: int) -> Outcome:
         """Gives pending jobs another urgency, 0 (hold) to 31 (expedite)."""

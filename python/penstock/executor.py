@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
-import json
 import logging
 import threading
 import time
@@ -25,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_parse
 from penstock._jobworker import Worker
-from penstock.errors import Error, JobspecError
+from penstock.calls import encoded
+from penstock.errors import Error
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ EVENTS = frozenset(
         *("submit", "jobspec-update", "resource-update", "validate", "invalidate", "set-flags"),
         *("dependency-add", "dependency-remove", "depend", "urgency", "priority", "alloc"),
         *("prolog-start", "prolog-finish", "start", "finish", "release", "free", "exception"),
-        *("epilog-start", "epilog-finish", "memo", "debug", "clean"),
+        *("epilog-start", "epilog-finish", "memo", "debug", "clean", "flux-restart"),
+        # Not of RFC 21: logged in place of `start` when a task is found again.
+        "reattached",
     )
 )
 
@@ -226,15 +228,12 @@ class JobExecutor(concurrent.futures.Executor):
 
         Raises:
             TypeError: `job` is neither, such as a Python callable.
-            JobspecError: a job that has no jobspec, or none that has a JSON form.
+            JobspecError: a job that has no jobspec, none that has a JSON form, or one that is too
+                large to be sent.
             NoInstanceError: the connection was lost.
             RuntimeError: the executor has been shut down.
         """
-        order = {"jobspec": _jobspec(job, options), "urgency": urgency}
-        try:
-            request = json.dumps(order, ensure_ascii=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError) as error:
-            raise JobspecError(f"the jobspec has no JSON form: {error}") from error
+        request = encoded({"jobspec": _jobspec(job, options), "urgency": urgency})
         future = JobFuture(self._worker)
         self._worker.post("submit", future, request)
         return future

@@ -13,6 +13,7 @@ import pytest
 from penstock import JobExecutor, RpcError
 from penstock._core import fluid_f58
 from penstock.client import Client, NoInstanceError
+from penstock.errors import JobspecError
 from penstock.executor import EVENTS, JobException
 from penstock.jobspec import from_command
 
@@ -100,6 +101,28 @@ def test_what_is_no_job_is_told_at_once(executor):
         executor.submit([])
     with pytest.raises(ValueError, match="the jobspec has no JSON form"):
         executor.submit({"version": {1}})
+    futures = [executor.submit(["true"]) for _ in range(10)]
+    with pytest.raises(JobspecError, match="the jobspec has no JSON form"):
+        executor.submit(["true"], duration=float("inf"))
+    assert [future.result() for future in futures] == [0] * 10
+
+
+def test_large_jobspecs_end_no_connection(sim):
+    def spec(size):
+        return from_command(["app"], environment={"BIG": "x" * size}, cwd="/", setattr=SIM)
+
+    with JobExecutor(sim.uri) as executor, Client(sim.uri) as client:
+        # Together they are more than one frame holds.
+        futures = [executor.submit(spec(5_000_000)) for _ in range(4)]
+        futures.append(executor.submit(spec(52_000_000)))
+        with pytest.raises(JobspecError, match="expected at most 62914560 bytes of JSON"):
+            executor.submit(spec(65_000_000))
+        with pytest.raises(JobspecError, match="too large"):
+            client.submit(spec(65_000_000))
+        small, large = client.submit_many([{"jobspec": spec(size)} for size in (1, 65_000_000)])
+        assert isinstance(large, JobspecError)
+        assert [row["id"] for row in client.wait(small)] == small
+        assert [future.result() for future in futures] == [0] * 5
 
 
 def test_a_cancelled_future_is_so_at_once_and_its_job_ends(executor, local):
@@ -142,6 +165,8 @@ def test_events_are_told_in_order_past_ones_included(executor):
     with pytest.raises(ValueError, match="unknown event `begin`"):
         future.add_event_callback("begin", print)
     assert set(names) <= EVENTS
+    for name in ("flux-restart", "reattached"):
+        future.add_event_callback(name, print)
 
 
 def test_a_callback_that_fails_harms_nobody(executor, caplog):

@@ -7,8 +7,9 @@ import json
 import os
 
 import pytest
+import trio
 
-from penstock import paths
+from penstock import aclient, paths
 from penstock.calls import submissions
 from penstock.client import Client, NoInstanceError
 from penstock.errors import JobspecError, RpcError
@@ -146,20 +147,57 @@ def test_a_call_that_runs_out_of_time_leaves_the_connection_usable(fake):
 
 def test_submissions_are_split_before_a_frame_is_full():
     jobs = [{"jobspec": {"n": n, "text": "ƒ" * 10}} for n in range(10)]
-    whole = submissions(jobs)
+    whole = submissions(jobs).requests
     assert [json.loads(it.payload.removesuffix(b"\0"))["jobs"] for it in whole] == [jobs]
     for limit in (0, 1, 60, 100, 1000):
         parts = [
             json.loads(it.payload.removesuffix(b"\0"))["jobs"]
-            for it in submissions(jobs, limit=limit)
+            for it in submissions(jobs, limit=limit).requests
         ]
         assert [job for part in parts for job in part] == jobs
         assert len(parts) == len(jobs) or limit >= 60
         assert all(parts)
-    assert submissions([]) == []
-    for bad in ("\udcff", object()):
-        with pytest.raises(JobspecError, match="no JSON form"):
-            submissions([{"jobspec": bad}])
+    assert submissions([]) == ([], {})
+
+
+BAD = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda it: ascii(it)[:8])
+def test_a_jobspec_without_a_json_form_is_told_and_harms_no_other(fake, bad):
+    def submit(request):
+        jobs = request.object()["jobs"]
+        yield request.respond({"results": [{"ids": [job["jobspec"]["n"]]} for job in jobs]})
+
+    fake.methods["job-ingest.submit"] = submit
+    jobs = [{"jobspec": {"n": 1}}, {"jobspec": {"n": 2, "bad": bad}}, {"jobspec": {"n": 3}}]
+
+    async def main():
+        async with aclient.connect() as client:
+            for method in (client.submit, client.feasible):
+                with pytest.raises(JobspecError, match="no JSON form"):
+                    await method(jobs[1]["jobspec"])
+            return await client.submit_many(jobs)
+
+    with Client() as client:
+        for method in (client.submit, client.feasible):
+            with pytest.raises(JobspecError, match="no JSON form"):
+                method(jobs[1]["jobspec"])
+        results = [client.submit_many(jobs), trio.run(main)]
+    for first, second, third in results:
+        assert (first, third) == ([1], [3])
+        assert isinstance(second, JobspecError)
+
+
+def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
+    jobs = [{"jobspec": {"n": n, "text": "x" * n}} for n in (1, 1000, 2, 2000)]
+    for limit in (1, 10_000):
+        many = submissions(jobs, limit=limit, job_limit=100)
+        assert [place for request in many.requests for place in request.places] == [0, 2]
+        assert set(many.errors) == {1, 3}
+        assert "expected at most 100 bytes of JSON, found 10" in str(many.errors[1])
+        answers = [{"results": [{"ids": [n]} for n in it.places]} for it in many.requests]
+        assert many.results(answers) == [[0], many.errors[1], [2], many.errors[3]]
 
 
 def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):

@@ -46,6 +46,26 @@ def test_a_job_that_was_purged_harms_nobody_else(fake, ids):
         assert futures[2].result() == 13
 
 
+def test_a_request_is_longer_than_its_limit_only_where_one_job_is(fake, ids, monkeypatch):
+    monkeypatch.setattr("penstock._jobworker.MAX_SUBMISSION", 200)
+
+    def waited(request):
+        rows = [{"id": job, "returncode": 0} for job in request.object()["ids"]]
+        return [request.respond({"jobs": rows}), request.respond(errnum=errno.ENODATA)]
+
+    fake.methods["job-list.wait"] = waited
+    with JobExecutor() as executor:
+        futures = [executor.submit({"name": "x" * (1000 if n == 7 else 20)}) for n in range(20)]
+        assert [future.result() for future in futures] == [0] * 20
+    names = []
+    while not fake.received.empty():
+        message = fake.received.get()
+        if message.topic == "job-ingest.submit":
+            names.append([job["jobspec"]["name"] for job in message.object()["jobs"]])
+    assert ["x" * 1000] in names
+    assert all(len(part) <= 4 for part in names)
+
+
 def test_what_comes_during_a_request_goes_into_the_next_one(fake, ids):
     submit, requests = fake.methods["job-ingest.submit"], []
 

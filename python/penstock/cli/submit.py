@@ -94,9 +94,10 @@ def submit(
         {"jobspec": spec, "urgency": urgency, "flags": flags} for spec in specs
     ]
     for result in client.submit_many(jobs):
-        if isinstance(result, RpcError):
-            print(f"penstock submit: {result.strerror}", file=sys.stderr)
-            code = 1
-        else:
+        if isinstance(result, list):
             ids += result
+        else:
+            text = result.strerror if isinstance(result, RpcError) else result
+            print(f"penstock submit: {text}", file=sys.stderr)
+            code = 1
     return ids, code
