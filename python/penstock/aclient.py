@@ -59,6 +59,9 @@ __all__ = ["Client", "NoInstanceError", "Stream", "connect"]
 async def connect(uri: str | None = None, *, encoding: Encoding = "json") -> AsyncIterator[Client]:
     """A connection to an instance, for as long as the block lasts.
 
+    Where the block ends well, what was given to `send` in it is written before the connection is
+    closed.
+
     Args:
         uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
         encoding: of the payloads that are sent; the instance answers in the same.
@@ -76,6 +79,8 @@ async def connect(uri: str | None = None, *, encoding: Encoding = "json") -> Asy
             nursery.start_soon(client._write)
             try:
                 yield client
+                # What was given to `send` is written, unless the connection is lost.
+                await client._written.wait()
             finally:
                 nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:

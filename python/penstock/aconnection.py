@@ -93,14 +93,17 @@ class Stream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        while not self._rows:
-            if self._ended:
-                raise StopAsyncIteration
-            try:
+        try:
+            if self._rows:
+                # However many rows come at once: each is a place to be cancelled at.
+                await trio.lowlevel.checkpoint()
+            while not self._rows:
+                if self._ended:
+                    raise StopAsyncIteration
                 self._take(await self._connection._next(self._inbox))
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
         return self._rows.popleft()
 
     def _take(self, message: Message) -> None:
@@ -199,6 +202,8 @@ class Connection:
         self._events: dict[str, EventHandler] = {}
         self._unsent = bytearray()
         self._wake = trio.Event()
+        self._written = trio.Event()
+        self._written.set()
         self._lost: str | None = None
         self._gone = trio.Event()
 
@@ -213,6 +218,8 @@ class Connection:
         self._check()
         batch = messages if isinstance(messages, Batch) else Batch([messages])
         self._unsent += batch.encode_cbor() if self._cbor else batch.encode()
+        if self._written.is_set():
+            self._written = trio.Event()
         self._wake.set()
 
     async def rpc(self, topic: str, payload: Payload = None) -> dict[str, Any]:
@@ -242,7 +249,7 @@ class Connection:
                 results.append(error_of(message) if message.errnum else payload_of(message))
         finally:
             for tag, inbox in sent:
-                self._leave(tag, inbox)
+                self._leave(tag, inbox, topic)
         return results
 
     def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]:
@@ -300,7 +307,7 @@ class Connection:
             raise
         return tag
 
-    def _leave(self, tag: int, inbox: Receiver, topic: str | None = None) -> None:
+    def _leave(self, tag: int, inbox: Receiver, topic: str) -> None:
         """Waits for the answers to a request no longer, and says so where that can be said."""
         inbox.close()
         sender = self._calls.leave(tag)
@@ -389,6 +396,7 @@ class Connection:
                 except trio.BrokenResourceError as error:
                     self._lose(error.__cause__)
                     return
+            self._written.set()
 
     async def _read(self) -> None:
         decoder = Decoder()
@@ -409,6 +417,7 @@ class Connection:
             self._lost = f": {text}" if text else ""
         for sender in self._calls.inboxes():
             sender.close()
+        self._written.set()
         self._gone.set()
 
     def _dispatch(self, batch: Batch) -> None:

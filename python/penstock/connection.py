@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock import calls
 from penstock._core import Decoder, Message
-from penstock.errors import Error, RpcError
+from penstock.errors import Error
 from penstock.outstanding import (
     STREAMING,
     Outstanding,
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.calls import Call, ManyCalls, StreamCall
+    from penstock.calls import Call, StreamCall
+    from penstock.errors import RpcError
     from penstock.outstanding import Payload
 
 T = TypeVar("T")
@@ -179,7 +180,11 @@ class Connection:
             NoInstanceError: the connection was lost.
         """
         inbox: deque[Message] = deque()
-        return self._answer(self._begin(topic, payload, 0, inbox), inbox)
+        tag = self._begin(topic, payload, 0, inbox)
+        try:
+            return payload_of(self._receive(inbox))
+        finally:
+            self._leave(tag, topic)
 
     def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
         """Sends requests one after the other without waiting, then collects the responses.
@@ -193,14 +198,12 @@ class Connection:
             for payload in payloads:
                 inbox: deque[Message] = deque()
                 sent.append((self._begin(topic, payload, 0, inbox), inbox))
-            for tag, inbox in sent:
-                try:
-                    results.append(self._answer(tag, inbox))
-                except RpcError as error:
-                    results.append(error)
+            for _, inbox in sent:
+                message = self._receive(inbox)
+                results.append(error_of(message) if message.errnum else payload_of(message))
         finally:
-            for tag, _ in sent[len(results) :]:
-                self._leave(tag)
+            for tag, _ in sent:
+                self._leave(tag, topic)
         return results
 
     def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]:
@@ -253,38 +256,36 @@ class Connection:
     def _do(self, call: Call[T]) -> T:
         return call.read(self.rpc(call.topic, call.payload))
 
-    def _do_many(self, many: ManyCalls[T]) -> T:
-        return many.read(self.call_many(many.topic, many.payloads))
-
     # --- messages
 
     def _begin(self, topic: str, payload: Payload, flags: int, inbox: deque[Message]) -> int:
         """Sends a request whose responses go to `inbox`; returns its matchtag."""
         tag = self._calls.begin(inbox, streaming=bool(flags & STREAMING))
         try:
-            self._write(Message.request(topic, payload, matchtag=tag, flags=flags))
+            data = Message.request(topic, payload, matchtag=tag, flags=flags).encode()
         except BaseException:
+            self._calls.forget(tag)
+            raise
+        try:
+            self._write(data)
+        except BaseException:
+            # It is written to its end before the next request; so is this.
             self._calls.leave(tag)
+            if message := cancellation(topic, tag):
+                self._unsent.append(memoryview(message.encode()))
             raise
         return tag
 
-    def _leave(self, tag: int, topic: str | None = None) -> None:
+    def _leave(self, tag: int, topic: str) -> None:
         """Waits for the answers to a request no longer, and says so where that can be said."""
-        if self._calls.leave(tag) is not None:
-            message = cancellation(topic, tag)
-            if message is not None:
-                # What cannot be written now goes before the next request.
-                with suppress(NoInstanceError, TimeoutError):
-                    self._write(message)
+        # An inbox may be empty, and so false.
+        if self._calls.leave(tag) is not None and (message := cancellation(topic, tag)):
+            # What cannot be written now goes before the next request.
+            with suppress(NoInstanceError, TimeoutError):
+                self._write(message.encode())
 
-    def _answer(self, tag: int, inbox: deque[Message]) -> dict[str, Any]:
-        try:
-            return payload_of(self._receive(inbox))
-        finally:
-            self._calls.leave(tag)
-
-    def _write(self, message: Message) -> None:
-        self._unsent.append(memoryview(message.encode()))
+    def _write(self, message: bytes) -> None:
+        self._unsent.append(memoryview(message))
         # A stream that is let go of may come in the middle of another message.
         if self._writing:
             return

@@ -19,12 +19,14 @@ Inbox = TypeVar("Inbox")
 NORESPONSE, STREAMING = 0x04, 0x40
 LAST_TAG = 2**32 - 1
 
-# Streams that may go on for long: how to tell the service that nobody listens.
+# What goes on until something happens: how to tell the service that nobody waits for it.
 CANCELS = {
     "job-exec.output": "job-exec.output-cancel",
     "job-info.eventlog-watch": "job-info.eventlog-watch-cancel",
     "job-list.list": "job-list.list-cancel",
     "job-list.wait": "job-list.wait-cancel",
+    "job-manager.drain": "job-manager.drain-cancel",
+    "job-manager.idle": "job-manager.idle-cancel",
     "log.dmesg": "log.dmesg-cancel",
     "resource.acquire": "resource.acquire-cancel",
     "resource.monitor": "resource.monitor-cancel",
@@ -34,8 +36,9 @@ CANCELS = {
 class Outstanding(Generic[Inbox]):
     """The requests of a connection whose last answer has not come, by matchtag.
 
-    A request stays here when nobody waits for it any more: its late answers are known for what
-    they are, and its matchtag is not given to another.
+    A stream stays here when nobody waits for it any more, until its end: its matchtag is not given
+    to another. A request with one answer does not, for that answer may never come; when its
+    matchtag's turn comes again, 4294967295 requests later, it is not waited for either.
     """
 
     def __init__(self) -> None:
@@ -67,9 +70,9 @@ class Outstanding(Generic[Inbox]):
         Returns:
             Where they would have gone; None where none can come, or where that was said before.
         """
-        inbox, streaming = self._open.get(tag, (None, False))
-        if tag in self._open:
-            self._open[tag] = None, streaming
+        inbox, streaming = self._open.pop(tag, (None, False))
+        if streaming:
+            self._open[tag] = None, True
         return inbox
 
     def deliver(self, response: Message) -> Inbox | None:
@@ -89,7 +92,7 @@ class Outstanding(Generic[Inbox]):
 
 
 def cancellation(topic: str | None, tag: int) -> Message | None:
-    """The request that ends a stream which is left early; None where that topic has none."""
+    """The request that ends one which is left early; None where that topic has none."""
     cancel = CANCELS.get(topic or "")
     return Message.request(cancel, {"matchtag": tag}, flags=NORESPONSE) if cancel else None
 

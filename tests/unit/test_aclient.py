@@ -229,3 +229,48 @@ def test_events_go_to_those_who_subscribed(fake):
         return seen
 
     assert run(main) == ["job-state", "job-exception"]
+
+
+def test_each_row_of_an_answer_is_a_place_to_be_cancelled_at(fake, answers):
+    fake.methods["job-list.list"] = answers({"jobs": [{"id": n} for n in range(1000)]})
+    seen = []
+
+    async def main():
+        async with connect() as client:
+            with trio.fail_after(60), trio.CancelScope() as scope:
+                async for row in client.iter_jobs():
+                    seen.append(row["id"])
+                    if len(seen) == 10:
+                        scope.cancel()
+            assert scope.cancelled_caught
+            assert await client.jobs() == [{"id": n} for n in range(1000)]
+
+    trio.run(main)
+    assert seen == list(range(10))
+
+
+def test_what_is_sent_in_the_block_is_written_before_it_ends(fake):
+    text = "x" * 5_000_000
+
+    async def main():
+        with trio.fail_after(60):
+            async with connect() as client:
+                client.send(Message.request("a.first", {"text": text}))
+                client.send(Message.request("a.last"))
+            with pytest.raises(NoInstanceError):
+                client.send(Message.request("a.late"))
+
+    trio.run(main)
+    assert fake.wait_for("a.first").object() == {"text": text}
+    fake.wait_for("a.last")
+
+
+def test_a_lost_connection_does_not_keep_the_block_from_its_end(fake):
+    async def main():
+        with trio.fail_after(60):
+            async with connect() as client:
+                fake.hang_up()
+                await client.wait_lost()
+                assert client._written.is_set()
+
+    trio.run(main)

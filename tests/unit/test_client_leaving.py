@@ -232,22 +232,98 @@ def test_what_was_half_written_is_written_to_its_end(fake):
         assert len(client._calls) == 0
 
 
+@pytest.mark.parametrize("what", ["drain", "idle"])
+def test_waiting_for_a_queue_is_taken_back(fake, what):
+    fake.methods["a.b"] = lambda message: [message.respond()]
+    topic = f"job-manager.{what}"
+
+    def cancelled():
+        first, cancel = fake.wait_for(topic), fake.wait_for(f"{topic}-cancel")
+        assert cancel.noresponse
+        assert cancel.object() == {"matchtag": first.matchtag}
+
+    with Client(timeout=0.01) as client:
+        with pytest.raises(TimeoutError):
+            getattr(client, f"queue_{what}")()
+        assert len(client._calls) == 0
+        cancelled()
+
+    async def main():
+        async with connect() as client:
+            for seconds in (0, 0.01):
+                with trio.move_on_after(seconds):
+                    await getattr(client, f"queue_{what}")("a")
+                assert len(client._calls) == 0
+            await client.rpc("a.b")
+
+    run(main)
+    cancelled()
+    cancelled()
+
+
+def test_a_wait_that_is_half_written_is_taken_back_behind_it(fake):
+    go = threading.Event()
+
+    def slow(message):
+        go.wait(60)
+        return [message.respond()]
+
+    fake.methods |= {"a.slow": slow, "a.b": lambda message: [message.respond()]}
+    with Client(timeout=0.01) as client:
+        with pytest.raises(TimeoutError):
+            client.rpc("a.slow")
+        with pytest.raises(TimeoutError):
+            client.rpc("job-manager.drain", {"name": "x" * 5_000_000})
+        assert client._unsent
+        go.set()
+        client._socket.settimeout(60)
+        client.rpc("a.b")
+        drain, cancel = (
+            fake.wait_for("job-manager.drain"),
+            fake.wait_for("job-manager.drain-cancel"),
+        )
+        assert cancel.object() == {"matchtag": drain.matchtag}
+        assert len(client._calls) == 0
+
+
+def test_a_call_that_is_never_answered_leaves_nothing_behind(fake):
+    with Client(timeout=0.01) as client:
+        for call in (client.rpc, lambda topic: client.call_many(topic, [None] * 3)):
+            with pytest.raises(TimeoutError):
+                call("a.silent")
+            assert len(client._calls) == 0
+
+    async def main():
+        async with connect() as client:
+            for call in (client.rpc, lambda topic: client.call_many(topic, [None] * 3)):
+                with trio.move_on_after(0.01) as scope:
+                    await call("a.silent")
+                assert scope.cancelled_caught
+                assert len(client._calls) == 0
+
+    run(main)
+
+
 def test_matchtags_are_not_used_again_while_an_answer_may_come():
     calls = Outstanding()
     assert [calls.begin("one", streaming=False), calls.begin("two", streaming=True)] == [1, 2]
     calls._last = LAST_TAG - 1
     assert calls.begin("last", streaming=False) == LAST_TAG
-    assert calls.leave(1) == "one"
-    assert calls.leave(1) is None
+    assert calls.leave(2) == "two"
+    assert calls.leave(2) is None
     # 0 is no matchtag, 1 and 2 may still be answered.
     assert calls.begin("three", streaming=False) == 3
 
     def response(tag, errnum=0):
         return Message.request("a.b", matchtag=tag).respond(errnum=errnum)
 
-    assert calls.deliver(response(1)) is None
-    assert calls.deliver(response(2)) == "two"
-    assert calls.deliver(response(2, errno.ENODATA)) == "two"
+    assert calls.deliver(response(1)) == "one"
     assert calls.deliver(response(2)) is None
+    assert 2 in calls
+    assert calls.deliver(response(2, errno.ENODATA)) is None
+    assert 2 not in calls
+    # Its one answer may never come.
+    assert calls.leave(3) == "three"
+    assert len(calls) == 1
     calls._last = LAST_TAG
-    assert [calls.begin("four", streaming=False) for _ in range(3)] == [1, 2, 4]
+    assert [calls.begin("four", streaming=False) for _ in range(4)] == [1, 2, 3, 4]
