@@ -138,6 +138,7 @@ def _unknown(verb: str) -> int:
 def _call(verb: str, arguments: list[str]) -> int:
     import argparse
 
+    from penstock.cli.text import safe_lines
     from penstock.errors import Error
 
     module = importlib.import_module(f"penstock.cli.{VERBS[verb][0]}")
@@ -155,7 +156,7 @@ def _call(verb: str, arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (Error, OSError) as error:
-        print(f"penstock {verb}: {_text(error)}", file=sys.stderr)
+        print(f"penstock {verb}: {safe_lines(_text(error))}", file=sys.stderr)
         return _code(error)
     return code
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from penstock._core import fluid_f58
 from penstock.cli import joboptions, nestedjob
 from penstock.cli.rows import exit_code
 from penstock.cli.submit import submit
+from penstock.cli.text import json_text
 from penstock.client import Client
 from penstock.directives import DirectiveError, parse
 
@@ -74,13 +74,13 @@ def main(args: argparse.Namespace) -> int:
         spec["attributes"]["system"]["files"] = {"script": _file(script)}
     if args.dry_run:
         for spec in specs:
-            print(json.dumps(spec, ensure_ascii=False))
+            print(json_text(spec))
         return 0
     with Client() as client:
         ids, code = submit(client, specs, args.urgency)
         for job in ids:
             row = {"id": fluid_f58(job), "id_int": job}
-            print(json.dumps(row, ensure_ascii=False) if args.json else row["id"])
+            print(json_text(row) if args.json else row["id"])
         if args.wait:
             sys.stdout.flush()
             code = max([code, *(exit_code(row) for row in client.wait(ids))])

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from penstock.cli.rows import job_id
+from penstock.cli.text import json_text, safe, safe_json
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -27,12 +28,16 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         for event in client.eventlog(args.id, follow=args.follow):
             if args.json:
-                print(json.dumps(event, ensure_ascii=False, separators=(",", ":")), flush=True)
+                print(
+                    safe_json(json.dumps(event, ensure_ascii=False, separators=(",", ":"))),
+                    flush=True,
+                )
                 continue
             began = event["timestamp"] if began is None else began
             context = event.get("context", {}).items()
-            words = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in context]
+            words = [f"{safe(key)}={json_text(value)}" for key, value in context]
             print(
-                f"{event['timestamp'] - began:.6f} {' '.join([event['name'], *words])}", flush=True
+                f"{event['timestamp'] - began:.6f} {' '.join([safe(event['name']), *words])}",
+                flush=True,
             )
     return 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli.rows import job_id, job_row
+from penstock.cli.text import json_text, safe, safe_json
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ def main(args: argparse.Namespace) -> int:
     job = args.id
     with Client() as client:
         if args.document:
-            print(client.lookup(job, args.document)[args.document].rstrip("\n"))
+            print(safe_json(client.lookup(job, args.document)[args.document].rstrip("\n")))
             return 0
         (row,) = client.jobs(ids=[job])
     shown = job_row(row)
     if args.json:
-        print(json.dumps(shown, ensure_ascii=False))
+        print(json_text(shown))
         return 0
     for key, value in shown.items():
         if value is not None:
@@ -45,4 +45,4 @@ def _text(key: str, value: Any) -> str:
         return (
             datetime.fromtimestamp(value).astimezone().isoformat(sep=" ", timespec="milliseconds")
         )
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return safe(value) if isinstance(value, str) else json_text(value)

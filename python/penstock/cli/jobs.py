@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pwd
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import seconds, userid
 from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_row
+from penstock.cli.text import json_text, safe
 from penstock.client import Client
 from penstock.errors import Error
 
@@ -158,7 +158,7 @@ def main(args: argparse.Namespace) -> int:
         queues = client.config().get("queues") if not args.json and not args.format else None
     if args.json:
         for row in rows:
-            print(json.dumps(job_row(row), ensure_ascii=False))
+            print(json_text(job_row(row)))
         return 0
     if formatter is None:
         formatter = RowFormatter(WITH_QUEUES if queues else DEFAULT)
@@ -297,7 +297,9 @@ def _format(value: Any, spec: str) -> str:
     if value is None:
         value = ""
     elif isinstance(value, (dict, list, bool)):
-        value = json.dumps(value, ensure_ascii=False)
+        value = json_text(value)
+    elif isinstance(value, str):
+        value = safe(value)
     try:
         return format(value, spec)
     except ValueError:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from penstock.cli.arguments import seconds
+from penstock.cli.text import json_text, safe
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -96,5 +96,5 @@ def _list(client: Client, wanted: list[str], *, as_json: bool) -> None:
         takes = "enabled" if status["enable"] else "disabled"
         starts = "started" if status["start"] else "stopped"
         reasons = "; ".join(filter(None, [disabled, stopped]))
-        text = f"{name or '-':<12} {takes:<8} {starts:<8} {reasons}"
-        print(json.dumps(row, ensure_ascii=False) if as_json else text.rstrip())
+        text = f"{safe(name or '-'):<12} {takes:<8} {starts:<8} {safe(reasons)}"
+        print(json_text(row) if as_json else text.rstrip())

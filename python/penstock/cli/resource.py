@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset, ResourceSet, parse_duration
+from penstock.cli.text import safe
 from penstock.client import Client
 from penstock.errors import Error
 
@@ -129,7 +130,7 @@ def _info(client: Client, args: argparse.Namespace) -> None:
         return
     print(f"{resources.nnodes} nodes, {resources.ncores} cores, {resources.ngpus} gpus")
     for name, ranks in resources.properties.items():
-        print(f"property {name}: {resources.restrict(ranks=ranks).nodelist}")
+        print(f"property {safe(name)}: {resources.restrict(ranks=ranks).nodelist}")
     if resources.expiration:
         print(f"until {_time(resources.expiration)}")
 
@@ -155,7 +156,7 @@ def _status(client: Client, args: argparse.Namespace) -> None:
         hosts = str(resources.restrict(ranks=ranks).nodelist)
         row = {"state": state, "nnodes": len(ranks), "ranks": str(ranks), "nodelist": hosts}
         row["reason"] = reason or None
-        text = f"{state:>10} {len(ranks):>7} {row['ranks']:<12} {hosts:<16} {reason}"
+        text = f"{state:>10} {len(ranks):>7} {row['ranks']:<12} {hosts:<16} {safe(reason)}"
         print(json.dumps(row) if args.json else text.rstrip())
 
 
@@ -196,7 +197,7 @@ def _history(client: Client, args: argparse.Namespace) -> None:
         if "expiration" in context:
             about = _time(context["expiration"]) if context["expiration"] else "none"
         when = _time(event["timestamp"])
-        print(f"{when} {event['name']:<15} {ranks:<12} {hosts:<16} {about}".rstrip())
+        print(f"{when} {safe(event['name']):<15} {ranks:<12} {hosts:<16} {safe(about)}".rstrip())
 
 
 # --- what is done to it
@@ -225,7 +226,7 @@ def _list_drained(client: Client, *, as_json: bool) -> None:
     for row in rows:
         text = (
             f"{_time(row['timestamp'])} {row['state']:<9} {row['ranks']:<12} "
-            f"{row['nodelist']:<16} {row['reason'] or ''}"
+            f"{row['nodelist']:<16} {safe(row['reason'] or '')}"
         )
         print(json.dumps(row) if as_json else text.rstrip())
 

@@ -7,6 +7,7 @@ from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_f58, fluid_parse
+from penstock.cli.text import safe
 from penstock.errors import JobspecError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def exit_code(row: JobRow) -> int:
 def tell(verb: str, errors: Mapping[int, str]) -> int:
     """Tells for each of these jobs why a request was refused; returns the exit code."""
     for job, text in errors.items():
-        print(f"penstock {verb}: {fluid_f58(job)}: {text}", file=sys.stderr)
+        print(f"penstock {verb}: {fluid_f58(job)}: {safe(text)}", file=sys.stderr)
     return 1 if errors else 0
 
 

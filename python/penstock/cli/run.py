@@ -14,6 +14,7 @@ from penstock._core import fluid_f58
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code, reason
 from penstock.cli.submit import submit
+from penstock.cli.text import safe
 from penstock.client import Client
 from penstock.errors import RpcError
 
@@ -45,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
     for row in rows:
         text = reason(row)
         if row.get("exception_occurred") and text:
-            print(f"penstock run: {fluid_f58(row['id'])}: {text}", file=sys.stderr)
+            print(f"penstock run: {fluid_f58(row['id'])}: {safe(text)}", file=sys.stderr)
     return max([code, *map(exit_code, rows)])
 
 

@@ -29,9 +29,10 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     from penstock import sched
+    from penstock.cli.logformat import log_to_stderr
 
     if args.limit is not None and not 1 <= args.limit <= 0x7FFFFFFF:
         print("penstock sched: --limit: expected 1 to 2147483647", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="penstock sched: %(message)s")
+    log_to_stderr(logging.INFO, "penstock sched: %(message)s")
     return sched.run(args.uri, args.limit, grow=not args.no_grow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from penstock.cli.text import safe
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -26,6 +27,6 @@ def main(args: argparse.Namespace) -> int:
         print(f"{'NAME':<14} {'PID':>8} {'UID':>6}  WHERE")
     for row in rows:
         where = "inside" if row["inside"] else "socket"
-        text = f"{row['name']:<14} {row['pid']:>8} {row['uid']:>6}  {where}"
+        text = f"{safe(row['name']):<14} {row['pid']:>8} {row['uid']:>6}  {where}"
         print(json.dumps(row) if args.json else text)
     return 0

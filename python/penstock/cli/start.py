@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock import paths
+from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
 from penstock.instance.claims import LONGEST_PATH, StartError
 from penstock.instance.options import StartOptions
@@ -65,7 +66,7 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     level = logging.INFO if args.verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(name)s: %(message)s")
+    log_to_stderr(level, "%(name)s: %(message)s")
     problem = _problem(args)
     if problem:
         print(f"penstock start: {problem}", file=sys.stderr)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.text import json_text, safe
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ def main(args: argparse.Namespace) -> int:
     with Client() as client:
         stats = client.stats(args.service)
     if args.json:
-        print(json.dumps(stats, ensure_ascii=False))
+        print(json_text(stats))
         return 0
     rows = list(_flat("", stats))
+    if not rows:
+        print(f"`{safe(args.service)}` keeps no numbers")
     width = max((len(name) for name, _ in rows), default=0)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")
@@ -41,5 +43,5 @@ def _flat(prefix: str, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict) and value:
             yield from _flat(f"{prefix}{key}.", value)
         else:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield prefix + key, text
+            text = safe(value) if isinstance(value, str) else json_text(value)
+            yield safe(prefix + key), text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import fluid_f58
 from penstock.cli import joboptions
 from penstock.cli.rows import exit_code
+from penstock.cli.text import json_text, safe
 from penstock.client import Client
 from penstock.errors import RpcError
 
@@ -65,13 +65,13 @@ def main(args: argparse.Namespace) -> int:
     specs = joboptions.jobspecs(args)
     if args.dry_run:
         for spec in specs:
-            print(json.dumps(spec, ensure_ascii=False))
+            print(json_text(spec))
         return 0
     with Client() as client:
         ids, code = submit(client, specs, args.urgency, args.flags)
         for job in ids:
             row = {"id": fluid_f58(job), "id_int": job}
-            print(json.dumps(row, ensure_ascii=False) if args.json else row["id"])
+            print(json_text(row) if args.json else row["id"])
         if args.wait:
             sys.stdout.flush()
             code = max([code, *(exit_code(row) for row in client.wait(ids))])
@@ -98,6 +98,6 @@ def submit(
             ids += result
         else:
             text = result.strerror if isinstance(result, RpcError) else result
-            print(f"penstock submit: {text}", file=sys.stderr)
+            print(f"penstock submit: {safe(str(text))}", file=sys.stderr)
             code = 1
     return ids, code

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock._core import fluid_f58, fluid_parse
+from penstock.cli.text import safe
 from penstock.client import Client
 from penstock.errors import NotFoundError
 
@@ -35,5 +36,5 @@ def main(args: argparse.Namespace) -> int:
                 f"job {fluid_f58(job)} {over}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"
             )
-    print(uri)
+    print(safe(uri or ""))
     return 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.rows import exit_code, job_id, job_row
+from penstock.cli.text import json_text, safe
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def main(args: argparse.Namespace) -> int:
             code = max(code, exit_code(row))
             shown = job_row(row)
             if args.json:
-                print(json.dumps(shown, ensure_ascii=False), flush=True)
+                print(json_text(shown), flush=True)
             elif args.verbose:
                 why = f": {shown['reason']}" if shown["reason"] else ""
-                print(f"{shown['id']}: {shown['status']}{why}", flush=True)
+                print(f"{shown['id']}: {shown['status']}{safe(why)}", flush=True)
     return code

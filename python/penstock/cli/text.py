@@ -1,0 +1,53 @@
+"""Text of others, made safe for a terminal: names, notes, reasons, lines of logs.
+
+Users choose what their jobs are called and why they cancel them. Without this a name could move
+the cursor, or look like further rows of a table.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# Control characters, separators of lines, what changes the direction of writing, and surrogates,
+# which have no UTF-8.
+UNSAFE = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def safe(text: str) -> str:
+    r"""The text in one line, what is not to be shown written as `\n`, `\x1b` or `\u2028`."""
+    return text if text.isprintable() else UNSAFE.sub(_escaped, text)
+
+
+def safe_lines(text: str, indent: str = "") -> str:
+    """The same for text of several lines, such as a traceback; all but the first are indented."""
+    return f"\n{indent}".join(safe(line) for line in text.split("\n"))
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON in one line, readable and still JSON."""
+    return safe_json(json.dumps(value, ensure_ascii=False))
+
+
+def safe_json(text: str) -> str:
+    r"""JSON of others, of several lines perhaps; what is not to be shown is `\u009b` and the like.
+
+    It says the same: outside of its strings JSON has no such characters but white space.
+    """
+    return UNSAFE.sub(lambda found: found[0] if found[0] in "\t\n\r" else _in_json(found), text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in SHORT:
+        return SHORT[character]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _in_json(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
