@@ -355,9 +355,9 @@ class Client(Connection):
         """As `penstock.client.Client.log_append`."""
         await self._do(calls.log_append(text, level))
 
-    async def log_clear(self) -> None:
+    async def log_clear(self, upto: int | None = None) -> None:
         """As `penstock.client.Client.log_clear`."""
-        await self._do(calls.order("log.clear", {}))
+        await self._do(calls.log_clear(upto))
 
     async def shutdown(self) -> None:
         """As `penstock.client.Client.shutdown`."""

@@ -404,6 +404,11 @@ def dmesg(*, follow: bool, backlog: bool) -> StreamCall[LogRow]:
     return StreamCall("log.dmesg", request, lambda answer: list(answer["lines"]))
 
 
+def log_clear(upto: int | None) -> Call[None]:
+    """Away with lines of the log."""
+    return order("log.clear", {} if upto is None else {"upto": upto})
+
+
 def log_append(text: str, level: Level) -> Call[None]:
     """A line for the instance's log."""
     return order("log.append", {"level": level, "text": text})

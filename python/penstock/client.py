@@ -367,9 +367,9 @@ class Client(Connection):
         """Puts a line into the instance's log."""
         self._do(calls.log_append(text, level))
 
-    def log_clear(self) -> None:
-        """Forgets the lines of the instance's log."""
-        self._do(calls.order("log.clear", {}))
+    def log_clear(self, upto: int | None = None) -> None:
+        """Forgets the lines of the instance's log: all, or up to the one with this `sequence`."""
+        self._do(calls.log_clear(upto))
 
     def shutdown(self) -> None:
         """Stops the instance: running jobs are cancelled, pending ones stay for its next start."""

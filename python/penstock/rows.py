@@ -155,9 +155,13 @@ class ServiceRow(TypedDict):
 
 
 class LogRow(TypedDict):
-    """A line of the instance's log; `timestamp` is in seconds since the epoch."""
+    """A line of the instance's log.
+
+    `timestamp` is in seconds since the epoch; `sequence` counts the lines since the start, from 1.
+    """
 
     timestamp: float
     level: Level
     component: str
     text: str
+    sequence: int

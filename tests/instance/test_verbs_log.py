@@ -29,8 +29,9 @@ def logged(client):
     return [row["text"] for row in client.dmesg()]
 
 
-def test_what_the_daemon_logs_is_kept_and_shown(instance):
-    with Client(instance.uri) as client:
+def test_what_the_daemon_logs_is_kept_and_shown(start):
+    # Without a scheduler nobody else has anything to say.
+    with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
         first = next(client.dmesg())
         assert (first["level"], first["component"]) == ("info", "penstock")
         assert instance.uri in first["text"]
@@ -44,11 +45,11 @@ def test_what_the_daemon_logs_is_kept_and_shown(instance):
             "smoke in rack ƒ",
         )
         assert detail["level"] == "debug"
-    lines = instance.lines("dmesg")
-    assert lines[-2].endswith(" user warning: smoke in rack ƒ")
-    rows = [json.loads(line) for line in instance.lines("dmesg", "--json", "-c")]
-    assert rows[-2] == row
-    assert instance.lines("dmesg") == []
+        lines = instance.lines("dmesg")
+        assert lines[-2].endswith(" user warning: smoke in rack ƒ")
+        rows = [json.loads(line) for line in instance.lines("dmesg", "--json", "-c")]
+        assert rows[-2] == row
+        assert instance.lines("dmesg") == []
 
 
 def test_the_log_on_stderr_is_as_verbose_as_was_asked_for(start, tmp_path):

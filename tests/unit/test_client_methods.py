@@ -137,6 +137,7 @@ ASKED = [
         *({"level": "error", "text": "hello"}, None, None),
     ),
     ("log_clear", [], {}, "log.clear", {}, None, None),
+    ("log_clear", [7], {}, "log.clear", {"upto": 7}, None, None),
     ("shutdown", [], {}, "broker.shutdown", None, None, None),
 ]
 

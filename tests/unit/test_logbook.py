@@ -89,3 +89,34 @@ def test_what_is_logged_elsewhere_stays_as_it_was(caplog):
         assert [handler.level for handler in logging.getLogger().handlers] == handlers
 
     trio.run(main)
+
+
+def test_the_log_is_cleared_up_to_a_line():
+    async def main():
+        logbook = Logbook(Broker())
+
+        def texts():
+            logbook.deliver(Batch([ask("log.dmesg", {}, flags=0x40)]))
+            *answers, _end = logbook._broker.posted
+            logbook._broker.posted.clear()
+            return [row["text"] for answer in answers for row in answer.object()["lines"]]
+
+        def clear(payload):
+            logbook.deliver(Batch([ask("log.clear", payload)]))
+            return logbook._broker.posted.pop().errnum
+
+        with logbook.listening():
+            for n in range(1, 6):
+                logging.getLogger("penstock.broker").warning("line %d", n)
+            assert clear({"upto": 3}) == 0
+            assert texts() == ["line 4", "line 5"]
+            assert clear({"upto": 3}) == 0
+            assert clear({"upto": "4"}) == errno.EPROTO
+            assert texts() == ["line 4", "line 5"]
+            assert clear({"upto": 99}) == 0
+            assert texts() == []
+            logging.getLogger("penstock.broker").warning("line 6")
+            assert clear({}) == 0
+            assert texts() == []
+
+    trio.run(main)

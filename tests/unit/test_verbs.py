@@ -84,16 +84,16 @@ def test_what_is_refused_is_told_job_by_job(fake, say, capsys):
     say("job-manager.urgency", DONE)
     assert main(["urgency", "ƒ2", "hold"]) == 0
     assert asked(fake, "job-manager.urgency")["urgency"] == 0
-    say("job-manager.kill", errnum=errno.EINVAL, errtext="job ƒ2 is not running")
+    say("job-manager.kill", {"count": 0, "errors": {"1": "job ƒ2 is not running"}})
     assert main(["kill", "ƒ2"]) == 1
     assert capsys.readouterr().err == "penstock kill: ƒ2: job ƒ2 is not running\n"
 
 
 @pytest.mark.parametrize("name", ["USR1", "sigusr1", str(signal.SIGUSR1.value)])
 def test_signals_have_names_and_numbers(fake, say, name):
-    say("job-manager.kill")
+    say("job-manager.kill", DONE)
     assert main(["kill", "-s", name, "ƒ2"]) == 0
-    assert asked(fake, "job-manager.kill") == {"id": 1, "signum": signal.SIGUSR1}
+    assert asked(fake, "job-manager.kill") == {"ids": [1], "signum": signal.SIGUSR1}
 
 
 def test_memos_are_json_or_text(fake, say):
@@ -222,14 +222,15 @@ def test_waiting_for_queues_may_be_limited(fake, say, capsys, verb, topic):
 
 
 def test_the_log_is_shown_and_cleared(fake, answers, say, capsys):
-    row = {"timestamp": 1.5, "level": "warning", "component": "broker", "text": "ƒ"}
+    row = {"timestamp": 1.5, "level": "warning", "component": "broker", "text": "ƒ\n\x1b"}
+    row["sequence"] = 7
     fake.methods["log.dmesg"] = answers({"lines": [row]})
     say("log.clear")
     assert main(["dmesg", "-c"]) == 0
     when = datetime.fromtimestamp(1.5).astimezone().isoformat(sep=" ", timespec="milliseconds")
-    assert capsys.readouterr().out == f"{when} broker warning: ƒ\n"
+    assert capsys.readouterr().out == f"{when} broker warning: ƒ\n    \\x1b\n"
     assert asked(fake, "log.dmesg") == {"follow": False, "nobacklog": False}
-    assert asked(fake, "log.clear") == {}
+    assert asked(fake, "log.clear") == {"upto": 7}
     assert main(["dmesg", "-C"]) == 0
     assert asked(fake, "log.clear") == {}
     assert main(["dmesg", "-f", "--new", "--json"]) == 0
@@ -260,7 +261,9 @@ def test_stats_are_flat_or_json(say, capsys):
     assert json.loads(capsys.readouterr().out) == stats
     say("sched.stats-get", {})
     assert main(["stats", "sched"]) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "`sched` keeps no numbers\n"
+    assert main(["stats", "--json", "sched"]) == 0
+    assert capsys.readouterr().out == "{}\n"
 
 
 def test_jobs_are_cancelled_by_state_and_user(fake, answers, say, capsys):

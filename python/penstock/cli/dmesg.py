@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from penstock.cli.text import json_text, safe_lines
 from penstock.client import Client
 
 if TYPE_CHECKING:
@@ -30,17 +30,28 @@ def register(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     with Client() as client:
-        if not args.clear:
+        if args.clear:
+            client.log_clear()
+            return 0
+        shown = 0
+        try:
             with client.dmesg(follow=args.follow, backlog=not args.new) as lines:
                 for row in lines:
-                    text = json.dumps(row, ensure_ascii=False) if args.json else _line(row)
-                    print(text, flush=args.follow)
-        if args.clear or args.read_clear:
-            client.log_clear()
+                    print(json_text(row) if args.json else _line(row), flush=args.follow)
+                    shown = row["sequence"]
+        except KeyboardInterrupt:
+            if args.read_clear:
+                client.log_clear(shown)
+            raise
+        if args.read_clear:
+            # What was logged since then has been shown to nobody.
+            client.log_clear(shown)
     return 0
 
 
 def _line(row: LogRow) -> str:
     when = datetime.fromtimestamp(row["timestamp"]).astimezone()
     stamp = when.isoformat(sep=" ", timespec="milliseconds")
-    return f"{stamp} {row['component']} {row['level']}: {row['text']}"
+    # A row that is forged in a text of several lines would not begin where rows begin.
+    text = safe_lines(row["text"], indent="    ")
+    return f"{stamp} {row['component']} {row['level']}: {text}"

@@ -40,9 +40,10 @@ class Logbook(logging.Handler):
     """Keeps the newest records of a logger and serves them as `log.*`, to the owner only.
 
     - `log.dmesg` {"follow", "nobacklog"}, streaming: {"lines": [{"timestamp", "level",
-      "component", "text"}]}, what is kept and with `follow` what comes; `log.dmesg-cancel`
-      {"matchtag"} ends it, as the asker's disconnect does.
-    - `log.clear`: forgets what is kept.
+      "component", "text", "sequence"}]}, what is kept and with `follow` what comes;
+      `log.dmesg-cancel` {"matchtag"} ends it, as the asker's disconnect does. `sequence` counts
+      the lines since the start, from 1.
+    - `log.clear` {"upto"?}: forgets what is kept, or the lines up to this one.
     - `log.append` {"level", "text"}: logs a line.
 
     Args:
@@ -55,6 +56,7 @@ class Logbook(logging.Handler):
         self._kept: deque[LogRow] = deque(maxlen=LINES)
         self._fresh: deque[LogRow] = deque(maxlen=LINES)
         self._followers: list[Message] = []
+        self._count = 0
         self._token = trio.lowlevel.current_trio_token()
         self._thread = threading.get_ident()
         self._methods: Methods = {
@@ -98,12 +100,15 @@ class Logbook(logging.Handler):
             return self.handleError(record)
         if len(text) > LONGEST:
             text = f"{text[:LONGEST]}… ({len(text) - LONGEST} more characters)"
+        # Under the handler's lock, as all of this is.
+        self._count += 1
         row: LogRow = {
             "timestamp": record.created,
             "level": _level(record.levelno),
             "component": record.name.removeprefix(f"{ROOT}."),
             # What is not UTF-8, such as a file's name, has no JSON form.
             "text": text.encode(errors="backslashreplace").decode(),
+            "sequence": self._count,
         }
         self._kept.append(row)
         if self._followers:
@@ -182,7 +187,16 @@ class Logbook(logging.Handler):
 
     def _clear(self, request: Message) -> None:
         self._owner(request)
-        self._kept.clear()
+        upto = _object(request).get("upto")
+        if upto is not None and (not isinstance(upto, int) or isinstance(upto, bool)):
+            raise Refused(errno.EPROTO, "log.clear: expected `upto` (a whole number)")
+        # Other threads may log meanwhile.
+        self.acquire()
+        try:
+            while self._kept and (upto is None or self._kept[0]["sequence"] <= upto):
+                self._kept.popleft()
+        finally:
+            self.release()
 
     def _stats(self, _request: Message) -> dict[str, Any]:
         return {"lines": len(self._kept), "followers": len(self._followers)}
