@@ -216,6 +216,12 @@ def test_scripts_from_standard_input_and_lines_for_the_shell(cluster, tmp_path):
     assert (tmp_path / f"penstock-{name}.out").read_text() == "2\n"
     assert (tmp_path / "err").read_text() == "b\n"
     assert cluster.lines("jobs", "-a", "-no", "{name}", name) == ["echo"]
+    ids = cluster.lines(
+        *("batch", "--wait", "--cc=1-2", "--cwd", str(tmp_path), "-o", "cc-{cc}"),
+        *("--wrap", "echo", "{cc}", "and", "{cc}"),
+    )
+    assert len(ids) == 2
+    assert [(tmp_path / f"cc-{n}").read_text() for n in (1, 2)] == ["1 and 1\n", "2 and 2\n"]
     name = batch(cluster, tmp_path, "--wrap", stdin="# flux: -o wrapped\necho c\n")
     assert (tmp_path / "wrapped").read_text() == "c\n"
     binary = tmp_path / "binary"

@@ -26,7 +26,8 @@ The script is read now and kept with the job; without SCRIPT it is read from sta
 `penstock-{{id}}.out` in the working directory, or where --output and --error say.
 
 Options may stand in the script's comments, as `#FLUX: -N4` or `#PENSTOCK: -N4` (RFC 36); what the
-command line says comes after them."""
+command line says comes after them. With --cc `{cc}` stands for the id in the options, in the
+script's arguments, and in the line of --wrap; a script is left as it is."""
 
 OUTPUT = "penstock-{{id}}.out"
 # A regular file that its owner may read, write and execute.
@@ -70,8 +71,12 @@ def main(args: argparse.Namespace) -> int:
     args.output = args.output or OUTPUT
     args.job_name = args.job_name or Path(name).name
     specs = nestedjob.jobspecs(args, ["--script", "--", *([] if wrap else words[1:])])
-    for spec in specs:
-        spec["attributes"]["system"]["files"] = {"script": _file(script)}
+    copies = [None] if args.cc is None else list(args.cc)
+    for spec, copy in zip(specs, copies, strict=True):
+        text = script
+        if wrap and words and copy is not None:
+            text = script.replace(b"{cc}", str(copy).encode())
+        spec["attributes"]["system"]["files"] = {"script": _file(text)}
     if args.dry_run:
         for spec in specs:
             print(json_text(spec))
