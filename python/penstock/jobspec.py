@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import os
 import re
+import time
+from datetime import datetime
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import fluid_parse
+from penstock._core import fluid_parse, parse_duration
 from penstock.constraint import parse_requires
 from penstock.errors import JobspecError
 
@@ -48,7 +51,7 @@ def from_command(
         duration: time limit in seconds; 0 for none.
         queue: queue name.
         requires: a constraint, in RFC 35's syntax or as an RFC 31 object.
-        dependencies: `scheme:value` each (RFC 26).
+        dependencies: `scheme:value` each (RFC 26), such as `afterok:ƒ2` or `begin-time:+2h`.
         name: job name.
         cwd: working directory; by default the current one.
         environment: the tasks' environment; by default the current one, as far as it is UTF-8.
@@ -142,7 +145,11 @@ def _resources(
 
 
 def dependency(text: str) -> dict[str, str]:
-    """A dependency from its command-line form `scheme:value[?key=value]` (RFC 26)."""
+    """A dependency from its command-line form `scheme:value[?key=value]` (RFC 26).
+
+    For `begin-time` the value may be `+FSD` from now or an ISO date and time as well: it becomes
+    seconds since the epoch.
+    """
     scheme, separator, rest = text.partition(":")
     value, _, query = rest.partition("?")
     if not separator or not scheme or not value:
@@ -150,11 +157,31 @@ def dependency(text: str) -> dict[str, str]:
     if scheme.startswith("after"):
         # Checked here, so that a slip is told before anything is sent.
         fluid_parse(value)
+    elif scheme == "begin-time":
+        value = _begin_time(value)
     parsed = {"scheme": scheme, "value": value}
     for pair in filter(None, query.replace(";", "&").split("&")):
         key, _, item = pair.partition("=")
         parsed[key] = item
     return parsed
+
+
+def _begin_time(text: str) -> str:
+    try:
+        if text.startswith("+"):
+            when = time.time() + parse_duration(text[1:])
+        elif re.fullmatch(r"[0-9.]+", text):
+            when = float(text)
+        else:
+            when = datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        when = -1.0
+    if not 0.0 <= when < math.inf:
+        raise JobspecError(
+            f"dependency `begin-time:{text}`: expected seconds since the epoch, an ISO date and "
+            "time, or +FSD from now (+2h)"
+        )
+    return f"{when:.6f}".rstrip("0").rstrip(".")
 
 
 def set_attribute(spec: dict[str, Any], path: str, value: Any) -> None:

@@ -287,3 +287,15 @@ def test_nothing_runs_that_was_only_to_be_shown(sim):
     (job,) = sim.lines("submit", "--flags=waitable", "true")
     event = json.loads(sim.lines("eventlog", "--json", job)[0])
     assert event["context"]["flags"] == 4
+
+
+def test_a_job_begins_at_a_time_from_now(sim):
+    (job,) = sim.lines("submit", "--dependency=begin-time:+1h", "true")
+    (spec,) = sim.lines("submit", "--dry-run", "--dependency=begin-time:2030-01-01", "true")
+    (dependency,) = json.loads(spec)["attributes"]["system"]["dependencies"]
+    assert dependency["value"].isdecimal()
+    with Client(sim.uri) as client:
+        shown = client.info(fluid_parse(job))
+        assert shown["state"] == 2
+        (text,) = shown["dependencies"]
+        assert float(text.partition("=")[2]) > time.time() + 3000

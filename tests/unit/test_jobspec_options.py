@@ -1,11 +1,13 @@
-"""The rules of `--env`, as flux submit documents them."""
+"""The rules of `--env`, as flux submit documents them, and times at which jobs may begin."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 
 from penstock.errors import JobspecError
-from penstock.jobspec import environment_from_rules
+from penstock.jobspec import dependency, environment_from_rules
 
 CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
 
@@ -57,3 +59,34 @@ def test_rules_may_stand_in_a_file_which_does_not_name_itself(tmp_path):
     inner.write_text(f"^{outer}\n")
     with pytest.raises(JobspecError, match="the file names itself"):
         environment_from_rules([f"^{outer}"])
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("0", "0"),
+        ("1795262903", "1795262903"),
+        ("12.5", "12.5"),
+        ("+3", "10003"),
+        ("+1.5h", "15400"),
+        ("1970-01-02T00:00:00+00:00", "86400"),
+        ("1970-01-02 01:00Z", "90000"),
+    ],
+)
+def test_a_time_to_begin_has_many_forms(value, seconds, monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 10_000.0)
+    expected = {"scheme": "begin-time", "value": seconds}
+    assert dependency(f"begin-time:{value}") == expected
+
+
+def test_a_time_without_a_zone_is_local():
+    when = time.mktime((2030, 1, 2, 3, 4, 0, 0, 0, -1))
+    assert float(dependency("begin-time:2030-01-02T03:04")["value"]) == when
+    midnight = time.mktime((2030, 1, 2, 0, 0, 0, 0, 0, -1))
+    assert float(dependency("begin-time:2030-01-02")["value"]) == midnight
+
+
+@pytest.mark.parametrize("value", ["-3", "+-3", "+inf", "+", "soon", "nan", "inf", "1_0", "1.2.3"])
+def test_what_is_no_time_to_begin_is_told(value):
+    with pytest.raises(JobspecError, match="expected seconds since the epoch, an ISO date"):
+        dependency(f"begin-time:{value}")

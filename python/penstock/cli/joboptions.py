@@ -56,7 +56,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         type=_duration,
         default=0.0,
         metavar="MIN|FSD",
-        help="time limit: minutes, or with a suffix (30s, 2h); default none",
+        help="time limit: minutes, or with a suffix (30s, 2h); without it, and with 0 or inf, the "
+        "default of the queue or the site, else none",
     )
     add("-q", "--queue", metavar="NAME", help="queue")
     add(
@@ -71,7 +72,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SCHEME:VALUE",
-        help="after, afterany, afterok, afternotok:JOB or begin-time:SECONDS (RFC 26)",
+        help="after, afterany, afterok, afternotok:JOB, or begin-time: seconds since the epoch, "
+        "+FSD from now (+2h), an ISO date and time (RFC 26)",
     )
     add("-o", "--output", metavar="TEMPLATE", help="file for stdout ({{id}}, {{name}}, {{taskid}})")
     add("-e", "--error", metavar="TEMPLATE", help="file for stderr; default: where stdout goes")
