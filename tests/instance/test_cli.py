@@ -106,6 +106,11 @@ def test_jobs_are_filtered_and_formatted(sim):
     assert ids("-u", "12345") == []
     assert ids("-A") == [held, running]
     assert ids(bad, running) == [bad, running]
+    assert ids("-f", "running", "--name", "long", held, bad, running) == [running]
+    assert ids("-f", "running", held) == ids("-u", "12345", held) == ids("--name", "x", held) == []
+    nowhere = sim.penstock("jobs", "-q", "nosuch")
+    assert (nowhere.returncode, nowhere.stdout) == (1, "")
+    assert nowhere.stderr == "penstock jobs: queue `nosuch`: no queues are configured\n"
     line = sim.lines("jobs", "-n", "-o", "{name:>6}|{status}|{nnodes}|{returncode}|{reason}", held)
     assert line == ["  true|SCHED||| held".replace("| ", "|")]
     titles = sim.lines("jobs", "-o", "{id:>12} {name:<5} {ntasks:>6}")[0]

@@ -42,6 +42,10 @@ def asked(fake, topic):
         ["kill", "-s", "0", "ƒ2"],
         ["kill"],
         ["memo", "ƒ2"],
+        ["memo", "ƒ2", "word"],
+        ["memo", "ƒ2", "ƒ3", "note=x"],
+        ["memo", "ƒ2", "=x"],
+        ["memo", "ƒ2", ""],
         ["update", "ƒ2"],
         ["update", "ƒ2", "queue=a"],
         ["update", "ƒ2", "duration=soon"],
@@ -63,6 +67,8 @@ def asked(fake, topic):
         ["cancel", "-u", "no-such-user"],
         ["jobs", "-u", "no-such-user"],
         ["jobs", "--since", "soon"],
+        ["jobs", "-c", "-1"],
+        ["submit", "--dependency", "begin-time:-3", "true"],
         ["jobs", "--since", "@nan"],
         ["submit", "--flags", "debug", "true"],
         ["submit", "--flags", "novalidate", "true"],
@@ -306,6 +312,17 @@ def test_jobs_that_were_active_since_and_how_many(fake, answers, capsys):
         "1 pending, 2 running, 1 completed, 0 failed, 0 canceled, 1 timeout\n"
     )
     assert asked(fake, "job-list.list")["constraint"] == {"and": []}
+    assert main(["jobs", "--stats", "-A", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts == {
+        "pending": 1,
+        "running": 2,
+        "completed": 1,
+        "failed": 0,
+        "canceled": 0,
+        "timeout": 1,
+    }
+    assert asked(fake, "job-list.list")["constraint"] == {"and": []}
     fake.methods["job-list.list"] = answers()
     assert main(["jobs", "--since=@12.5", "-A", "-o", "{id}"]) == 0
     request = asked(fake, "job-list.list")
@@ -320,3 +337,17 @@ def test_jobspecs_are_printed_and_flags_sent(fake, say, capsys):
     say("job-ingest.submit", {"id": 1})
     assert main(["submit", "--flags=waitable", "true"]) == 0
     assert asked(fake, "job-ingest.submit")["flags"] == 4
+
+
+def test_a_queue_that_does_not_exist_is_told(fake, say, answers, capsys):
+    say("job-manager.queue-list", {"queues": ["batch", "debug"]})
+    fake.methods["job-list.list"] = answers()
+    assert main(["jobs", "-q", "batch,nosuch"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "penstock jobs: unknown queue `nosuch`: expected batch, debug\n",
+    )
+    # One that was removed may have jobs still.
+    fake.methods["job-list.list"] = answers({"jobs": [{"id": 1, "state": 8}]})
+    assert main(["jobs", "-q", "old", "--stats"]) == 0
+    assert capsys.readouterr().out.startswith("1 pending")

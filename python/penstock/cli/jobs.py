@@ -14,11 +14,11 @@ from argparse import ArgumentTypeError
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.arguments import seconds, userid
+from penstock.cli.arguments import seconds, userid, whole
 from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_row
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
-from penstock.errors import Error
+from penstock.errors import Error, NotFoundError
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +88,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     add(
         "-c",
         "--count",
-        type=int,
+        type=whole,
         default=1000,
         metavar="N",
         help="at most N (default 1000; 0: all)",
@@ -104,7 +104,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "it implies -a",
     )
     add("--stats", action="store_true", help="only how many there are of each kind; it implies -a")
-    add("id", nargs="*", type=job_id, metavar="ID")
+    add("id", nargs="*", type=job_id, metavar="ID", help="of these jobs, whoever's, in any state")
     parser.epilog = "\n".join(
         [
             "fields of a FORMAT, which are the keys of --json and a few that are made of them:",
@@ -149,11 +149,15 @@ def main(args: argparse.Namespace) -> int:
     formatter = RowFormatter(args.format) if args.format else None
     constraint = _constraint(args)
     with Client() as client:
+        if args.queue:
+            _check_queues(client, args.queue.split(","))
         if args.stats:
-            print(_stats(client.iter_jobs(ids=ids, constraint=constraint, attrs=STATS)))
+            counts = _stats(client.iter_jobs(ids=ids, constraint=constraint, attrs=STATS))
+            text = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+            print(json_text(counts) if args.json else text)
             return 0
         rows = client.jobs(
-            ids=ids, constraint=constraint, max_entries=max(args.count, 0), since=args.since or 0.0
+            ids=ids, constraint=constraint, max_entries=args.count, since=args.since or 0.0
         )
         queues = client.config().get("queues") if not args.json and not args.format else None
     if args.json:
@@ -171,23 +175,36 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _constraint(args: argparse.Namespace) -> dict[str, Any]:
-    if args.id:
-        return {}
     parts: list[dict[str, Any]] = []
     if args.filter:
         parts.append(_filter(args.filter))
-    elif not args.every_state and args.since is None and not args.stats:
+    elif not (args.id or args.every_state or args.since is not None or args.stats):
         parts.append({"states": ["active"]})
     user = "all" if args.every_user else args.user
-    if user is None:
+    if user is None and not args.id:
         parts.append({"userid": [os.getuid()]})
-    elif user != "all":
+    elif user not in (None, "all"):
         parts.append({"userid": [user]})
     if args.queue:
         parts.append({"queue": args.queue.split(",")})
     if args.name:
         parts.append({"name": args.name.split(",")})
     return {"and": parts}
+
+
+def _check_queues(client: Client, wanted: Sequence[str]) -> None:
+    """Tells of a queue that does not exist, unless jobs are left of the time when it did.
+
+    Raises:
+        NotFoundError: there is such a one.
+    """
+    known = client.queue_list()
+    for name in wanted:
+        if name in known or client.jobs(constraint={"queue": [name]}, max_entries=1, attrs=["id"]):
+            continue
+        if not known:
+            raise NotFoundError(f"queue `{name}`: no queues are configured")
+        raise NotFoundError(f"unknown queue `{name}`: expected {', '.join(known)}")
 
 
 def _filter(text: str) -> dict[str, Any]:
@@ -215,14 +232,14 @@ STATS = ("state", "result")
 KINDS = ("pending", "running", "completed", "failed", "canceled", "timeout")
 
 
-def _stats(rows: Iterable[JobRow]) -> str:
+def _stats(rows: Iterable[JobRow]) -> dict[str, int]:
     counts = dict.fromkeys(KINDS, 0)
     for row in rows:
         result = RESULTS.get(row.get("result", 0))
         state = STATES[row["state"]]
         running = "running" if state in ("RUN", "CLEANUP") else "pending"
         counts[result.lower() if result else running] += 1
-    return ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return counts
 
 
 def fields(row: JobRow, now: float) -> dict[str, Any]:

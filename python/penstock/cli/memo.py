@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import attribute
 from penstock.cli.rows import job_id
@@ -19,7 +20,19 @@ VALUE is JSON or a string; KEY=null takes a note back."""
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.add_argument("id", type=job_id, metavar="ID")
-    parser.add_argument("memo", nargs="+", type=attribute, metavar="KEY=VALUE")
+    parser.add_argument("memo", nargs="+", type=note, metavar="KEY=VALUE")
+
+
+def note(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE`.
+
+    Raises:
+        ArgumentTypeError: one of them is missing; that is bad usage.
+    """
+    key, separator, _ = text.partition("=")
+    if not key or not separator:
+        raise ArgumentTypeError(f"expected KEY=VALUE, found `{text}`")
+    return attribute(text)
 
 
 def main(args: argparse.Namespace) -> int:
