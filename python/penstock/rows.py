@@ -70,6 +70,7 @@ class JobRow(TypedDict, total=False):
     exception_type: str
     exception_severity: int
     exception_note: str
+    pending_reason: str
     annotations: dict[str, Any]
     dependencies: list[str]
 

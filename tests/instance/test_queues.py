@@ -50,6 +50,8 @@ def test_a_queue_is_stopped_and_disabled_and_stays_so_after_a_restart(start, opt
         free = submit(client, queue="debug", exec={"test": {"run_duration": "0s"}})
         assert instance.penstock("wait", str(free)).returncode == 0
         assert row(client, waiting)["state"] == 8
+        (shown,) = instance.lines("jobs", "-n", "-o", "{reason}", str(waiting))
+        assert shown == "queue `batch` is stopped: the fan"
         client.rpc("job-manager.queue-start", {"name": "batch", "start": True})
         assert instance.penstock("wait", str(waiting)).returncode == 0
         assert row(client, waiting)["nodelist"] in ("node0", "node1")

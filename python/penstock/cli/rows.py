@@ -73,7 +73,8 @@ def reason(row: JobRow) -> str | None:
         return "waits for " + ", ".join(row["dependencies"])
     if row["state"] == 8 and row.get("urgency") == 0:
         return "held"
-    pending = row.get("annotations", {}).get("sched", {}).get("reason_pending")
+    told = row.get("annotations", {}).get("sched", {}).get("reason_pending")
+    pending = row.get("pending_reason") or told
     if pending:
         return str(pending)
     code = row.get("returncode", 0)

@@ -207,6 +207,8 @@ pub struct Job {
     pub exception: Option<Exception>,
     /// Those who wait for the job's end have been told of it.
     pub announced: bool,
+    /// Why it is not given to the scheduler while it is in SCHED: its queue is stopped.
+    pub stopped: Option<Arc<str>>,
     /// The time limit was changed while the scheduler had the request with the old one.
     pub outdated: bool,
 }
@@ -245,6 +247,7 @@ impl Job {
             status: None,
             exception: None,
             announced: false,
+            stopped: None,
             outdated: false,
         }
     }

@@ -1,6 +1,7 @@
 //! The job manager: owns the jobs, logs their events, and moves each one on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::FluidGenerator;
@@ -408,8 +409,11 @@ impl Manager {
                 self.post(id, &Event::with(now, "priority", context));
             }
             State::Sched => {
-                let queue = job.spec.queue.as_deref();
-                if job.alloc == Alloc::Idle && job.priority > 0 && self.queues.is_started(queue) {
+                job.stopped = self
+                    .queues
+                    .why_stopped(job.spec.queue.as_deref())
+                    .map(Arc::clone);
+                if job.alloc == Alloc::Idle && job.priority > 0 && job.stopped.is_none() {
                     job.alloc = Alloc::Queued;
                     job.outdated = false;
                     self.allocator.enqueue(job.priority, id);

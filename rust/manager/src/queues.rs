@@ -1,6 +1,7 @@
 //! Queues (RFC 33): which take jobs, and which give theirs to the scheduler.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_wire::Message;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub struct Queues {
     live: BTreeMap<String, Status>,
     /// As the next start of the instance finds them: without what is not to be kept.
     kept: BTreeMap<String, Status>,
+    /// Of each stopped queue what its jobs say of why they wait: shared by them all.
+    stopped: BTreeMap<String, Arc<str>>,
 }
 
 impl Queues {
@@ -55,10 +58,28 @@ impl Queues {
         };
         let kept: BTreeMap<String, Status> =
             serde_json::from_str(text).map_err(|error| format!("store: queues: {error}"))?;
-        Ok(Self {
+        let mut queues = Self {
             live: kept.clone(),
             kept,
-        })
+            stopped: BTreeMap::new(),
+        };
+        queues.tell_stopped();
+        Ok(queues)
+    }
+
+    fn tell_stopped(&mut self) {
+        let stopped = self.live.iter().filter(|(_, status)| !status.start);
+        let told = stopped.map(|(queue, status)| {
+            let mut text = match queue.as_str() {
+                ANONYMOUS => "the queue is stopped".to_owned(),
+                name => format!("queue `{name}` is stopped"),
+            };
+            if let Some(reason) = &status.stop_reason {
+                text = format!("{text}: {reason}");
+            }
+            (queue.clone(), Arc::from(text))
+        });
+        self.stopped = told.collect();
     }
 
     fn status(&self, queue: Option<&str>) -> Status {
@@ -66,14 +87,9 @@ impl Queues {
         status.cloned().unwrap_or_default()
     }
 
-    /// Whether jobs of a queue may be given to the scheduler.
-    pub(crate) fn is_started(&self, queue: Option<&str>) -> bool {
-        // Most instances never stop a queue: they pay for no look-up.
-        self.live.is_empty()
-            || self
-                .live
-                .get(queue.unwrap_or(ANONYMOUS))
-                .is_none_or(|it| it.start)
+    /// Why jobs of a queue are not given to the scheduler; `None` where they are.
+    pub(crate) fn why_stopped(&self, queue: Option<&str>) -> Option<&Arc<str>> {
+        self.stopped.get(queue.unwrap_or(ANONYMOUS))
     }
 
     /// Refuses a submission to a disabled queue.
@@ -104,6 +120,7 @@ impl Queues {
                 map.insert(queue.to_owned(), status);
             }
         }
+        self.tell_stopped();
     }
 }
 
@@ -206,11 +223,10 @@ impl Manager {
             job.state == State::Sched && names.iter().any(|name| name == queue)
         });
         for id in jobs.map(|job| job.id).collect::<Vec<_>>() {
-            if wanted.on {
-                self.revisit(id);
-            } else {
+            if !wanted.on {
                 self.withdraw(id);
             }
+            self.revisit(id);
         }
         Ok(Value::Null)
     }

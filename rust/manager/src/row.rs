@@ -10,7 +10,7 @@ use crate::state::{Outcome, State};
 type Attribute = fn(&Job) -> Value;
 
 /// Every attribute: the order is that of the keys in a row.
-const ATTRIBUTES: [(&str, Attribute); 32] = [
+const ATTRIBUTES: [(&str, Attribute); 33] = [
     ("id", |job| job.id.into()),
     ("userid", |job| job.userid.into()),
     ("urgency", |job| job.urgency.into()),
@@ -70,6 +70,10 @@ const ATTRIBUTES: [(&str, Attribute); 32] = [
     }),
     ("exception_note", |job| {
         job.exception.as_ref().map(|it| it.note.as_str()).into()
+    }),
+    ("pending_reason", |job| {
+        let pending = job.state == State::Sched;
+        job.stopped.as_deref().filter(|_| pending).into()
     }),
     ("annotations", annotations),
     ("dependencies", |job| {

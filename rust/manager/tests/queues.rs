@@ -74,6 +74,40 @@ fn stopping_one_queue_leaves_the_other_going() {
 }
 
 #[test]
+fn a_job_in_a_stopped_queue_says_why_it_waits() {
+    let directory = Directory::new("why");
+    let mut bench = directory.open(two(), 1000.0);
+    bench.scheduler(None);
+    let (asked, _) = bench.submit(&json!({"queue": "batch"}));
+    let why = |bench: &mut Bench, id: u64| bench.row(id)["pending_reason"].clone();
+    assert_eq!(why(&mut bench, asked), Value::Null);
+    let stop = json!({"name": "batch", "start": false});
+    bench.request("job-manager.queue-start", &stop);
+    assert_eq!(why(&mut bench, asked), "queue `batch` is stopped");
+    let stop = json!({"name": "batch", "start": false, "reason": "the fan"});
+    bench.request("job-manager.queue-start", &stop);
+    let told = json!("queue `batch` is stopped: the fan");
+    assert_eq!(why(&mut bench, asked), told);
+    let (later, _) = bench.submit(&json!({"queue": "batch"}));
+    assert_eq!(why(&mut bench, later), told);
+    let (other, _) = bench.submit(&json!({"queue": "debug"}));
+    assert_eq!(why(&mut bench, other), Value::Null);
+    bench.request("job-manager.raise", &json!({"id": later, "type": "cancel"}));
+    assert_eq!(why(&mut bench, later), Value::Null);
+    drop(bench);
+    let mut bench = directory.open(two(), 2000.0);
+    assert_eq!(why(&mut bench, asked), told);
+    let all = json!({"all": true, "start": true});
+    bench.request("job-manager.queue-start", &all);
+    assert_eq!(why(&mut bench, asked), Value::Null);
+
+    let mut bench = Bench::new();
+    let (id, _) = bench.submit(&json!({}));
+    bench.request("job-manager.queue-start", &json!({"start": false}));
+    assert_eq!(why(&mut bench, id), "the queue is stopped");
+}
+
+#[test]
 fn a_request_that_crosses_the_stop_is_asked_again_after_the_start() {
     let mut bench = Bench::new();
     bench.scheduler(None);
