@@ -26,7 +26,14 @@ RANKS, MOST, CORES = 6, 8, 4
 EXCLUDED = IDset("5")
 EVERYTHING = made_up(MOST, CORES)
 KEYS = {"up", "down", "shrink", "grow", "property-add", "property-remove", "expiration"}
-some_ranks = st.sets(st.integers(0, MOST - 1), min_size=1).map(lambda it: str(IDset(it)))
+# Among those that are there, mostly; any, whether there or not, now and then.
+places = st.sets(st.integers(0, MOST - 1), min_size=1, max_size=3)
+any_ranks = places.map(lambda it: str(IDset(it)))
+
+
+def among(ranks: IDset, chosen: set[int]) -> IDset:
+    """Some of these ranks, by their places."""
+    return IDset({list(ranks)[place % len(ranks)] for place in chosen})
 
 
 def jobspec(rank: int) -> dict[str, Any]:
@@ -110,6 +117,7 @@ class Acquisition(RuleBasedStateMachine):
         self.there, self.gone = IDset(range(RANKS)), IDset()
         self.drained, self.offline = IDset(), IDset()
         self.monitor: tuple[Peer, IDset] | None = None
+        self.properties = {"a": IDset(), "b": IDset()}
         # Jobs, and the rank that each wants.
         self.jobs: dict[int, int] = {}
         # Those that were cancelled.
@@ -120,7 +128,17 @@ class Acquisition(RuleBasedStateMachine):
     def ask(self, topic: str, payload: dict[str, Any]) -> int:
         return self.stranger.ask(topic, payload).errnum
 
-    @rule(ranks=some_ranks)
+    @rule(chosen=places)
+    def drain_some(self, chosen: set[int]) -> None:
+        if self.there:
+            self.drain(str(among(self.there, chosen)))
+
+    @rule(chosen=places)
+    def undrain_some(self, chosen: set[int]) -> None:
+        if self.drained:
+            self.undrain(str(among(self.drained, chosen)))
+
+    @rule(ranks=any_ranks)
     def drain(self, ranks: str) -> None:
         errnum = self.ask("resource.drain", {"targets": ranks, "reason": "r"})
         # All of them, or none.
@@ -128,7 +146,7 @@ class Acquisition(RuleBasedStateMachine):
         if not errnum:
             self.drained |= IDset(ranks)
 
-    @rule(ranks=some_ranks)
+    @rule(ranks=any_ranks)
     def undrain(self, ranks: str) -> None:
         errnum = self.ask("resource.undrain", {"targets": ranks})
         assert errnum == (0 if IDset(ranks) <= self.drained else errno.EINVAL)
@@ -144,6 +162,7 @@ class Acquisition(RuleBasedStateMachine):
             self.gone |= gone
             self.there, self.drained = self.there - gone, self.drained - gone
             self.offline -= gone
+            self.properties = {name: of - gone for name, of in self.properties.items()}
 
     @rule(ranks=st.sampled_from(["6", "7", "6-7", "5-6", "1"]))
     def grow(self, ranks: str) -> None:
@@ -155,20 +174,33 @@ class Acquisition(RuleBasedStateMachine):
         if not errnum:
             self.there |= IDset(ranks)
 
-    @rule(ranks=some_ranks, name=st.sampled_from(["a", "b"]), add=st.booleans())
+    @rule(ranks=any_ranks, name=st.sampled_from(["a", "b"]), add=st.booleans())
     def change_property(self, ranks: str, name: str, add: bool) -> None:
+        """What is there can get a property, what has it can lose it; all of it, or nothing."""
+        can = self.there if add else self.properties[name]
         topic = "resource.property-add" if add else "resource.property-remove"
         errnum = self.ask(topic, {"targets": ranks, "name": name})
-        assert errnum in ((0,) if add and IDset(ranks) <= self.there else (0, errno.EINVAL))
+        assert errnum == (0 if IDset(ranks) <= can else errno.EINVAL)
+        if not errnum and add:
+            self.properties[name] |= IDset(ranks)
+        elif not errnum:
+            self.properties[name] -= IDset(ranks)
+
+    @rule(chosen=places, name=st.sampled_from(["a", "b"]), add=st.booleans())
+    def change_a_property(self, chosen: set[int], name: str, add: bool) -> None:
+        can = self.there if add else self.properties[name]
+        if can:
+            self.change_property(str(among(can, chosen)), name, add)
 
     @rule(expiration=st.sampled_from([0.0, 4e9, 5e9]))
     def expire(self, expiration: float) -> None:
         assert self.ask("resource.expiration", {"expiration": expiration}) == 0
 
-    @rule(ranks=some_ranks)
-    def monitor_comes(self, ranks: str) -> None:
+    @rule(chosen=places)
+    def monitor_comes(self, chosen: set[int]) -> None:
         """Somebody tells that targets live, for as long as it lives itself."""
-        if self.monitor is None and IDset(ranks) <= self.there:
+        if self.monitor is None and self.there:
+            ranks = str(among(self.there, chosen))
             peer = self.instance.connect()
             assert peer.ask("resource.monitor", {"ranks": ranks}, STREAMING).errnum == 0
             self.monitor = (peer, IDset(ranks))
@@ -244,6 +276,8 @@ class Acquisition(RuleBasedStateMachine):
             other.work()
         assert other.scheduler.failure is not None
         self.instance.disconnect(other)
+        again = self.stranger.ask("resource.acquire", None, STREAMING)
+        assert again.errnum == errno.EBUSY, "the one that was refused has freed the resources"
 
     @rule(streaming=st.booleans())
     def stranger_acquires(self, streaming: bool) -> None:
@@ -260,9 +294,14 @@ class Acquisition(RuleBasedStateMachine):
 
     @rule()
     def stranger_goes(self) -> None:
-        """The disconnect of somebody else frees nothing."""
+        """The disconnect of somebody else frees nothing, and ends no stream."""
+        refused = self.stranger.ask("resource.acquire", None, STREAMING).errnum
         self.instance.disconnect(self.stranger)
         self.stranger = self.instance.connect()
+        if refused:
+            assert refused == errno.EBUSY
+            again = self.stranger.ask("resource.acquire", None, STREAMING)
+            assert again.errnum == errno.EBUSY, "somebody else has freed the resources"
 
     # --- jobs, by which one sees what the scheduler takes for up
 
@@ -296,6 +335,8 @@ class Acquisition(RuleBasedStateMachine):
             assert self.told.expiration == (now.expiration or 0.0)
             known = now.restrict(ranks=self.told.ranks).properties
             assert self.told.properties == {name: of for name, of in known.items() if of}
+            mine = {name: of - EXCLUDED for name, of in self.properties.items() if of - EXCLUDED}
+            assert self.told.properties == mine
 
     @invariant()
     def jobs_are_unharmed(self) -> None:
@@ -358,4 +399,4 @@ def decoded(data: str) -> str:
 
 
 TestAcquisition = Acquisition.TestCase
-TestAcquisition.settings = settings(max_examples=40, stateful_step_count=30)
+TestAcquisition.settings = settings(max_examples=30, stateful_step_count=30)

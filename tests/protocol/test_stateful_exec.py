@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import errno
-import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from actors import ExecutionService, User, jobspec_of
-from books import INACTIVE, audit
+from books import INACTIVE, RUN, audit
 from ends import SlowManager, SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from inprocess import Instance, Peer
+from services import Answers, Service, Simulated
 from watch import ExecutionWatch, ManagerWatch
 
 from penstock import IDset
-from penstock._core import Batch, Message, MockExec
 from penstock.instance.inventory import made_up
 from penstock.protocol.execution import ProtocolError, StartStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock._core import Message
+
 NODES, CORES = 3, 2
 MAX_JOBS = 8
 NAMES = st.sampled_from(["exec-a", "exec-b"])
 places = st.integers(0, 7)
+durations = st.sampled_from([0.0, 60.0])
 jobspecs = st.one_of(
-    st.builds(jobspec_of, st.integers(1, 3)),
-    st.builds(lambda nodes: jobspec_of(nodes=nodes), st.integers(1, NODES)),
+    st.builds(jobspec_of, st.integers(1, 3), duration=durations),
+    st.builds(
+        lambda nodes, duration: jobspec_of(nodes=nodes, duration=duration),
+        st.integers(1, NODES),
+        durations,
+    ),
 )
+severities = st.sampled_from([0, 0, 3])
+# None, exit codes, a signal, a signal with a core dump.
+wait_statuses = st.sampled_from([None, 0, 256, 15, 11 | 0x80])
 ranks = st.sampled_from(["all", "0", "1", "0-1", "2", "1-2"])
 unlawful = st.one_of(
     st.fixed_dictionaries(
@@ -58,58 +68,6 @@ unlawful = st.one_of(
 )
 
 
-class Service:
-    """An execution service that keeps what it is asked, and answers when it is told to."""
-
-    def __init__(self, instance: Instance, name: str) -> None:
-        self.name = name
-        self.peer: Peer = instance.connect()
-        self.peer.react = self.hear
-        self.number = self.peer.number
-        self.streams: dict[int, StartStream] = {}
-        # Every start request that ever came.
-        self.asked: list[Message] = []
-        self.hellos: dict[int, int] = {}
-        self.peer.post(self.peer.request("service.add", {"service": name}))
-        self.peer.post(self.peer.request("event.subscribe", {"topic": "job-exception"}))
-        self.hello()
-
-    def hello(self) -> None:
-        self.peer.post(self.peer.request("job-manager.exec-hello", {"service": self.name}))
-
-    def hear(self, message: Message) -> None:
-        if message.kind == "request" and message.topic == f"{self.name}.start":
-            job = message.object()["id"]
-            self.asked.append(message)
-            self.streams[job] = StartStream(message, job)
-        elif message.kind == "event" and message.object()["severity"] == 0:
-            if stream := self.streams.get(message.object()["id"]):
-                stream.interrupt()
-        elif message.kind == "response" and message.topic == "job-manager.exec-hello":
-            self.hellos[message.errnum] = self.hellos.get(message.errnum, 0) + 1
-
-
-class Simulated:
-    """`MockExec` at the broker."""
-
-    def __init__(self, instance: Instance, name: str) -> None:
-        self.mock = MockExec(name)
-        self.now = time.time()
-        self.peer: Peer = instance.connect()
-        self.peer.react = self.hear
-        self.number = self.peer.number
-        self.peer.post(*self.mock.start())
-
-    def hear(self, message: Message) -> None:
-        self.peer.post(*self.mock.handle(Batch([message]), self.now))
-
-    def wait(self) -> None:
-        """Time goes on, until there is an end that was waited for."""
-        if self.mock.deadline is not None:
-            self.now = max(self.now, self.mock.deadline)
-            self.peer.post(*self.mock.advance(self.now))
-
-
 class Execution(RuleBasedStateMachine):
     """Services that come, go, replace each other, and break the rules."""
 
@@ -125,8 +83,14 @@ class Execution(RuleBasedStateMachine):
         self.user = User(self.instance)
         self.scheduler = SlowScheduler(self.instance)
         self.services: dict[str, Service] = {}
+        self.simulated: Simulated | None = None
+        # Somebody who listens from the beginning to the end.
+        self.bystander = self.instance.connect()
+        self.bystander.ask("event.subscribe", {"topic": "job-exception"})
+        self.raised: list[dict[str, Any]] = []
+        self.bystander.react = lambda message: self.raised.append(message.object())
         self.jobs: list[int] = []
-        self.watch, self.frees = ExecutionWatch(), ManagerWatch()
+        self.watch, self.frees = ExecutionWatch(), ManagerWatch(released=False)
         self.manager.heard, self.manager.said = self.heard, self.said
         self.settle()
 
@@ -158,16 +122,57 @@ class Execution(RuleBasedStateMachine):
         self.settle()
 
     @precondition(lambda self: self.jobs)
-    @rule(place=places, severity=st.sampled_from([0, 0, 3]))
-    def raise_exception(self, place: int, severity: int) -> None:
+    @rule(place=places, severity=severities, wait_status=wait_statuses)
+    def raise_exception(self, place: int, severity: int, wait_status: int | None) -> None:
         job = self.jobs[place % len(self.jobs)]
         raised = {"id": job, "type": "cancel", "severity": severity}
+        if wait_status is not None:
+            raised["wait_status"] = wait_status
         assert self.user.peer.ask("job-manager.raise", raised).errnum in (0, errno.ENOENT)
         self.settle()
+
+    def heard_by_its_service(self, topic: str, told: dict[str, Any]) -> None:
+        """The service that there is was asked this."""
+        service = self.services.get(self.watch.service)
+        if service is not None and service.answers.keys() & {told["id"]}:
+            assert service.told.count((topic, told)), f"{topic} {told} was never heard"
+
+    @precondition(lambda self: self.watch.started)
+    @rule(place=places, signum=st.integers(1, 64))
+    def kill(self, place: int, signum: int) -> None:
+        job = list(self.watch.started)[place % len(self.watch.started)]
+        kill = {"id": job, "signum": signum}
+        runs = audit(self.instance, self.user, set(self.jobs))[job].state == RUN
+        assert self.user.peer.ask("job-manager.kill", kill).errnum == (0 if runs else errno.EINVAL)
+        self.settle()
+        if runs:
+            self.heard_by_its_service(".kill", kill)
+
+    @precondition(lambda self: self.watch.started)
+    @rule(place=places, duration=st.sampled_from([0.0, 1000.0, 2000.0]))
+    def change_duration(self, place: int, duration: float) -> None:
+        job = list(self.watch.started)[place % len(self.watch.started)]
+        update = {"id": job, "updates": {"attributes.system.duration": duration}}
+        peer = self.instance.connect()
+        peer.post(peer.request("job-manager.update", update))
+        self.settle()
+        (answer,) = peer.take()
+        account = audit(self.instance, self.user, set(self.jobs))[job]
+        assert (answer.errnum == 0) == (account.state == RUN)
+        if answer.errnum == 0:
+            (*_, change) = [it["context"] for it in account.log if it["name"] == "resource-update"]
+            until = change["expiration"]
+            assert (until == 0) == (duration == 0)
+            self.heard_by_its_service(".expiration", {"id": job, "expiration": until})
 
     @rule(count=st.integers(1, 4))
     def manager_works(self, count: int) -> None:
         self.manager.work(count)
+        self.settle()
+
+    @rule()
+    def manager_works_it_all_off(self) -> None:
+        self.manager.work()
         self.settle()
 
     # --- services
@@ -176,6 +181,7 @@ class Execution(RuleBasedStateMachine):
     def service_comes(self, name: str) -> None:
         if name not in self.services:
             self.services[name] = service = Service(self.instance, name)
+            service.since = len(self.raised)
             self.manager.slow.add(service.number)
             self.settle()
 
@@ -193,39 +199,99 @@ class Execution(RuleBasedStateMachine):
             self.instance.disconnect(service)
             self.settle()
 
-    def answer(self, place: int, answer: Callable[[StartStream], Message]) -> None:
-        """What the service may say to one of its requests, if it may."""
-        streams = [it for service in self.services.values() for it in service.streams.values()]
-        services = [
-            service for service in self.services.values() for _ in range(len(service.streams))
-        ]
-        if streams:
-            place %= len(streams)
-            try:
-                services[place].peer.post(answer(streams[place]))
-            except ProtocolError:
-                return
-            self.settle()
+    @rule(name=NAMES)
+    def service_is_replaced(self, name: str) -> None:
+        """What was started is started once more."""
+        self.service_goes(name)
+        self.service_comes(name)
+        self.manager_works_it_all_off()
 
-    @rule(place=places)
-    def start(self, place: int) -> None:
-        self.answer(place, lambda stream: stream.start())
+    @precondition(lambda self: self.simulated is None)
+    @rule(without_r=st.booleans())
+    def simulation_comes(self, without_r: bool) -> None:
+        self.simulated = Simulated(self.instance, "exec-sim", without_r=without_r)
+        self.manager.slow.add(self.simulated.number)
+        self.manager_works_it_all_off()
+        # Its hello is refused where another service has jobs to answer for.
+        assert self.simulated.mock.failure is None or self.policy == "refuse"
+
+    @precondition(lambda self: self.simulated is not None)
+    @rule()
+    def simulated_time_passes(self) -> None:
+        assert self.simulated is not None
+        self.simulated.wait()
+        self.settle()
+
+    @precondition(lambda self: self.simulated is not None)
+    @rule()
+    def simulation_goes(self) -> None:
+        assert self.simulated is not None
+        self.instance.disconnect(self.simulated)
+        self.simulated = None
+        self.settle()
+
+    def answer(
+        self, place: int, kind: str, answer: Callable[[StartStream], Message]
+    ) -> Answers | None:
+        """What the service may say to one of its requests, if it may."""
+        places = [(service, job) for service in self.services.values() for job in service.answers]
+        if not places:
+            return None
+        service, job = places[place % len(places)]
+        answers = service.answers[job]
+        may = answers.may(kind)
+        try:
+            message = answer(answers.stream)
+        except ProtocolError:
+            assert not may, f"{kind} was refused after {answers.said!r}"
+            return None
+        assert may, f"{kind} was allowed after {answers.said!r}"
+        if kind == "f":
+            status = answers.status(self.status)
+            assert message.object()["data"] == {"status": status}
+        service.peer.post(message)
+        # A fatal exception comes back as an event.
+        answers.said += kind if kind != "x" else ""
+        self.settle()
+        return answers
+
+    @rule(place=places, proper=st.integers(0, 4))
+    def start(self, place: int, proper: int) -> None:
+        """As `reattached` where that is asked for; now and then the other way round."""
+
+        def started(stream: StartStream) -> Message:
+            return stream.reattached() if again else stream.start()
+
+        services = self.services.values()
+        asked = [answers for service in services for answers in service.answers.values()]
+        again = bool(asked) and asked[place % len(asked)].may("r")
+        if proper == 0:
+            again = not again
+        self.answer(place, "r" if again else "s", started)
+
+    status = 0
 
     @rule(place=places, status=st.sampled_from([0, 256, 9]))
     def finish(self, place: int, status: int) -> None:
-        self.answer(place, lambda stream: stream.finish(status))
+        self.status = status
+        self.answer(place, "f", lambda stream: stream.finish(status))
 
     @rule(place=places, which=ranks)
     def release_part(self, place: int, which: str) -> None:
-        self.answer(place, lambda stream: stream.release(which, final=False))
+        self.answer(place, "p", lambda stream: stream.release(which, final=False))
 
     @rule(place=places)
     def release_all(self, place: int) -> None:
-        self.answer(place, lambda stream: stream.release())
+        self.answer(place, "l", lambda stream: stream.release())
 
-    @rule(place=places, severity=st.sampled_from([0, 3]))
-    def fail(self, place: int, severity: int) -> None:
-        self.answer(place, lambda stream: stream.exception("exec", "n", severity=severity))
+    @rule(place=places, severity=severities, wait_status=wait_statuses)
+    def fail(self, place: int, severity: int, wait_status: int | None) -> None:
+        def failed(stream: StartStream) -> Message:
+            return stream.exception("exec", "n", severity=severity, wait_status=wait_status)
+
+        answers = self.answer(place, "m" if severity else "x", failed)
+        if answers is not None and severity == 0:
+            answers.fail(wait_status)
 
     def requests(self) -> list[tuple[Peer, Message]]:
         """Every start request, also those that are long over."""
@@ -257,6 +323,17 @@ class Execution(RuleBasedStateMachine):
     # --- what must be true
 
     @invariant()
+    def every_exception_is_told_to_whoever_listens(self) -> None:
+        told = Counter(map(described, self.raised))
+        for job, account in audit(self.instance, self.user, set(self.jobs)).items():
+            logged = [it["context"] for it in account.log if it["name"] == "exception"]
+            # Fatal ones are told again to a service that comes later.
+            assert Counter(described({"id": job, **it}) for it in logged) <= told
+        for service in self.services.values():
+            assert service.exceptions == self.raised[len(self.raised) - len(service.exceptions) :]
+            assert len(service.exceptions) == len(self.raised) - service.since
+
+    @invariant()
     def jobs_end_after_their_final_release(self) -> None:
         found = audit(self.instance, self.user, set(self.jobs))
         for job, account in found.items():
@@ -281,6 +358,8 @@ class Execution(RuleBasedStateMachine):
         """With a good service every job comes to its end, and everything is free."""
         for name in list(self.services):
             self.service_goes(name)
+        if self.simulated is not None:
+            self.simulation_goes()
         self.manager.work()
         self.settle()
         last = self.last_service()
@@ -306,6 +385,11 @@ class Execution(RuleBasedStateMachine):
         return end
 
 
+def described(raised: dict[str, Any]) -> tuple[Any, ...]:
+    """What makes two exceptions the same."""
+    return tuple(raised.get(key) for key in ("id", "type", "severity", "wait_status"))
+
+
 class RefusingExecution(Execution):
     """As in `specs/`: no service may replace another one that has jobs to answer for."""
 
@@ -323,6 +407,6 @@ class RefusingExecution(Execution):
 
 
 TestExecution = Execution.TestCase
-TestExecution.settings = settings(max_examples=50, stateful_step_count=40)
+TestExecution.settings = settings(max_examples=30, stateful_step_count=35)
 TestRefusingExecution = RefusingExecution.TestCase
-TestRefusingExecution.settings = settings(max_examples=25, stateful_step_count=40)
+TestRefusingExecution.settings = settings(max_examples=15, stateful_step_count=35)

@@ -64,7 +64,12 @@ class User:
 
 
 def jobspec_of(
-    slots: int = 1, cores: int = 1, *, nodes: int | None = None, ranks: str | None = None
+    slots: int = 1,
+    cores: int = 1,
+    *,
+    nodes: int | None = None,
+    ranks: str | None = None,
+    duration: float = 0,
 ) -> dict[str, Any]:
     """A jobspec: slots of some cores, in whole nodes or anywhere, perhaps on certain ranks."""
     resource: dict[str, Any] = {
@@ -75,7 +80,7 @@ def jobspec_of(
     }
     if nodes is not None:
         resource = {"type": "node", "count": nodes, "exclusive": True, "with": [resource]}
-    system: dict[str, Any] = {"duration": 0}
+    system: dict[str, Any] = {"duration": duration}
     if ranks is not None:
         system["constraints"] = {"ranks": [ranks]}
     return {
@@ -131,6 +136,24 @@ class ExecutionService:
         stream = self.jobs[job]
         messages = [] if stream.state is State.FINISHED else [stream.finish(0)]
         self.peer.send(*messages, stream.release(ranks, final=False))
+
+
+def without(request: Message, key: str) -> Message:
+    """A request that has come, with one key less."""
+    payload = {name: value for name, value in request.object().items() if name != key}
+    made = Message.request(
+        request.topic or "",
+        payload,
+        matchtag=request.matchtag,
+        flags=request.flags & (STREAMING | 4),
+        userid=request.userid,
+        rolemask=request.rolemask,
+    )
+    # A client's request has an empty stack of routes already.
+    frame = made.encode()
+    stack = b"".join(bytes([len(route)]) + route for route in request.routes or [])
+    body = stack + frame[8:]
+    return Message.decode(frame[:4] + len(body).to_bytes(4, "big") + body)
 
 
 def translated(value: Any, ids: Mapping[int, int]) -> Any:

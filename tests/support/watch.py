@@ -25,9 +25,11 @@ def origin(message: Message) -> bytes:
 class ManagerWatch:
     """Looks over the job manager's shoulder: what it hears and what it says to a scheduler."""
 
-    def __init__(self, *, lawful: bool = True) -> None:
+    def __init__(self, *, lawful: bool = True, released: bool = True) -> None:
         # Whether the scheduler's answers are ones that end a request, where they say so.
         self.lawful = lawful
+        # Whether what execution services release is the job's, and so to be told by a hello.
+        self.believed = released
         self.limit: int | None = None
         self._wanted: int | None = None
         self._newcomer = self._scheduler = b""
@@ -35,8 +37,14 @@ class ManagerWatch:
         # Jobs with an alloc request in flight, and those of them with a cancel on its way.
         self.asked: set[int] = set()
         self.recalled: set[int] = set()
+        # The priority that each of them was last told with.
+        self.priorities: dict[int, int] = {}
         # What was given back of each job since its alloc; None once that was all.
         self.freed: dict[int, ResourceSet | None] = {}
+        # The ranks that execution services have released, by job.
+        self._released: dict[int, IDset] = {}
+        # How many jobs a hello has told of that had released some.
+        self.partial = 0
 
     def _suspend(self) -> None:
         self.ready = False
@@ -52,6 +60,11 @@ class ManagerWatch:
             elif payload.get("type") in (SUCCESS, DENY, CANCEL):
                 self.asked.discard(payload.get("id", 0))
                 self.recalled.discard(payload.get("id", 0))
+        elif self.believed and message.kind == "response" and payload.get("type") == "release":
+            # Only what comes before the final release can be told by a hello.
+            job, data = payload["id"], payload["data"]
+            if data.get("final") is False:
+                self._released[job] = self._released.get(job, IDset()) | IDset(data["ranks"])
         elif topic == "job-manager.sched-ready":
             # In force once it is answered.
             self._wanted = payload.get("limit") if payload.get("mode") == "limited" else None
@@ -67,6 +80,10 @@ class ManagerWatch:
             if topic == "job-manager.sched-hello" and message.errnum in (0, ENODATA):
                 self._suspend()
                 self._scheduler = self._newcomer
+                if not message.errnum and self.believed:
+                    released = self._released.get(payload["id"], IDset())
+                    assert IDset(payload.get("free", "")) == released, "hello's `free`"
+                    self.partial += bool(released)
             elif topic == "job-manager.sched-ready" and not message.errnum:
                 self.ready, self.limit = True, self._wanted
         elif topic == "sched.alloc":
@@ -76,6 +93,7 @@ class ManagerWatch:
             assert job not in self.asked, "two alloc requests in flight for a job"
             assert 0 < payload["priority"] < 1 << 32
             self.asked.add(job)
+            self.priorities[job] = payload["priority"]
             assert self.limit is None or len(self.asked) <= self.limit
         elif topic == "sched.cancel":
             assert message.noresponse
@@ -87,6 +105,7 @@ class ManagerWatch:
         elif topic == "sched.prioritize":
             assert message.noresponse
             assert not self.lawful or {job for job, _ in payload["jobs"]} <= self.asked
+            self.priorities |= dict(payload["jobs"])
         elif topic == "sched.free":
             self._free(message)
 
@@ -110,6 +129,8 @@ class ExecutionWatch:
         self._route = b""
         # Jobs with a start request in flight to the service there is.
         self.started: set[int] = set()
+        # How often each job was started, whoever was asked.
+        self.starts: Counter[int] = Counter()
 
     def heard(self, message: Message) -> None:
         """The manager takes a message in."""
@@ -140,7 +161,10 @@ class ExecutionWatch:
             assert (message.matchtag, message.noresponse) == (0, False)
             assert payload.keys() >= {"id", "userid", "jobspec", "reattach", "R"}
             assert payload["id"] not in self.started, "two start requests in flight for a job"
+            again = payload["id"] in self.starts
+            assert payload["reattach"] is again, "`reattach`: was a start sent before?"
             self.started.add(payload["id"])
+            self.starts[payload["id"]] += 1
 
 
 def is_final_release(payload: Any) -> bool:
@@ -162,6 +186,8 @@ class SchedulerWatch:
     def __init__(self) -> None:
         self.asked: Counter[int] = Counter()
         self.cancelled: set[int] = set()
+        # What it knows of the requests that it has not answered: the priority and the duration.
+        self.pending: dict[int, tuple[int, float]] = {}
 
     def heard(self, message: Message) -> None:
         """The scheduler takes a message in."""
@@ -169,8 +195,17 @@ class SchedulerWatch:
         if message.kind == "request" and message.topic == "sched.alloc":
             self.asked[payload["id"]] += 1
             self.cancelled.discard(payload["id"])
+            duration = payload["jobspec"]["attributes"]["system"]["duration"]
+            self.pending[payload["id"]] = (payload["priority"], duration)
+        elif message.topic == "job-manager.sched-ready":
+            # What came before was asked of its predecessor.
+            self.pending.clear()
         elif message.topic == "sched.cancel":
             self.cancelled.add(payload["id"])
+        elif message.topic == "sched.prioritize":
+            for job, priority in payload["jobs"]:
+                if job in self.pending:
+                    self.pending[job] = (priority, self.pending[job][1])
 
     def said(self, message: Message) -> None:
         """The scheduler sends a message."""
@@ -186,6 +221,7 @@ class SchedulerWatch:
         assert self.asked[job], f"type {kind} for a job that nobody asks for"
         if kind != ANNOTATE:
             self.asked[job] -= 1
+            self.pending.pop(job, None)
         if kind == CANCEL:
             assert payload.keys() == {"id", "type"}
             assert job in self.cancelled, "cancelled unasked"

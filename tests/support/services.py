@@ -1,0 +1,124 @@
+"""Execution services that answer when a test tells them to."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from actors import without
+
+from penstock._core import Batch, Message, MockExec
+from penstock.protocol.execution import StartStream
+
+if TYPE_CHECKING:
+    from inprocess import Instance, Peer
+
+
+class Answers:
+    """What was said to one start request, and what RFC 32 allows next, by these words alone.
+
+    `said` has a letter for each answer: `s`tart, `r`eattached, `f`inish, `p`art released, `l`ast
+    release, fatal (`x`) and mild (`m`) exceptions, those of others too.
+    """
+
+    def __init__(self, request: Message, job: int, *, reattach: bool) -> None:
+        self.stream = StartStream(request, job, reattach=reattach)
+        self.said = ""
+        self._reattach = reattach
+        self._wait_status: int | None = None
+
+    def may(self, kind: str) -> bool:
+        """Whether this answer may come now."""
+        failed, finished = "x" in self.said, "f" in self.said
+        began = "s" in self.said or "r" in self.said
+        if "l" in self.said:
+            return False
+        return {
+            "s": not began and not finished,
+            "r": not began and not finished and self._reattach,
+            "f": not finished and (began or failed),
+            "p": finished or failed,
+            "l": finished or failed,
+            "x": True,
+            "m": True,
+        }[kind]
+
+    def fail(self, wait_status: int | None) -> None:
+        """A fatal exception, whoever has raised it."""
+        if "x" not in self.said:
+            self._wait_status = wait_status
+        self.said += "x"
+
+    def status(self, status: int) -> int:
+        """With what it finishes, where the tasks did so."""
+        if self._wait_status is None:
+            return status
+        code = os.waitstatus_to_exitcode(self._wait_status)
+        return (code if code >= 0 else 128 - code) << 8
+
+
+class Service:
+    """An execution service that keeps what it is asked, and answers when it is told to."""
+
+    def __init__(self, instance: Instance, name: str) -> None:
+        self.name = name
+        self.peer: Peer = instance.connect()
+        self.peer.react = self.hear
+        self.number = self.peer.number
+        self.answers: dict[int, Answers] = {}
+        # Every start request that ever came, and the other requests and the exceptions.
+        self.asked: list[Message] = []
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.exceptions: list[dict[str, Any]] = []
+        # How many exceptions there had been before.
+        self.since = 0
+        self.hellos: dict[int, int] = {}
+        self.peer.post(self.peer.request("service.add", {"service": name}))
+        self.peer.post(self.peer.request("event.subscribe", {"topic": "job-exception"}))
+        self.hello()
+
+    def hello(self) -> None:
+        self.peer.post(self.peer.request("job-manager.exec-hello", {"service": self.name}))
+
+    def hear(self, message: Message) -> None:
+        if message.kind == "request" and message.topic == f"{self.name}.start":
+            told = message.object()
+            job = told["id"]
+            self.asked.append(message)
+            self.answers[job] = Answers(message, job, reattach=told["reattach"])
+        elif message.kind == "request":
+            self.told.append(((message.topic or "").removeprefix(self.name), message.object()))
+        elif message.kind == "event":
+            raised = message.object()
+            self.exceptions.append(raised)
+            answers = self.answers.get(raised["id"])
+            if raised["severity"] == 0 and answers is not None:
+                answers.stream.interrupt(raised.get("wait_status"))
+                answers.fail(raised.get("wait_status"))
+        elif message.kind == "response" and message.topic == "job-manager.exec-hello":
+            self.hellos[message.errnum] = self.hellos.get(message.errnum, 0) + 1
+
+
+class Simulated:
+    """`MockExec` at the broker; an older job manager sends it no R."""
+
+    def __init__(self, instance: Instance, name: str, *, without_r: bool = False) -> None:
+        self.mock = MockExec(name)
+        self.without_r = without_r
+        self.now = time.time()
+        self.peer: Peer = instance.connect()
+        self.peer.react = self.hear
+        self.number = self.peer.number
+        self.peer.post(*self.mock.start())
+
+    def hear(self, message: Message) -> None:
+        if self.without_r and (message.topic or "").endswith(".start"):
+            message = without(message, "R")
+        self.peer.post(*self.mock.handle(Batch([message]), self.now))
+
+    def wait(self) -> None:
+        """Time goes on, until there is an end that was waited for."""
+        if self.mock.deadline is not None:
+            self.now = max(self.now, self.mock.deadline)
+            self.peer.post(*self.mock.advance(self.now))
