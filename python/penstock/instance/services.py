@@ -83,7 +83,7 @@ class ManagerService:
         self._manager.handle(Batch([Message.request(topic, {})]), time.time())
         answer: dict[str, Any] = {}
         others = Batch()
-        for message in self._manager.flush():
+        for message in self._flush():
             # Whatever comes from a peer has a route.
             if message.topic == topic and not message.routes:
                 answer = message.object()
@@ -94,8 +94,7 @@ class ManagerService:
 
     def settle(self, now: float) -> None:
         """Commits, then sends. Long listings go on for as long as their readers keep up."""
-        full = [it for it in self._manager.readers() if not self._broker.has_room(it)]
-        self._broker.post(self.peer, self._manager.flush(full))
+        self._broker.post(self.peer, self._flush())
         if self._manager.busy:
             self._broker.nudge()
         for line in self._manager.take_log():
@@ -104,6 +103,10 @@ class ManagerService:
         if jobs and self._purged is not None:
             self._purged(jobs)
         self._alarm.set(self._manager.deadline())
+
+    def _flush(self) -> Batch:
+        full = [it for it in self._manager.readers() if not self._broker.has_room(it)]
+        return self._manager.flush(full)
 
     async def run(self) -> None:
         """Lets jobs begin when their time comes."""
