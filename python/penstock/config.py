@@ -34,9 +34,9 @@ mode = "inside"                    # or "process", "none"
 exec_hello = "replace"             # or "refuse": a second execution service while jobs run
 ```
 
-An unknown key is an error that names it. The dataclasses below are the reference: their fields
-are the keys, with `_` or with `-` between the words. A limit of -1 (or a duration of 0) is none:
-in a queue it takes the general one away.
+An unknown key is an error that names it. The fields of the dataclasses below are the keys, with `_`
+or with `-` between the words; `docs/configuration.md` tells of each. A limit of -1 (or a duration
+of 0) is none: in a queue it takes the general one away.
 """
 
 from __future__ import annotations
