@@ -181,6 +181,47 @@ async def listing_of(path, count):
         yield broker, manager, client, ids[::-1]
 
 
+def test_a_long_queue_waits_for_the_scheduler_to_read(tmp_path, monkeypatch):
+    most = 16 * 1024 * 1024
+    monkeypatch.setattr(broker_module, "MAX_UNSENT", most)
+    count = 1000
+    job = {"jobspec": from_command(["true", BIG], duration=1, environment={}, cwd="/")}
+
+    async def main():
+        path = tmp_path / "socket"
+        async with broker_at(path) as broker:
+            manager = JobManager(None, json.dumps({"owner": os.getuid()}), time.time())
+            ManagerService(broker, manager)
+            client, scheduler = await Client.connect(path), await Client.connect(path)
+            await client.send("job-ingest.submit", {**job, "count": count})
+            (submitted,) = await client.receive()
+            ids = submitted.object()["ids"]
+            await scheduler.send("service.add", {"service": "sched"})
+            await scheduler.receive()
+            await scheduler.send("job-manager.sched-hello", {}, flags=64)
+            (end,) = await scheduler.receive()
+            assert end.errnum == errno.ENODATA
+            await scheduler.send("job-manager.sched-ready", {"mode": "unlimited"})
+            await wait_all_tasks_blocked()
+            assert 0 < broker.stats()["unsent"] < most / 2
+            # More jobs are no more to read.
+            for _ in range(3):
+                await client.send("job-ingest.submit", {**job, "count": 100})
+                (submitted,) = await client.receive()
+                ids += submitted.object()["ids"]
+            await wait_all_tasks_blocked()
+            assert broker.stats()["unsent"] < most / 2
+            asked = []
+            while len(asked) < len(ids):
+                messages = await scheduler.receive()
+                asked += [it.object()["id"] for it in messages if it.topic == "sched.alloc"]
+            assert asked == ids
+            await client.stream.aclose()
+            await scheduler.stream.aclose()
+
+    trio.run(main)
+
+
 def test_a_long_listing_waits_for_its_reader_and_for_others(tmp_path):
     count = 20_000
 

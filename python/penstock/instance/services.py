@@ -93,7 +93,7 @@ class ManagerService:
         return answer
 
     def settle(self, now: float) -> None:
-        """Commits, then sends. Long listings go on for as long as their readers keep up."""
+        """Commits, then sends: long listings, and long queues, as far as their readers keep up."""
         self._broker.post(self.peer, self._flush())
         if self._manager.busy:
             self._broker.nudge()

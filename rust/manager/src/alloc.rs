@@ -16,6 +16,10 @@ use crate::job::{Alloc, Job};
 use crate::manager::Manager;
 use crate::rpc::{self, EINVAL, ENODATA, EPROTO, Refusal};
 
+/// Bytes of requests for resources that are made in one turn, which [`Manager::flush`] ends: some
+/// thousands of jobs of the usual size.
+const TURN: usize = 4 * 1024 * 1024;
+
 /// Queue order: priority descending, then id ascending.
 type Key = (Reverse<u32>, u64);
 
@@ -51,6 +55,8 @@ pub struct Allocator {
     queued: BTreeSet<Key>,
     /// Jobs asked for.
     requested: BTreeSet<Key>,
+    /// Bytes of requests made in this turn.
+    made: usize,
     /// Jobs asked for and recalled; still count against the limit until the scheduler lets go.
     recalled: usize,
     /// The instance is about to end: nothing more is asked for, and what still comes is not taken.
@@ -68,6 +74,25 @@ impl Allocator {
 
     pub(crate) fn is_ready(&self) -> bool {
         matches!(self.handshake, Handshake::Ready(_))
+    }
+
+    /// The route of the scheduler that requests go to, if one is ready.
+    pub(crate) fn reader(&self) -> Option<&[u8]> {
+        self.peer.as_deref().filter(|_| self.is_ready())
+    }
+
+    /// Whether there are jobs to ask for, and the mode allows that.
+    fn has_more(&self) -> bool {
+        let Handshake::Ready(limit) = self.handshake else {
+            return false;
+        };
+        let outstanding = self.requested.len() + self.recalled;
+        let may = limit.is_none_or(|limit| outstanding < limit);
+        may && !self.stopped && !self.queued.is_empty()
+    }
+
+    pub(crate) fn end_turn(&mut self) {
+        self.made = 0;
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -204,7 +229,8 @@ impl Manager {
         self.allocator.stopped = true;
     }
 
-    /// Asks for resources as far as the mode allows, the first in queue order first.
+    /// Asks for resources as far as the mode and the turn allow, the first in queue order first;
+    /// a scheduler that has much to read already is not asked for more.
     pub(crate) fn send_allocs(&mut self) {
         if self.allocator.stopped {
             return;
@@ -216,6 +242,9 @@ impl Manager {
             let outstanding = self.allocator.requested.len() + self.allocator.recalled;
             if limit.is_some_and(|limit| outstanding >= limit) {
                 return self.recall_for_the_first();
+            }
+            if self.allocator.made >= TURN || self.is_scheduler_full() {
+                return;
             }
             let Some(key) = self.allocator.queued.pop_first() else {
                 return;
@@ -234,8 +263,19 @@ impl Manager {
                 job.spec.redacted
             );
             self.allocator.requested.insert(key);
+            self.allocator.made += payload.len();
             self.out.push(Message::request("sched.alloc", &payload));
         }
+    }
+
+    fn is_scheduler_full(&self) -> bool {
+        let peer = self.allocator.reader();
+        peer.is_some_and(|peer| self.listings.is_full(peer))
+    }
+
+    /// Whether there are jobs to ask for in the next turn.
+    pub(crate) fn has_allocs_to_send(&self) -> bool {
+        self.allocator.has_more() && !self.is_scheduler_full()
     }
 
     /// In limited mode a more urgent job displaces the last one asked for, which is asked for

@@ -125,8 +125,13 @@ pub struct Listings {
 }
 
 impl Listings {
+    /// Whether a peer has much to read already.
+    pub(crate) fn is_full(&self, peer: &[u8]) -> bool {
+        self.full.contains(peer)
+    }
+
     fn is_held_back(&self, listing: &Listing) -> bool {
-        rpc::origin(&listing.request).is_some_and(|origin| self.full.contains(origin))
+        rpc::origin(&listing.request).is_some_and(|origin| self.is_full(origin))
     }
 
     /// The next listing whose peer has room.
@@ -222,22 +227,26 @@ impl Manager {
         }
     }
 
-    /// The peers that have listings open, as the bottom of their route stacks names them.
+    /// The peers that much may be sent to, as the bottom of their route stacks names them: who
+    /// has a listing open, and the scheduler.
     pub fn readers(&self) -> BTreeSet<Vec<u8>> {
         let open = self.listings.open.iter();
         let origins = open.filter_map(|listing| rpc::origin(&listing.request));
-        origins.map(<[u8]>::to_vec).collect()
+        let readers = origins.chain(self.allocator.reader());
+        readers.map(<[u8]>::to_vec).collect()
     }
 
-    /// Keeps the listings of these peers from going on, and those of no others.
+    /// Keeps the listings of these peers, and the requests to them for resources, from going on,
+    /// and those of no others.
     pub fn hold_back(&mut self, full: BTreeSet<Vec<u8>>) {
         self.listings.full = full;
     }
 
     /// Whether the next [`flush`](Self::flush) has more to tell, whatever else happens: there is
-    /// an open listing that is not held back.
+    /// an open listing, or a job to ask resources for, that is not held back.
     pub fn has_more(&self) -> bool {
         let mut open = self.listings.open.iter();
-        open.any(|listing| !self.listings.is_held_back(listing))
+        let listing = open.any(|listing| !self.listings.is_held_back(listing));
+        listing || self.has_allocs_to_send()
     }
 }

@@ -217,6 +217,8 @@ impl Manager {
     /// After an error nothing is handed out and the manager must not be used any more.
     pub fn flush(&mut self) -> Result<Vec<Message>, penstock_store::Error> {
         self.list_part();
+        self.send_allocs();
+        self.allocator.end_turn();
         self.write_lines();
         if let Some(failure) = self.failure.take() {
             return Err(failure);

@@ -348,6 +348,47 @@ fn a_hello_that_wants_no_response_is_none() {
 }
 
 #[test]
+fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
+    let mut bench = Bench::new();
+    let spec = json!({"jobspec": common::jobspec(&json!({})), "count": 30_000});
+    bench.request("job-ingest.submit", &spec);
+    let count = |out: &[Message]| topics(out).len();
+    let first = count(&bench.scheduler(None));
+    let scheduler = b"sched".to_vec();
+    assert!(bench.manager.readers().contains(&scheduler));
+    assert!((1000..15_000).contains(&first), "{first}");
+    assert!(bench.manager.has_more());
+    // It has much to read already: nothing more comes, whatever else happens.
+    let full: std::collections::BTreeSet<_> = [scheduler].into();
+    bench.manager.hold_back(full.clone());
+    assert!(!bench.manager.has_more());
+    assert_eq!(count(&bench.manager.flush().unwrap()), 0);
+    assert_eq!(count(&bench.submit(&json!({})).1), 0);
+    let stats = bench.request("job-manager.stats-get", &json!({}));
+    let sched = &body(&stats[0])["sched"];
+    assert_eq!(sched["queued"], 30_001 - first);
+    assert_eq!(sched["requested"], first);
+    bench.manager.hold_back([].into());
+    let mut told = first;
+    while bench.manager.has_more() {
+        let part = count(&bench.manager.flush().unwrap());
+        assert!((1..=first + 10).contains(&part), "{part}");
+        told += part;
+    }
+    assert_eq!(told, 30_001);
+    // Nor does a short queue grow in front of one that does not read.
+    bench.manager.hold_back(full);
+    assert_eq!(count(&bench.submit(&json!({})).1), 0);
+    // In limited mode the limit holds, however long the queue is.
+    bench.manager.hold_back([].into());
+    let limit = u32::try_from(first).unwrap() + 500;
+    let out = bench.scheduler(Some(limit));
+    let rest = bench.rest();
+    assert_eq!(count(&out) + count(&rest), first + 500);
+    assert!(count(&rest) > 0);
+}
+
+#[test]
 fn refused_commits_and_many_bad_answers_are_logged() {
     let mut bench = Bench::new();
     bench.scheduler(None);
@@ -481,7 +522,7 @@ fn many_new_priorities_are_one_request() {
     let count = 100_000;
     let many = json!({"jobspec": common::jobspec(&json!({})), "count": count});
     let out = bench.request("job-ingest.submit", &many);
-    assert_eq!(topics(&out).len(), count);
+    assert_eq!(topics(&out).len() + topics(&bench.rest()).len(), count);
     let ids: Vec<u64> = serde_json::from_value(body(&out[0])["ids"].clone()).unwrap();
     let priorities: Vec<(u64, u32)> = ids.iter().copied().zip(1000..).collect();
     // One that is not waiting any more is told to whoever asked, and to nobody else.

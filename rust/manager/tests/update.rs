@@ -320,6 +320,7 @@ fn ten_thousand_jobs_are_put_in_order_by_one_request() {
     bench.scheduler(None);
     let payload = json!({"jobspec": common::jobspec(&json!({})), "count": 10_000});
     let out = bench.request("job-ingest.submit", &payload);
+    bench.rest();
     let ids = body(&out[0])["ids"].as_array().unwrap().clone();
     let jobs: Vec<Value> = ids
         .iter()

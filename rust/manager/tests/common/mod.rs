@@ -83,6 +83,15 @@ impl Bench {
         self.tag
     }
 
+    /// What is sent in the turns after this one.
+    pub fn rest(&mut self) -> Vec<Message> {
+        let mut out = Vec::new();
+        while self.manager.has_more() {
+            out.extend(self.manager.flush().unwrap());
+        }
+        out
+    }
+
     pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         self.request_as("client", OWNER, topic, payload, 0)
     }
