@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::filter::Filter;
+use crate::info::Cancel;
 use crate::job::Job;
 use crate::manager::Manager;
 use crate::row::{Attrs, row};
@@ -34,11 +35,6 @@ struct List {
     #[serde(default)]
     constraint: Option<Value>,
     ids: Option<Vec<u64>>,
-}
-
-#[derive(Deserialize)]
-struct Cancel {
-    matchtag: u32,
 }
 
 /// Which jobs come next.
