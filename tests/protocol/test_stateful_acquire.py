@@ -11,7 +11,7 @@ from books import INACTIVE, audit
 from ends import SlowManager, SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from inprocess import STREAMING, Instance, Peer
 from recordings import payload_of
 
@@ -122,6 +122,13 @@ class Acquisition(RuleBasedStateMachine):
         self.jobs: dict[int, int] = {}
         # Those that were cancelled.
         self.probes: set[int] = set()
+
+    @initialize(acquired=st.booleans(), chosen=places)
+    def some_have_a_property(self, acquired: bool, chosen: set[int]) -> None:
+        """Often there is a scheduler from the beginning."""
+        self.change_a_property(chosen, "a", add=True)
+        if acquired:
+            self.quiet()
 
     # --- the provider's side
 

@@ -10,7 +10,7 @@ from ends import SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from jobmachine import WHOLE, Jobs, limits
+from jobmachine import WHOLE, Jobs, limits, places
 from watch import SchedulerWatch
 
 
@@ -89,6 +89,33 @@ class Allocation(Jobs):
             if account.allocated:
                 (alloc,) = [it["context"] for it in account.log if it["name"] == "alloc"]
                 assert alloc["annotations"]["sched"] == {"resource_summary": account.r.summary()}
+
+    @precondition(lambda self: self.scheduler is not None and self.watch.asked)
+    @rule(place=places, what=st.sampled_from(["cancel", 1, 20, 31, 60.0, 3600.0]))
+    def a_change_of_a_waiting_job_is_heard(self, place: int, what: str | float) -> None:
+        """At its urgency, its duration, or all of it."""
+        place = 2 * place + 1
+        if isinstance(what, str):
+            self.cancel(place)
+        elif isinstance(what, int):
+            self.change_urgency(place, what)
+        else:
+            self.change_duration(place, what)
+        self.both_work()
+
+    @precondition(lambda self: self.scheduler is not None and self.execution.jobs)
+    @rule(place=places, duration=st.sampled_from([0.0, 60.0, 3600.0]))
+    def a_change_of_a_running_job_is_agreed_to(self, place: int, duration: float) -> None:
+        """By the scheduler, which is asked first."""
+        running = list(self.execution.jobs)
+        self.both_work()
+        before = self.known.expirations
+        job = running[place % len(running)]
+        runs = self.account(job).state == RUN
+        self.change_duration_of(job, duration)
+        self.both_work()
+        assert not self.updates, "a change that is never answered"
+        assert not runs or self.known.expirations > before, "not asked"
 
     @precondition(lambda self: self.execution.jobs)
     @rule(limit=limits)

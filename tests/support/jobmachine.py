@@ -114,7 +114,9 @@ class Jobs(RuleBasedStateMachine):
     @rule(place=places, duration=st.sampled_from([0.0, 60.0, 3600.0]))
     def change_duration(self, place: int, duration: float) -> None:
         """Of a running job once the scheduler agrees, which may take its time."""
-        job = self.some_job(place)
+        self.change_duration_of(self.some_job(place), duration)
+
+    def change_duration_of(self, job: int, duration: float) -> None:
         change = {"id": job, "updates": {"attributes.system.duration": duration}}
         request = self.admin.request("job-manager.update", change)
         self.updates.add(request.matchtag)

@@ -188,6 +188,8 @@ class SchedulerWatch:
         self.cancelled: set[int] = set()
         # What it knows of the requests that it has not answered: the priority and the duration.
         self.pending: dict[int, tuple[int, float]] = {}
+        # How many changes of running jobs it was asked to agree to.
+        self.expirations = 0
 
     def heard(self, message: Message) -> None:
         """The scheduler takes a message in."""
@@ -197,6 +199,8 @@ class SchedulerWatch:
             self.cancelled.discard(payload["id"])
             duration = payload["jobspec"]["attributes"]["system"]["duration"]
             self.pending[payload["id"]] = (payload["priority"], duration)
+        elif message.topic == "sched.expiration":
+            self.expirations += 1
         elif message.topic == "job-manager.sched-ready":
             # What came before was asked of its predecessor.
             self.pending.clear()
