@@ -18,8 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from penstock import jobspec
-from penstock._core import fluid_f58
+from penstock import jobid, jobspec
 from penstock.client import Client
 
 HERE = Path(__file__).parent
@@ -65,7 +64,7 @@ def submit(client: Client, jobs: list[dict]) -> list[int]:
         options = {key: value for key, value in job.items() if key not in ("after", "command")}
         if "after" in job:
             scheme, name = job["after"].split(":")
-            options["dependencies"] = [f"{scheme}:{fluid_f58(ids[name])}"]
+            options["dependencies"] = [f"{scheme}:{jobid.f58(ids[name])}"]
         spec = jobspec.from_command(job["command"], **options)
         ids[job["name"]] = client.submit(spec)
         progress.update(number)
@@ -90,7 +89,7 @@ def print_table(rows: list[dict]) -> None:
             continue
         ran = row["t_cleanup"] - row["t_run"] if "t_run" in row else 0.0
         print(
-            f"{fluid_f58(row['id']):>12} {row['name']:<14.14} {result:<10} "
+            f"{jobid.f58(row['id']):>12} {row['name']:<14.14} {result:<10} "
             f"{row['ntasks']:>6} {ran:>7.2f}s  {reason(row)}"
         )
     results = Counter(RESULTS[row["result"]] for row in rows)

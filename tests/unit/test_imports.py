@@ -24,6 +24,11 @@ def test_the_library_imports_itself_and_next_to_nothing():
     assert packages("import penstock") <= {"penstock"}
 
 
+def test_job_ids_cost_no_more_than_the_library():
+    library = imported_by("import penstock")
+    assert imported_by("import penstock.jobid") == {*library, "penstock.jobid"}
+
+
 def test_the_executor_is_imported_when_it_is_asked_for():
     assert "penstock.executor" not in imported_by("import penstock")
     assert "penstock.executor" in imported_by("from penstock import JobExecutor")
@@ -39,6 +44,7 @@ def test_no_third_party_package_is_needed_by_library_or_client():
         "penstock.resource",
         "penstock.client",
         "penstock.executor",
+        "penstock.jobid",
         "penstock.jobspec",
         "penstock.compat.flux.resource",
         "penstock.compat.hostlist",
