@@ -1,4 +1,6 @@
-"""RFC 28 as its provider: the inventory and its changes, for one scheduler at a time.
+"""RFC 28 at both ends: the inventory and its changes, for one scheduler at a time.
+
+`AcquireProvider` is the end that the instance has, `Acquired` what a scheduler knows.
 
 Sans-IO: requests in, responses out. What there is comes from the resource service by
 [`update`][penstock.protocol.acquire.AcquireProvider.update]; this module knows who listens and
@@ -31,6 +33,8 @@ from penstock._core import IDset, ResourceSet
 from penstock.errors import WireError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock._core import Message
 
 
@@ -153,6 +157,35 @@ class AcquireProvider:
             change["expiration"] = now.expiration
         self._told = _View(ranks, up, properties, now.expiration)
         return [self._request.respond(change)] if change else []
+
+
+class Acquired:
+    """What a scheduler has acquired: kept up to date by the responses to its request.
+
+    Args:
+        first: the payload of the first response.
+
+    Attributes:
+        resources: everything that it may ever allocate from.
+        up: the targets that are available now.
+    """
+
+    def __init__(self, first: Mapping[str, Any]) -> None:
+        self.resources = ResourceSet(first["resources"])
+        self.up = IDset()
+        self.take(first)
+
+    def take(self, news: Mapping[str, Any]) -> None:
+        """Takes the payload of a response in."""
+        self.resources |= ResourceSet(news.get("grow"))
+        self.resources.remove_ranks(news.get("shrink", ""))
+        self.up = (self.up | IDset(news.get("up", ""))) - IDset(news.get("down", ""))
+        for name, ranks in news.get("property-remove", {}).items():
+            self.resources.remove_property(name, ranks)
+        for name, ranks in news.get("property-add", {}).items():
+            self.resources.add_property(name, ranks)
+        if "expiration" in news:
+            self.resources.expiration = news["expiration"] or None
 
 
 class _View:
