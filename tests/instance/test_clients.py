@@ -140,3 +140,34 @@ def test_output_that_is_followed_no_longer_is_not_sent(start, tmp_path):
 
     with start() as instance:
         trio.run(main, instance.uri)
+
+
+def test_waits_that_are_given_up_leave_nothing_in_the_instance(start):
+    nothing = {"followers": 0, "waits": 0, "waited": 0, "quiet": 0}
+
+    async def main(uri):
+        async def waiting():
+            return (await client.rpc("job-manager.stats-get"))["waiting"]
+
+        async def wait_for(ids):
+            async for _ in client.wait(ids):
+                raise AssertionError("no job ends here")
+
+        with trio.fail_after(60):
+            async with connect(uri) as client:
+                spec = from_command(["true"], duration=3600.0, environment={}, cwd="/")
+                ids = await client.submit(spec, count=3, urgency=0)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(wait_for, ids)
+                    nursery.start_soon(client.queue_drain)
+                    nursery.start_soon(client.queue_drain)
+                    while sum((await waiting()).values()) < 6:
+                        await trio.lowlevel.checkpoint()
+                    assert await waiting() == {"followers": 0, "waits": 1, "waited": 3, "quiet": 2}
+                    nursery.cancel_scope.cancel()
+                assert await waiting() == nothing
+                await client.cancel(ids)
+                await client.queue_drain()
+
+    with start("--nodes", "1") as instance:
+        trio.run(main, instance.uri)
