@@ -113,7 +113,7 @@ MUTATIONS = (
         "rust/manager/src/answers.rs",
         "let note = alloc.note.unwrap_or_default();",
         "let note = String::new();",
-        "test_rfc27.py::test_the_note_of_deny_is_in_the_exception",
+        "test_rfc27_answers.py::test_the_note_of_deny_is_in_the_exception",
     ),
     Mutation(
         "null removes an annotation",
@@ -122,14 +122,14 @@ MUTATIONS = (
         "                current.shift_remove(key);\n"
         "            }\n",
         "",
-        "test_rfc27.py::test_null_removes_a_key",
+        "test_rfc27_answers.py::test_null_removes_a_key",
     ),
     Mutation(
         "annotations merge recursively",
         "rust/manager/src/annotations.rs",
         "            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),\n",
         "",
-        "test_rfc27.py::test_dictionaries_are_merged_recursively",
+        "test_rfc27_answers.py::test_dictionaries_are_merged_recursively",
     ),
     Mutation(
         "a disconnect of the scheduler suspends scheduling",
@@ -150,7 +150,7 @@ MUTATIONS = (
         "rust/manager/src/exec.rs",
         "            if outstanding > 0 {\n",
         "            if outstanding > usize::MAX - 1 {\n",
-        "test_today.py::test_a_new_service_is_refused_where_so_configured",
+        "test_today_exec.py::test_a_new_service_is_refused_where_so_configured",
     ),
     Mutation(
         "ENOSYS from sched.expiration is success",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import shutil
 
 import pytest
 from tests.conformance.ends import (
@@ -18,8 +19,6 @@ from tests.conformance.ends import (
     Sched,
     Wire,
     allocs,
-    commit_op,
-    committed,
     granted,
     inventory,
     payloads,
@@ -361,16 +360,23 @@ def test_an_alloc_request_has_its_keys():
 
 
 @rfc("Should it be needed, the full jobspec SHALL be stable in the KVS")
-def test_the_full_jobspec_is_in_the_store_when_alloc_is_received():
-    manager = Manager()
+def test_the_full_jobspec_is_in_the_store_when_alloc_is_received(tmp_path):
+    manager = Manager(path=tmp_path / "jobs.sqlite")
     manager.scheduler()
     environment = {"PATH": "/bin", "LONG": "x" * 1000}
     job = manager.submit(environment=environment)
     (asked,) = payloads(manager.sent, "sched.alloc")
     assert "environment" not in asked["jobspec"]["attributes"]["system"]
+    # Nobody has done anything since: were the instance killed now, the next one would have it.
+    for file in tmp_path.glob("jobs.sqlite*"):
+        shutil.copy(file, tmp_path / f"copy-of-{file.name}")
     key = f"job.{fluid_dothex(job)}.jobspec"
     lookup = {"namespace": "primary", "key": key, "flags": 0}
-    (found,) = responses(manager.ask("kvs.lookup", lookup, origin=b"sched"))
+    again = Manager(path=tmp_path / "copy-of-jobs.sqlite")
+    (found,) = responses(again.ask("kvs.lookup", lookup, origin=b"sched"))
+    assert responses(manager.ask("kvs.lookup", lookup, origin=b"sched"))[0].object() == (
+        found.object()
+    )
     full = stored_value(found)
     assert full["attributes"]["system"].pop("environment") == environment
     assert full == asked["jobspec"]
@@ -404,314 +410,3 @@ def test_an_alloc_response_has_an_id_and_a_type():
         assert "alloc" not in manager.names(job)
     manager.allocate(job)
     assert "alloc" in manager.names(job)
-
-
-# --- Alloc Success
-
-
-@rfc("If resources can be allocated, the scheduler SHALL ensure that *R* has been")
-def test_success_follows_the_commit_of_r():
-    sched = Sched.running()
-    sched.storing = False
-    sent = sched.alloc(5)
-    assert allocs(sent) == []
-    key = f"job.{fluid_dothex(5)}.R"
-    assert list(committed(sent)) == [key]
-    sent_later = sched.answer("kvs.commit", {"rootseq": 1})
-    assert granted(sent_later)[5] == committed(sent)[key]
-    # A commit that fails is no allocation.
-    sched.alloc(6)
-    assert granted(sched.answer("kvs.commit", errnum=EINVAL)) == {}
-
-    # And the job manager takes no SUCCESS without it.
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    manager.respond_alloc(job, SUCCESS)
-    assert "alloc" not in manager.names(job)
-    assert any("R" in line for line in manager.log)
-
-
-@rfc("In addition to the above REQUIRED keys, the SUCCESS response includes the OPTIONAL key")
-@rfc("If present, the job manager SHALL update the job's annotation dictionary")
-@rfc("The job manager posts an `alloc` event in response to the successful allocation")
-@rfc("A snapshot of job's annotation dictionary, after the above update, is included")
-def test_annotations_of_success_are_in_the_alloc_event():
-    (told,) = allocs(Sched.running().alloc(5))
-    assert told["annotations"]["sched"]["resource_summary"] == "rank0/core0"
-    manager = Manager()
-    manager.scheduler()
-    with_some, without = manager.submit(), manager.submit()
-    estimate = {"sched": {"t_estimate": 5.5, "reason_pending": "busy"}}
-    manager.respond_alloc(with_some, ANNOTATE, annotations=estimate)
-    final = {"sched": {"t_estimate": None, "resource_summary": "rank0"}}
-    manager.allocate(with_some, annotations=final)
-    merged = {"sched": {"reason_pending": "busy", "resource_summary": "rank0"}}
-    assert manager.event(with_some, "alloc")["annotations"] == merged
-    assert manager.row(with_some)["annotations"] == merged
-    # What comes after is of no request.
-    manager.respond_alloc(with_some, ANNOTATE, annotations={"sched": None})
-    assert manager.row(with_some)["annotations"] == merged
-    manager.allocate(without)
-    assert not manager.event(without, "alloc").get("annotations")
-
-
-# --- Alloc Annotate
-
-
-def annotated(*updates):
-    """A job's annotations after ANNOTATE responses with these."""
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    for update in updates:
-        manager.respond_alloc(job, ANNOTATE, annotations=update)
-    return manager.row(job).get("annotations", {})
-
-
-@rfc("In addition to the above REQUIRED keys, the ANNOTATE response includes the REQUIRED key")
-def test_annotate_carries_annotations():
-    sched = Sched.running(inventory(1, 1))
-    sched.alloc(1)
-    (told,) = allocs(sched.alloc(2))
-    assert told["type"] == ANNOTATE
-    assert told["annotations"]["sched"]["reason_pending"]
-    # One without annotates nothing, and ends nothing.
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    manager.respond_alloc(job, ANNOTATE)
-    assert "annotations" not in manager.row(job)
-    manager.allocate(job)
-    assert "alloc" in manager.names(job)
-
-
-@rfc("The job manager SHALL maintain a dictionary of annotations for each job")
-def test_each_job_has_its_own_annotations():
-    manager = Manager()
-    manager.scheduler()
-    jobs = [manager.submit() for _ in range(3)]
-    for number, job in enumerate(jobs[:2]):
-        manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"n": number}})
-    told = [manager.row(job).get("annotations") for job in jobs]
-    assert told == [{"sched": {"n": 0}}, {"sched": {"n": 1}}, None]
-
-
-@rfc("Each ANNOTATE response and the SUCCESS response")
-@rfc("If a key exists and is a dictionary, and the new value is a dictionary")
-def test_dictionaries_are_merged_recursively():
-    deep = {"sched": {"a": {"b": {"c": 1, "d": 2}}}, "user": {"x": 1}}
-    update = {"sched": {"a": {"b": {"c": 3, "e": None}}}}
-    merged = {"sched": {"a": {"b": {"c": 3, "d": 2}}}, "user": {"x": 1}}
-    assert annotated(deep, update) == merged
-
-
-@rfc("If a key exists, its value SHALL be replaced with the new value")
-def test_a_value_is_replaced():
-    assert annotated({"a": 1, "b": {"x": 1}}, {"a": [2], "b": "y"}) == {"a": [2], "b": "y"}
-    assert annotated({"a": 1}, {"a": {"x": False}}) == {"a": {"x": False}}
-
-
-@rfc("If a key exists and the new value is JSON null, the key SHALL be removed")
-def test_null_removes_a_key():
-    first = {"sched": {"a": 1, "b": 2}, "user": {"x": 1}}
-    assert annotated(first, {"sched": {"a": None}, "user": None}) == {"sched": {"b": 2}}
-
-
-@rfc("If a key does not exist, the key SHALL be added with the new value")
-def test_a_new_key_is_added():
-    assert annotated({"a": 1}, {"b": {"c": 2.5}}) == {"a": 1, "b": {"c": 2.5}}
-
-
-@rfc("Annotations SHALL be considered *volatile* until a SUCCESS response")
-def test_annotations_are_not_in_the_record_before_success():
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"mark": "volatile"}})
-    assert "volatile" not in json.dumps(manager.events(job))
-    # With the scheduler they go: the next one begins anew.
-    manager.disconnect(b"sched")
-    assert "annotations" not in manager.row(job)
-    manager.scheduler()
-    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"mark": "volatile"}})
-    manager.allocate(job)
-    assert "volatile" in json.dumps(manager.events(job))
-
-
-@pytest.mark.parametrize("how", ["deny", "cancel", "exception"])
-@rfc("Annotations SHALL be discarded by the job manager if the allocation fails")
-def test_annotations_go_when_the_allocation_fails(how):
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"a": 1}})
-    assert "annotations" in manager.row(job)
-    if how == "deny":
-        manager.respond_alloc(job, DENY, note="no")
-    elif how == "cancel":
-        manager.ask("job-manager.urgency", {"id": job, "urgency": 0})
-        manager.respond_alloc(job, CANCEL)
-    else:
-        manager.raise_exception(job)
-    assert "annotations" not in manager.row(job)
-
-
-# --- Alloc Deny
-
-
-@rfc("If the resource request can never be fulfilled, the scheduler SHALL respond")
-@rfc("In addition to the above REQUIRED Keys, the DENY response includes the OPTIONAL key")
-def test_what_can_never_be_is_denied():
-    sched = Sched.running(inventory(2, 2))
-    for spec in ({"cores": 3}, {"nodes": 3}, {"constraints": {"properties": ["nosuch"]}}):
-        (told,) = allocs(sched.alloc(5, **spec))
-        assert told["type"] == DENY
-        assert isinstance(told["note"], str)
-    # What can be later is not.
-    sched.alloc(6, nodes=2, cores=2)
-    assert [it["type"] for it in allocs(sched.alloc(7, cores=2))] == [ANNOTATE]
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    manager.respond_alloc(job, DENY)
-    assert (manager.event(job, "exception")["severity"], manager.row(job)["state"]) == (0, 64)
-
-
-@rfc("If present, the note SHALL be added to the `exception` event context")
-def test_the_note_of_deny_is_in_the_exception():
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    manager.respond_alloc(job, DENY, note="more nodes requested than configured")
-    assert manager.event(job, "exception")["note"] == "more nodes requested than configured"
-
-
-# --- Cancel
-
-
-@rfc("When the scheduler receives a `sched.cancel` request for a job")
-@rfc("Only the REQUIRED keys above are allowed in a CANCEL response")
-@rfc("Instead, if a `sched.alloc` request is pending for the specified job")
-def test_a_pending_request_is_cancelled():
-    sched = Sched.running(inventory(1, 1))
-    sched.alloc(1)
-    sched.alloc(2)
-    assert allocs(sched.cancel(2)) == [{"id": 2, "type": CANCEL}]
-    # It is over: the resources go to nobody.
-    assert granted(sched.free(1)) == {}
-
-
-@rfc("The scheduler SHALL NOT respond directly to the `sched.cancel` request")
-def test_cancel_itself_is_not_answered():
-    sched = Sched.running(inventory(1, 1))
-    sched.alloc(1)
-    sched.alloc(2)
-    sent = sched.cancel(2) + sched.cancel(2)
-    sent += sched.ask("sched.cancel", {"id": 3}) + sched.ask("sched.cancel", {"id": "x"})
-    assert [it.topic for it in responses(sent)] == ["sched.alloc"]
-
-
-@rfc("If the specified job does not have a pending `sched.alloc` request")
-def test_a_cancel_for_a_job_that_asked_for_nothing_is_ignored():
-    sched = Sched.running(inventory(1, 1))
-    sched.alloc(1)
-    for job in (1, 99):
-        assert sched.cancel(job) == []
-    # The job that holds resources goes on holding them.
-    assert granted(sched.alloc(2)) == {}
-    assert 2 in granted(sched.free(1))
-
-
-@rfc("The job manager may cancel a pending `sched.alloc` request by sending")
-@rfc("Upon the job entering CLEANUP state, the job manager sends a `sched.cancel` request")
-def test_the_manager_cancels_what_it_has_asked_for():
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    sent = manager.raise_exception(job)
-    assert payloads(sent, "sched.cancel") == [{"id": job}]
-    assert manager.row(job)["state"] == 32
-    manager.respond_alloc(job, CANCEL)
-    assert manager.row(job)["state"] == 64
-    # None is sent for a job that was not asked for.
-    held = manager.submit(urgency=0)
-    assert requests(manager.raise_exception(held), "sched.cancel") == []
-
-
-# --- Prioritize
-
-
-@rfc("The request payload consists of a JSON object with the following REQUIRED key: jobs")
-@rfc("Each tuple SHALL consist of a two element array")
-def test_a_new_priority_is_told_as_a_pair():
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    for urgency, priority in [(20, 20), (31, HIGHEST), (1, 1)]:
-        sent = manager.ask("job-manager.urgency", {"id": job, "urgency": urgency})
-        assert payloads(sent, "sched.prioritize") == [{"jobs": [[job, priority]]}]
-
-    sched = Sched.running(inventory(1, 1))
-    for number in (1, 2, 3, 4):
-        sched.alloc(number)
-    sched.ask("sched.prioritize", {"jobs": [[3, 17], [4, HIGHEST], [2, 0]]})
-    assert [list(granted(sched.free(it))) for it in (1, 4, 3)] == [[4], [3], []]
-
-
-@rfc("Job IDs which cannot be correlated to a pending `sched.alloc` request")
-@rfc("No response is sent to the `sched.prioritize` request")
-def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
-    sched = Sched.running(inventory(1, 1))
-    for number in (1, 2, 3):
-        sched.alloc(number)
-    sent = sched.ask("sched.prioritize", {"jobs": [[99, 5], [3, 30], [1, 40]]})
-    sent += sched.ask("sched.prioritize", {"jobs": "x"})
-    assert responses(sent, "sched.prioritize") == []
-    assert sched.phase == "running"
-    assert list(granted(sched.free(1))) == [3]
-
-
-# --- Free
-
-
-@rfc("The job manager SHALL send a `sched.free` request when a job that is holding resources")
-@rfc("If the job is holding resources when it enters CLEANUP, the job manager sends")
-def test_resources_are_freed_when_the_job_is_cleaned_up():
-    # Nothing was started: the resources go back at once.
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    assert "sched.free" not in topics(manager.allocate(job))
-    assert topics(manager.raise_exception(job)).count("sched.free") == 1
-    # Something runs on them: they go back as soon as it does not.
-    job = Manager.running(manager := Manager())
-    assert "sched.free" not in topics(manager.raise_exception(job))
-    assert topics(manager.finish(job)).count("sched.free") == 1
-
-
-@rfc("Once the `sched.free` request has been processed by the scheduler, it SHALL send a response")
-def test_a_free_of_the_whole_is_answered_with_the_id():
-    sched = Sched.running(inventory(1, 1))
-    sched.alloc(1)
-    sched.alloc(2)
-    sent = sched.free(1)
-    (answer,) = responses(sent, "sched.free")
-    assert (answer.errnum, answer.object()) == (0, {"id": 1})
-    # It has been processed: the next job has the resources.
-    assert list(granted(sent)) == [2]
-    # The job manager needs no answer, and takes one.
-    job = Manager.running(manager := Manager())
-    (request,) = requests(manager.finish(job), "sched.free")
-    assert manager.row(job)["state"] == 64
-    assert manager.answer(request, {"id": job}) == []
-    assert manager.log == []
-    assert not suspended(manager)
-
-
-def test_an_operation_of_the_store_is_what_the_manager_checks():
-    manager = Manager()
-    manager.scheduler()
-    job = manager.submit()
-    assert manager.commit(commit_op(job, "no R")).errnum == EINVAL
-    assert manager.commit(commit_op(job, R)).errnum == 0

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +16,14 @@ from tests.conformance.ends import (
     GUEST,
     OWNER,
     Manager,
+    inventory,
     jobspec,
     payloads,
     requests,
     responses,
     topics,
 )
+from tests.conformance.mock import Mock, told_by
 
 from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
@@ -28,50 +34,15 @@ from penstock.instance.local import LocalExecService
 from penstock.instance.services import MockExecService
 from penstock.protocol.execution import ProtocolError, StartStream
 
-EINVAL, ENOSYS, EPROTO, EEXIST = 22, 38, 71, 17
+EINVAL, ENOSYS, EPROTO = 22, 38, 71
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def rfc(beginning):
     """Marks a test as one that shows this sentence of RFC 32."""
     return pytest.mark.rfc("32", beginning)
-
-
-class Mock:
-    """Our simulated execution service."""
-
-    def __init__(self, name="job-exec"):
-        self.service = MockExec(name)
-        self.now = 1000.0
-
-    def take(self, message):
-        """Gives it a message; returns what it sends."""
-        return list(self.service.handle(Batch([message]), self.now))
-
-    def start(self, job, *, reattach=False, spec=None, **system):
-        """Asks it to start a job."""
-        spec = jobspec(**system) if spec is None else spec
-        told = {"id": job, "userid": OWNER, "jobspec": spec, "reattach": reattach}
-        request = Message.request("job-exec.start", told, userid=OWNER, rolemask=1)
-        return [told_by(it) for it in self.take(request)]
-
-    def advance(self, seconds):
-        """Lets time pass."""
-        self.now += seconds
-        return [told_by(it) for it in self.service.advance(self.now)]
-
-    def interrupt(self, job, severity=0):
-        """Somebody raises an exception."""
-        raised = {"id": job, "type": "cancel", "severity": severity}
-        return [told_by(it) for it in self.take(Message.event("job-exception", raised))]
-
-
-def told_by(response):
-    """What a response to a start request says; it is one of a stream and no error."""
-    assert (response.topic, response.errnum, response.streaming) == ("job-exec.start", 0, True)
-    assert response.matchtag == 0
-    payload = response.object()
-    assert set(payload) == {"id", "type", "data"}
-    return payload["id"], payload["type"], payload["data"]
 
 
 # --- Implementation
@@ -123,12 +94,21 @@ def test_a_job_is_started_once():
 
 
 @rfc("The errnum field in <service>.start response messages MUST be set to zero")
-def test_an_error_of_a_job_has_errnum_0():
+def test_an_error_of_a_job_has_errnum_0(start):
     told = Mock().start(7, spec={"attributes": {"system": {"duration": "x"}}})
     assert [(it[0], it[1]) for it in told] == [(7, "exception"), (7, "release")]
     assert "duration" in told[0][2]["note"] or "invalid type" in told[0][2]["note"]
     told = Mock().start(8, exec={"test": {"run_duration": "nonsense"}})
     assert [it[1] for it in told] == ["exception", "release"]
+    # So it is for processes: an error would end the stream.
+    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        for broken in ({"tasks": []}, {"attributes": {"system": {"cwd": 7}}}, {"tasks": 7}):
+            asked = {"id": 9, "userid": os.getuid(), "jobspec": {**jobspec(), **broken}}
+            asked |= {"reattach": False, "R": inventory(1, 1).to_dict()}
+            answers = client.stream("job-exec.start", asked)
+            told = [next(answers), next(answers)]
+            assert [it["type"] for it in told] == ["exception", "release"], broken
 
 
 @rfc("The job manager SHALL treat a conventional Flux error response to <service>.start")
@@ -247,6 +227,23 @@ def test_a_refusal_of_hello_ends_the_service():
     local.deliver(Batch([hello.respond()]))
     with pytest.raises(OSError, match="exec-hello was refused"):
         local.deliver(Batch([hello.respond(errnum=EINVAL)]))
+
+
+@rfc("The execution service SHALL treat a failure response to exec-hello as fatal")
+def test_a_refusal_of_hello_ends_the_example_of_a_service(start, tmp_path):
+    config = tmp_path / "refuse.toml"
+    config.write_text('[compat]\nexec_hello = "refuse"\n')
+    with (
+        start("--config", str(config), "--exec=sim", "--nodes=1") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        job = client.submit(jobspec(duration=1000))
+        assert any(it["name"] == "start" for it in client.eventlog(job, follow=True))
+        command = [sys.executable, EXAMPLES / "exec_service.py", "my-exec", tmp_path, instance.uri]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0
+        assert "exec-hello" in done.stderr
+        assert "exec-hello is done" not in done.stderr
 
 
 # --- Start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,6 +75,13 @@ def test_ids_and_sentences_are_unique():
     ids = Counter(it.id for it in sentences())
     assert max(ids.values()) == 1
     assert {it.spec for it in sentences()} == {"20", "27", "28", "32", "today"}
+
+
+def test_every_difference_of_today_has_its_sentences_and_every_sentence_its_difference():
+    rows = tomllib.loads(TABLE.with_name("rows.toml").read_text())
+    named = Counter(f"today.{name}" for names in rows.values() for name in names)
+    assert all(rows.values())
+    assert named == Counter(it.id for it in sentences() if it.spec == "today")
 
 
 def test_a_beginning_of_no_sentence_or_of_several_is_refused():

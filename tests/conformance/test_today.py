@@ -24,12 +24,10 @@ from tests.conformance.ends import (
     responses,
     topics,
 )
-from tests.conformance.test_rfc32 import Mock, told_by
 
 from penstock import ResourceSet
 from penstock.client import Client
 from penstock.errors import ResourceSetError, RpcError
-from penstock.protocol.execution import StartStream
 
 EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO = 16, 22, 61, 38, 71
 
@@ -157,11 +155,27 @@ def test_the_queue_is_no_annotation_of_ours():
     told = [it["annotations"]["sched"] for it in allocs(sent) if "annotations" in it]
     assert len(told) == 3
     assert not [it for it in told if "queue" in it]
+    assert kept({"queue": "batch"}) == {"queue": "batch"}
+
+
+@rfc("A scheduler MAY tell in the annotation `sched.selection_type` how it has selected a job")
+def test_how_a_job_was_selected_is_kept():
+    assert kept({"selection_type": "backfill"}) == {"selection_type": "backfill"}
+    sched = Sched.running()
+    (told,) = allocs(sched.alloc(1))
+    assert told["annotations"]["sched"].keys() == {"resource_summary", "reason_pending"}
+
+
+def kept(annotations):
+    """What the job manager keeps of a scheduler's annotations, also when it has allocated."""
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
-    manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"queue": "batch"}})
-    assert manager.row(job)["annotations"] == {"sched": {"queue": "batch"}}
+    manager.respond_alloc(job, ANNOTATE, annotations={"sched": annotations})
+    waiting = manager.row(job)["annotations"]["sched"]
+    manager.allocate(job)
+    assert manager.event(job, "alloc")["annotations"]["sched"] == waiting
+    return waiting
 
 
 @rfc("One `kvs.commit` MAY carry R of many jobs, and SHALL commit all of it or none")
@@ -356,6 +370,11 @@ def test_what_is_gone_for_good_is_told(start):
         told = next(changes)
         assert (told["shrink"], told["down"]) == ("2-3", "2-3")
         assert "up" not in told
+        # What is down already does not go down once more.
+        client.drain("1")
+        assert next(changes) == {"down": "1"}
+        client.rpc("resource.shrink", {"targets": "1"})
+        assert next(changes) == {"shrink": "1"}
 
 
 @rfc("Ranks in `shrink` SHALL be taken out of the scheduler's inventory")
@@ -388,133 +407,3 @@ def test_acquire_is_for_one_and_streaming(start):
         # Nothing has changed for the first.
         client.drain("0")
         assert next(first) == {"down": "0"}
-
-
-# --- execution
-
-
-@rfc("The start request SHALL carry `R`, and the execution service SHALL serve one without")
-def test_a_start_request_comes_with_r_or_without(start):
-    manager = Manager()
-    manager.scheduler()
-    manager.exec_hello()
-    job = manager.submit()
-    r = manager.next_r()
-    (asked,) = payloads(manager.allocate(job, r), "job-exec.start")
-    assert ResourceSet(asked["R"]) == ResourceSet(r)
-    assert [it[1] for it in Mock().start(7)] == ["start", "finish", "release"]
-    # Where the request has none, it is in the store: here that of a job that is over.
-    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
-    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
-        assert instance.penstock("run", "true").returncode == 0
-        (row,) = client.jobs(constraint={})
-        asked = {"id": row["id"], "userid": row["userid"], "jobspec": jobspec(), "reattach": False}
-        told = client.stream("job-exec.start", asked)
-        assert [next(told)["type"] for _ in range(3)] == ["start", "finish", "release"]
-
-
-@rfc("To a start request with `reattach` the execution service SHALL respond `reattached`")
-def test_a_reattached_job_goes_on():
-    assert Mock().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
-    manager = Manager()
-    job = manager.running()
-    (asked,) = payloads(manager.exec_hello(origin=b"another"), "job-exec.start")
-    assert asked["reattach"] is True
-    manager.respond_start(job, "reattached")
-    assert manager.names(job).count("start") == 1
-    manager.finish(job)
-    assert manager.row(job)["state"] == 64
-
-
-@pytest.mark.parametrize("settings", [{}, {"exec_hello": "replace"}])
-@rfc("An `exec-hello` while starts are outstanding SHALL replace the old service")
-def test_a_new_service_replaces_one_with_running_jobs(settings):
-    manager = Manager(**settings)
-    job = manager.running()
-    sent = manager.exec_hello("sim-exec", b"sim")
-    assert [it.errnum for it in responses(sent)] == [0]
-    (asked,) = payloads(sent, "sim-exec.start")
-    assert (asked["id"], asked["reattach"]) == (job, True)
-    assert "exception" not in manager.names(job)
-
-
-@rfc("Where so configured, an `exec-hello` while starts are outstanding SHALL fail with EINVAL")
-def test_a_new_service_is_refused_where_so_configured():
-    manager = Manager(exec_hello="refuse")
-    manager.running()
-    (answer,) = responses(manager.exec_hello("sim-exec", b"sim"))
-    assert answer.errnum == EINVAL
-
-
-@rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
-def test_finish_has_the_wait_status_of_the_first_fatal_exception(start):
-    manager = Manager()
-    job = manager.running()
-    raised = {"id": job, "type": "x", "severity": 0, "wait_status": 256}
-    (event,) = [it for it in manager.ask("job-manager.raise", raised) if it.kind == "event"]
-    assert event.object()["wait_status"] == 256
-    assert manager.event(job, "exception")["wait_status"] == 256
-    mock = Mock()
-    mock.start(job, duration=5)
-    told = [told_by(it) for it in mock.take(event)]
-    assert told[0] == (job, "finish", {"status": 256})
-    mock.start(8, duration=5)
-    without = mock.interrupt(8)
-    assert without[0] == (8, "finish", {"status": 15})
-    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
-    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
-        (name,) = instance.lines("submit", "sleep", "1000")
-        (row,) = client.jobs(constraint={})
-        assert any(it["name"] == "start" for it in client.eventlog(row["id"], follow=True))
-        for wait_status in (7 << 8, 9 << 8):
-            raised = {"id": row["id"], "type": "x", "severity": 0, "wait_status": wait_status}
-            client.rpc("job-manager.raise", raised)
-        assert instance.penstock("wait", name).returncode != 0
-        row = json.loads(instance.lines("info", "--json", name)[0])
-        assert row["waitstatus"] == 7 << 8
-
-
-@rfc("The start request comes without the streaming flag")
-def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
-    manager = Manager()
-    manager.scheduler()
-    manager.exec_hello()
-    (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
-    assert not request.streaming
-    told = [it[1] for it in Mock().start(7)]
-    assert told == ["start", "finish", "release"]
-    # Whatever says these says them as a stream (`told_by`), to a request that is none.
-    assert told_by(StartStream(request, 7).start())[1] == "start"
-
-
-@rfc("The `ranks` of a release MAY be the word `all`")
-def test_a_release_may_be_of_all():
-    manager = Manager()
-    job = manager.running()
-    manager.respond_start(job, "finish", status=0)
-    sent = manager.respond_start(job, "release", ranks="all", final=True)
-    (free,) = payloads(sent, "sched.free")
-    assert (str(ResourceSet(free["R"]).ranks), free["final"]) == ("0-1", True)
-
-
-@rfc("An execution service learns of exceptions from the event `job-exception`")
-def test_exceptions_are_published_and_end_the_job(start):
-    manager = Manager()
-    job = manager.running()
-    for severity in (3, 0):
-        sent = manager.raise_exception(job, severity)
-        (event,) = [it for it in sent if it.kind == "event"]
-        told = event.object()
-        assert (event.topic, told["id"], told["type"]) == ("job-exception", job, "cancel")
-        assert told["severity"] == severity
-    mock = Mock()
-    assert requests(mock.service.start(), "event.subscribe")[0].object() == {
-        "topic": "job-exception"
-    }
-    mock.start(7, duration=5)
-    assert mock.interrupt(7, severity=1) == []
-    assert [it[1] for it in mock.interrupt(7)] == ["finish", "release"]
-    with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
-        (name,) = instance.lines("submit", "sleep", "1000")
-        assert instance.penstock("cancel", name).returncode == 0
-        assert instance.penstock("wait", name).returncode != 0

@@ -1,0 +1,159 @@
+"""Today's differences in execution, with our ends, which speak both versions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.conformance.ends import Manager, jobspec, payloads, requests, responses
+from tests.conformance.mock import Mock, told_by
+from tests.conformance.test_today import rfc
+
+from penstock import ResourceSet
+from penstock._core import Message
+from penstock.client import Client
+from penstock.protocol.execution import StartStream
+
+EINVAL = 22
+
+
+@rfc("The start request SHALL carry `R`, and the execution service SHALL serve one without")
+def test_a_start_request_comes_with_r_or_without(start):
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    job = manager.submit()
+    r = manager.next_r()
+    (asked,) = payloads(manager.allocate(job, r), "job-exec.start")
+    assert ResourceSet(asked["R"]) == ResourceSet(r)
+    assert [it[1] for it in Mock().start(7)] == ["start", "finish", "release"]
+    # Where the request has none, it is in the store: here that of a job that is over.
+    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        assert instance.penstock("run", "true").returncode == 0
+        (row,) = client.jobs(constraint={})
+        asked = {"id": row["id"], "userid": row["userid"], "jobspec": jobspec(), "reattach": False}
+        told = client.stream("job-exec.start", asked)
+        assert [next(told)["type"] for _ in range(3)] == ["start", "finish", "release"]
+
+
+@rfc("To a start request with `reattach` the execution service SHALL respond `reattached`")
+def test_a_reattached_job_goes_on():
+    assert Mock().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
+    manager = Manager()
+    job = manager.running()
+    (asked,) = payloads(manager.exec_hello(origin=b"another"), "job-exec.start")
+    assert asked["reattach"] is True
+    manager.respond_start(job, "reattached")
+    assert manager.names(job).count("start") == 1
+    manager.finish(job)
+    assert manager.row(job)["state"] == 64
+
+
+@pytest.mark.parametrize("settings", [{}, {"exec_hello": "replace"}])
+@rfc("An `exec-hello` while starts are outstanding SHALL replace the old service")
+def test_a_new_service_replaces_one_with_running_jobs(settings):
+    manager = Manager(**settings)
+    job = manager.running()
+    sent = manager.exec_hello("sim-exec", b"sim")
+    assert [it.errnum for it in responses(sent)] == [0]
+    (asked,) = payloads(sent, "sim-exec.start")
+    assert (asked["id"], asked["reattach"]) == (job, True)
+    assert "exception" not in manager.names(job)
+
+
+@rfc("Where so configured, an `exec-hello` while starts are outstanding SHALL fail with EINVAL")
+def test_a_new_service_is_refused_where_so_configured():
+    manager = Manager(exec_hello="refuse")
+    manager.running()
+    (answer,) = responses(manager.exec_hello("sim-exec", b"sim"))
+    assert answer.errnum == EINVAL
+
+
+# A wait status, and what a shell makes of it: exit codes, signals, one with a core dump.
+WAIT_STATUSES = [(0, 0), (1 << 8, 1), (255 << 8, 255), (9, 137), (15, 143), (11 | 0x80, 139)]
+
+
+@pytest.mark.parametrize(("wait_status", "code"), WAIT_STATUSES)
+@rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
+def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, code):
+    manager = Manager()
+    job = manager.running()
+    raised = {"id": job, "type": "x", "severity": 0, "wait_status": wait_status}
+    (event,) = [it for it in manager.ask("job-manager.raise", raised) if it.kind == "event"]
+    assert event.object()["wait_status"] == wait_status
+    assert manager.event(job, "exception")["wait_status"] == wait_status
+    mock = Mock()
+    mock.start(job, duration=5)
+    told = [told_by(it) for it in mock.take(event)]
+    assert told[0] == (job, "finish", {"status": code << 8})
+    mock.start(8, duration=5)
+    without = mock.interrupt(8)
+    assert without[0] == (8, "finish", {"status": 15})
+    # The event tells a service that uses `StartStream` the same.
+    stream = StartStream(Message.request("job-exec.start", {"id": job}), job)
+    stream.start()
+    stream.interrupt(event.object()["wait_status"])
+    assert told_by(stream.finish(15)) == (job, "finish", {"status": code << 8})
+
+
+@pytest.mark.parametrize(("wait_status", "code"), [(7 << 8, 7), (15, 143)])
+@rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
+def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(start, wait_status, code):
+    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        (name,) = instance.lines("submit", "sleep", "1000")
+        (row,) = client.jobs(constraint={})
+        assert any(it["name"] == "start" for it in client.eventlog(row["id"], follow=True))
+        for status in (wait_status, 9 << 8):
+            raised = {"id": row["id"], "type": "x", "severity": 0, "wait_status": status}
+            client.rpc("job-manager.raise", raised)
+        assert instance.penstock("wait", name).returncode != 0
+        row = json.loads(instance.lines("info", "--json", name)[0])
+        assert row["waitstatus"] == code << 8
+
+
+@rfc("The start request comes without the streaming flag")
+def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
+    manager = Manager()
+    manager.scheduler()
+    manager.exec_hello()
+    (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
+    assert not request.streaming
+    told = [it[1] for it in Mock().start(7)]
+    assert told == ["start", "finish", "release"]
+    # Whatever says these says them as a stream (`told_by`), to a request that is none.
+    assert told_by(StartStream(request, 7).start())[1] == "start"
+
+
+@rfc("The `ranks` of a release MAY be the word `all`")
+def test_a_release_may_be_of_all():
+    manager = Manager()
+    job = manager.running()
+    manager.respond_start(job, "finish", status=0)
+    sent = manager.respond_start(job, "release", ranks="all", final=True)
+    (free,) = payloads(sent, "sched.free")
+    assert (str(ResourceSet(free["R"]).ranks), free["final"]) == ("0-1", True)
+
+
+@rfc("An execution service learns of exceptions from the event `job-exception`")
+def test_exceptions_are_published_and_end_the_job(start):
+    manager = Manager()
+    job = manager.running()
+    for severity in (3, 0):
+        sent = manager.raise_exception(job, severity)
+        (event,) = [it for it in sent if it.kind == "event"]
+        told = event.object()
+        assert (event.topic, told["id"], told["type"]) == ("job-exception", job, "cancel")
+        assert told["severity"] == severity
+    mock = Mock()
+    assert requests(mock.service.start(), "event.subscribe")[0].object() == {
+        "topic": "job-exception"
+    }
+    mock.start(7, duration=5)
+    assert mock.interrupt(7, severity=1) == []
+    assert [it[1] for it in mock.interrupt(7)] == ["finish", "release"]
+    with start("--nodes=1", "--cores=1", "--exec=local", "--oversubscribe") as instance:
+        (name,) = instance.lines("submit", "sleep", "1000")
+        assert instance.penstock("cancel", name).returncode == 0
+        assert instance.penstock("wait", name).returncode != 0
