@@ -407,3 +407,31 @@ def decoded(data: str) -> str:
 
 TestAcquisition = Acquisition.TestCase
 TestAcquisition.settings = settings(max_examples=30, stateful_step_count=30)
+
+
+# What must be told in every run, whatever is drawn in the others.
+
+
+def test_whatever_changes_is_told() -> None:
+    state = Acquisition()
+    state.some_have_a_property(acquired=True, chosen={0, 1})
+    changes = [
+        lambda: state.change_property("1-2", "a", add=True),
+        lambda: state.change_property("1", "a", add=False),
+        lambda: state.drain("0,3"),
+        lambda: state.undrain("0"),
+        lambda: state.expire(4e9),
+        lambda: state.grow("6-7"),
+        lambda: state.shrink("6"),
+        lambda: state.monitor_comes({0, 1}),
+        state.monitor_goes,
+        state.stranger_goes,
+        state.another_scheduler_comes,
+    ]
+    for change in changes:
+        change()
+        state.the_provider_knows_what_is_up()
+        state.jobs_are_unharmed()
+    assert state.told.properties == {"a": IDset("0,2")}
+    state.jobs_run_where_it_is_up()
+    state.teardown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+import pytest
 from actors import jobspec_of
 from books import INACTIVE, RUN, audit
 from ends import SlowScheduler
@@ -203,4 +204,31 @@ def test_what_is_freed_between_hello_and_ready_is_not_lost() -> None:
     state.job_ends(0)
     state.manager_works(5)
     assert state.account(state.jobs[0]).state == INACTIVE
+    state.teardown()
+
+
+# What must be heard in every run, whatever is drawn in the others.
+
+
+@pytest.mark.parametrize("what", ["cancel", 1, 20, 31, 60.0, 3600.0])
+@pytest.mark.parametrize("limit", [None, 1, 2])
+def test_a_change_of_a_waiting_job_is_heard(limit: int | None, what: str | float) -> None:
+    state = Allocation()
+    state.some_run_and_some_wait(limit, running=True, waiting=3)
+    state.a_change_of_a_waiting_job_is_heard(0, what)
+    state.the_job_manager_asks_for_what_it_wants()
+    state.a_change_of_a_waiting_job_is_heard(1, what)
+    state.teardown()
+
+
+def test_a_change_of_a_running_job_and_what_it_has_given_back_is_heard() -> None:
+    state = Allocation()
+    state.some_run_and_some_wait(None, running=True, waiting=1)
+    state.a_change_of_a_running_job_is_agreed_to(0, 60.0)
+    state.scheduler_is_replaced_after_a_release(None)
+    assert state.watch.partial == 1
+    state.queue_stops_or_starts(False)
+    state.both_work()
+    state.queue_stops_or_starts(True)
+    state.both_work()
     state.teardown()

@@ -6,6 +6,7 @@ import errno
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from actors import ExecutionService, User, jobspec_of
 from books import INACTIVE, RUN, audit
 from ends import SlowManager, SlowScheduler
@@ -410,3 +411,40 @@ TestExecution = Execution.TestCase
 TestExecution.settings = settings(max_examples=30, stateful_step_count=35)
 TestRefusingExecution = RefusingExecution.TestCase
 TestRefusingExecution.settings = settings(max_examples=15, stateful_step_count=35)
+
+
+# What must be heard in every run, whatever is drawn in the others.
+
+
+@pytest.mark.parametrize("without_r", [True, False])
+def test_whatever_is_asked_of_a_service_is_heard(without_r: bool) -> None:
+    state = Execution()
+    state.service_comes("exec-a")
+    state.manager_works_it_all_off()
+    for duration in (0.0, 60.0):
+        state.submit(jobspec_of(nodes=1, duration=duration))
+    # Neither has been answered; then one of them has.
+    state.service_is_replaced("exec-a")
+    state.start(0, proper=0)
+    state.start(0, proper=1)
+    state.manager_works_it_all_off()
+    state.service_is_replaced("exec-b")
+    assert {it.object()["reattach"] for it in state.services["exec-b"].asked} == {True}
+    state.kill(0, 10)
+    state.change_duration(0, 1000.0)
+    state.raise_exception(0, 3, None)
+    state.raise_exception(0, 0, 15)
+    state.every_exception_is_told_to_whoever_listens()
+    for place in (0, 1):
+        state.start(place, proper=1)
+        state.finish(place, 9)
+        state.release_all(place)
+        state.release_all(place)
+        state.manager_works_it_all_off()
+    state.submit(jobspec_of(duration=60.0))
+    state.simulation_comes(without_r)
+    state.simulated_time_passes()
+    state.manager_works_it_all_off()
+    state.jobs_end_after_their_final_release()
+    state.every_exception_is_told_to_whoever_listens()
+    state.teardown()
