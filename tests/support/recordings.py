@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock._core import Message
+from penstock._core import Hostlist, IDset, Message
 from penstock.errors import WireError
 
+# The flag of a message that is for its user and the owner only (RFC 3).
+PRIVATE = 0x20
 VECTORS = Path(__file__).parent.parent / "vectors"
 
 
@@ -59,26 +61,33 @@ def payload_of(message: Message) -> dict[str, Any]:
 def unlike(ours: Message, recorded: Message) -> list[str]:
     """What makes our message one of another kind than the recorded one: nothing, if all is well.
 
-    The same kind: type, topic, error number, streaming and no-response flags, an error text
-    where there was one, and every recorded key of the payload with a value of its type.
-    Extra keys are always sent.
+    The same kind: type, topic, error number, streaming, no-response and private flags, a payload
+    and an error text where there was one, and every recorded key of the payload with a value of
+    its type, in lists, too. Extra keys are always sent.
     """
     found = [
         f"{name} is {getattr(ours, name)!r}, recorded {getattr(recorded, name)!r}"
         for name in ("kind", "topic", "streaming", "noresponse")
         if getattr(ours, name) != getattr(recorded, name)
     ]
+    if (ours.flags ^ recorded.flags) & PRIVATE:
+        found.append("not private" if recorded.flags & PRIVATE else "private")
     if recorded.kind == "response" and ours.errnum != recorded.errnum:
         text = f"errnum is {ours.errnum} ({ours.error_text}), recorded {recorded.errnum}"
         return [*found, text]
     if recorded.error_text and not ours.error_text:
         found.append(f"no error text, recorded {recorded.error_text!r}")
+    if (ours.payload is None) != (recorded.payload is None):
+        found.append("no payload" if ours.payload is None else "a payload, recorded none")
+        return found
     return found + missing(payload_of(ours), payload_of(recorded))
 
 
 def missing(ours: Any, recorded: Any, path: str = "payload") -> list[str]:
     """Paths that a recorded value has and ours has not, or has with another type."""
     if isinstance(recorded, dict) and isinstance(ours, dict):
+        if "R_lite" in recorded and "R_lite" in ours:
+            ours, recorded = by_rank(ours), by_rank(recorded)
         found = []
         for key, value in recorded.items():
             if key in ours:
@@ -86,11 +95,27 @@ def missing(ours: Any, recorded: Any, path: str = "payload") -> list[str]:
             else:
                 found.append(f"{path}.{key} is missing")
         return found
+    if isinstance(recorded, list) and isinstance(ours, list):
+        if len(ours) != len(recorded):
+            return [f"{path} has {len(ours)} items, recorded {len(recorded)}"]
+        pairs = enumerate(zip(ours, recorded, strict=True))
+        return [text for at, (our, their) in pairs for text in missing(our, their, f"{path}[{at}]")]
     number = (int, float)
     same = type(ours) is type(recorded) or (
         isinstance(ours, number) and isinstance(recorded, number)
     )
     return [] if same else [f"{path} is {ours!r}, recorded {recorded!r}"]
+
+
+def by_rank(execution: dict[str, Any]) -> dict[str, Any]:
+    """The `execution` of an R with what each rank has, however many of them an entry is for."""
+    ranks = {
+        str(rank): entry["children"]
+        for entry in execution["R_lite"]
+        for rank in IDset(entry["rank"])
+    }
+    hosts = [host for text in execution["nodelist"] for host in Hostlist(text)]
+    return {**execution, "R_lite": ranks, "nodelist": hosts}
 
 
 NOTHING = "nothing is said"
@@ -103,9 +128,11 @@ class Differences:
     be taken off the list.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, end: str = "instance") -> None:
         rows = json.loads((VECTORS / "flux-wire-differences.json").read_text())
-        self.rows = [row for row in rows if name in row["recordings"]]
+        self.rows = [
+            row for row in rows if name in row["recordings"] and row.get("end", "instance") == end
+        ]
         self._seen: set[int] = set()
 
     def listed(self, frame: Frame) -> list[str]:
@@ -117,6 +144,20 @@ class Differences:
                 self._seen.add(place)
                 found += row["unlike"]
         return found
+
+    def besides(self) -> set[str]:
+        """Topics of requests that our end sends besides the recorded ones."""
+        return {row["topic"] for row in self._marked("besides")}
+
+    def unordered(self, frame: Frame) -> bool:
+        """Whether what this frame lists comes in another order, according to the list."""
+        rows = self._marked("order")
+        return any(row["topic"] == frame.message.topic for row in rows)
+
+    def _marked(self, key: str) -> list[dict[str, Any]]:
+        places = [place for place, row in enumerate(self.rows) if key in row]
+        self._seen.update(places)
+        return [self.rows[place] for place in places]
 
     def refused(self, request: Frame) -> int | None:
         """The error number with which we refuse a recorded request, according to the list."""
