@@ -3,83 +3,73 @@
 import sys
 import time
 from base64 import b64decode, b64encode
-from errno import EINVAL, ENOSYS, EPERM
+from errno import EINVAL, ENOSYS, EPERM, errorcode
 
-from penstock import IDset, ResourceSet
-from penstock._core import fluid_dothex
+from penstock import ResourceSet, jobid
 from penstock.client import Client, connect
-from penstock.errors import RpcError
+from penstock.protocol.acquire import Acquired
 from penstock.protocol.message import STREAMING, Decoder, Message
 
 SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
-REGISTER, NEWS, OWNER = 1, 2, 1  # two matchtags and a role
-GROW = {"grow-ok": True}
+OWNER, NEWS, GROW = 1, 2, {"grow-ok": True}  # a role, a matchtag, a payload
 
 
 class Scheduler:
     def __init__(self, uri=None, limit=None):
         self.client, self.socket, self.decoder = Client(uri), connect(uri), Decoder()
         self.mode = {"mode": "limited", "limit": int(limit)} if limit else {"mode": "unlimited"}
-        self.queue, self.priority = {}, {}  # alloc requests not answered yet, by job
+        self.queue, self.order, self.possible = {}, {}, {}  # requests not answered yet, by job
         self.held, self.busy = {}, ResourceSet()  # R by job, and what all of them hold
+        self.send = lambda message: self.socket.sendall(message.encode())
 
     def run(self):
-        for name in ("sched", "feasibility"):
-            self.send(Message.request("service.add", {"service": name}, matchtag=REGISTER))
+        self.send(Message.request("service.add", {"service": "sched"}, matchtag=1))
         self.send(Message.request("resource.acquire", GROW, matchtag=NEWS, flags=STREAMING))
         while data := self.socket.recv(65536):
-            for message in self.decoder.feed(data):
-                if message.kind == "request":
-                    self.serve(message)
-                elif message.errnum:
-                    raise RpcError(message.errnum, f"{message.topic}: {message.error_text}")
-                elif message.matchtag == NEWS:
-                    self.acquired(message.object())
+            for it in self.decoder.feed(data):
+                if it.kind == "request":
+                    try:
+                        answer = self.answer(it, it.object() or {})
+                    except Exception as error:
+                        answer = it.respond(errnum=EINVAL, errtext=str(error))
+                    if answer and not it.noresponse:
+                        self.send(answer)
+                elif it.errnum:
+                    raise OSError(it.errnum, it.error_text or errorcode[it.errnum], it.topic)
+                elif it.matchtag == NEWS:
+                    self.acquired(it.object())
             self.schedule()
 
-    def send(self, message):
-        self.socket.sendall(message.encode())
-
     def acquired(self, news):
-        if "resources" in news:  # the first answer; what of them is taken already?
-            self.resources, self.up = ResourceSet(news["resources"]), IDset()
-            for job in self.client.stream("job-manager.sched-hello", {"partial-ok": True}):
-                key = {"namespace": "primary", "key": f"job.{fluid_dothex(job['id'])}.R"}
-                r = ResourceSet(b64decode(self.client.rpc("kvs.lookup", key)["val"]["data"]))
-                self.held[job["id"]] = r.restrict(ranks=r.ranks - job.get("free", ""))
-                self.busy |= self.held[job["id"]]
-            ready = self.client.rpc("job-manager.sched-ready", self.mode)
-            print(f"scheduler: ready, {ready['count']} jobs wait", file=sys.stderr, flush=True)
-        self.resources |= ResourceSet(news.get("grow"))
-        self.resources.remove_ranks(news.get("shrink", ""))
-        self.up = (self.up | news.get("up", "")) - news.get("down", "")
-        for name, ranks in news.get("property-remove", {}).items():
-            self.resources.remove_property(name, ranks)
-        for name, ranks in news.get("property-add", {}).items():
-            self.resources.add_property(name, ranks)
-        self.resources.expiration = news.get("expiration", self.resources.expiration) or None
-
-    def serve(self, request):
-        try:
-            answer = self.answer(request, request.object())
-        except (LookupError, TypeError, ValueError) as error:
-            answer = request.respond(errnum=EINVAL, errtext=str(error))
-        if answer is not None and not request.noresponse:
-            self.send(answer)
+        self.possible.clear()
+        if "resources" not in news:
+            return self.targets.take(news)
+        self.targets = Acquired(news)
+        self.send(Message.request("service.add", {"service": "feasibility"}, matchtag=3))
+        for job in self.client.stream("job-manager.sched-hello", {"partial-ok": True}):
+            key = {"key": f"job.{jobid.dothex(job['id'])}.R"}
+            r = ResourceSet(b64decode(self.client.rpc("kvs.lookup", key)["val"]["data"]))
+            self.held[job["id"]] = r.restrict(ranks=r.ranks - job.get("free", ""))
+            self.busy |= self.held[job["id"]]
+        ready = self.client.rpc("job-manager.sched-ready", self.mode)
+        return print(f"scheduler: ready, {ready['count']} jobs wait", file=sys.stderr, flush=True)
 
     def answer(self, request, asked):
         match request.topic:
+            case "sched.ping" | "feasibility.ping":
+                return request.respond(asked)
             case "feasibility.check":
-                self.place(asked["jobspec"], self.resources.ranks, ResourceSet())
+                self.place(asked["jobspec"], self.targets.resources.ranks, ResourceSet())
             case _ if not request.rolemask & OWNER:
                 return request.respond(errnum=EPERM)
             case "sched.alloc":
-                self.queue[asked["id"]], self.priority[asked["id"]] = request, asked["priority"]
-                return None
+                self.order[asked["id"]] = (-asked["priority"], +asked["id"])
+                return self.queue.update({asked["id"]: request})
             case "sched.cancel":
                 return self.reply(asked["id"], CANCEL) if asked["id"] in self.queue else None
             case "sched.prioritize":
-                return self.priority.update(asked["jobs"])
+                jobs = [(job, priority) for job, priority in asked["jobs"] if job in self.queue]
+                return self.order.update({job: (-priority, job) for job, priority in jobs})
             case "sched.free":
                 r = self.held.pop(asked["id"], ResourceSet())
                 part = ResourceSet(asked.get("R", r))
@@ -94,21 +84,36 @@ class Scheduler:
         return request.respond()
 
     def schedule(self):
-        for job in sorted(self.queue, key=lambda job: (-self.priority[job], job)):
-            jobspec = self.queue[job].object()["jobspec"]
+        for job in [job for job in self.queue if job not in self.possible]:
             try:
-                self.place(jobspec, self.resources.ranks, ResourceSet())
-            except (LookupError, TypeError, ValueError) as error:
+                jobspec = self.queue[job].object()["jobspec"]
+                self.place(jobspec, self.targets.resources.ranks, ResourceSet())
+                self.possible[job] = jobspec
+            except Exception as error:
                 self.reply(job, DENY, note=str(error))
-                continue
+        placed, ops, busy = {}, [], self.busy
+        for job in sorted(self.queue, key=self.order.get):
             try:
-                self.allocate(job, self.place(jobspec, self.up, self.busy))
-            except (RpcError, ValueError) as error:
+                r = placed[job] = self.place(self.possible[job], self.targets.up, busy)
+            except ValueError as error:
                 self.reply(job, ANNOTATE, annotations={"sched": {"reason_pending": str(error)}})
-                return
+                break
+            value = {"ver": 1, "type": "val", "data": b64encode(bytes(r)).decode()}
+            ops.append({"key": f"job.{jobid.dothex(job)}.R", "flags": 0, "dirent": value})
+            busy = busy | r
+        try:
+            if ops:
+                self.client.rpc("kvs.commit", {"namespace": "primary", "flags": 0, "ops": ops})
+        except OSError as error:  # resources have changed: the next message tells us, and we retry
+            return print(f"scheduler: {error}", file=sys.stderr)
+        self.busy = busy
+        for job, r in placed.items():
+            self.held[job] = r
+            notes = {"sched": {"resource_summary": r.summary(), "reason_pending": None}}
+            self.reply(job, SUCCESS, R=r.to_dict(), annotations=notes)
+        return None
 
     def place(self, jobspec, up, busy):
-        """First fit of slots on nodes (RFC 25), as R."""
         (vertex,), whole, nodes = jobspec["resources"], False, 0
         if vertex["type"] == "node":
             whole, nodes, (vertex,) = vertex.get("exclusive"), vertex["count"], vertex["with"]
@@ -117,30 +122,22 @@ class Scheduler:
         system, r, left = jobspec["attributes"]["system"], ResourceSet(), slots * (nodes or 1)
         r.nslots, r.starttime = left, time.time()
         ends = r.starttime + system["duration"] if system["duration"] else None
-        r.expiration = min(filter(None, [ends, self.resources.expiration]), default=None)
+        r.expiration = min(filter(None, [ends, self.targets.resources.expiration]), default=None)
         ranks, constraint = up - busy.ranks if whole else up, system.get("constraints") or {}
-        for node in self.resources.restrict(ranks=ranks, constraint=constraint) - busy:
+        for node in self.targets.resources.restrict(ranks=ranks, constraint=constraint) - busy:
             room = min(left, len(node.cores) // cores, len(node.gpus) // gpus if gpus else left)
-            take = slots if nodes else room
-            if 0 < take <= room:
+            if 0 < (take := slots if nodes else room) <= room:
                 size = (None, None) if whole else (take * cores, take * gpus)
                 r.insert(node.rank, node.host, node.cores[: size[0]], node.gpus[: size[1]])
                 left -= take
-        if left:
+        if left or not r:
             raise ValueError(f"insufficient resources: {left} of {r.nslots} slots have no place")
         return r
 
-    def allocate(self, job, r):
-        value = {"ver": 1, "type": "val", "data": b64encode(bytes(r)).decode()}
-        op = {"key": f"job.{fluid_dothex(job)}.R", "flags": 0, "dirent": value}
-        self.client.rpc("kvs.commit", {"namespace": "primary", "flags": 0, "ops": [op]})
-        self.held[job], self.busy = r, self.busy | r
-        notes = {"sched": {"resource_summary": r.summary(), "reason_pending": None}}
-        self.reply(job, SUCCESS, R=r.to_dict(), annotations=notes)
-
     def reply(self, job, kind, **more):
-        request = self.queue[job] if kind == ANNOTATE else self.queue.pop(job)
-        self.send(request.respond({"id": job, "type": kind, **more}))
+        self.send(self.queue[job].respond({"id": job, "type": kind, **more}))
+        for table in (self.queue, self.order, self.possible) if kind != ANNOTATE else ():
+            table.pop(job, None)
 
 
 if __name__ == "__main__":
