@@ -4,141 +4,141 @@ import os
 import sys
 import time
 from contextlib import suppress
-from errno import ENOENT, ENOSYS, EPERM
-from math import inf
+from errno import EINVAL, ENOSYS, EPERM
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from signal import SIGKILL, SIGTERM
-from subprocess import Popen
-from types import SimpleNamespace
+from subprocess import DEVNULL, Popen
 
-from penstock import ResourceSet
-from penstock._core import fluid_f58
+from penstock import ResourceSet, jobid
 from penstock.client import Client, connect
-from penstock.protocol.message import STREAMING, Decoder, Message
+from penstock.protocol.execution import StartStream
+from penstock.protocol.message import Decoder, Message
 
-REGISTER, MONITOR, OWNER, GRACE = 1, 2, 1, 5.0  # two matchtags, a role, seconds to SIGKILL
-SHELL = 'trap : HUP INT QUIT TERM USR1 USR2; "$@" >> "$0.out" 2>&1; echo $? > "$0.code"'
+OWNER, GRACE, HOUR, NEVER = 1, 5.0, 3600.0, float("inf")  # GRACE: from TERM to KILL
+SHELL = 'trap : 1 2 3 10 12 15; echo $$ > "$0.pid" && "$@" >> "$0.out" 2>&1; echo $? > "$0.code"'
 
 
 class Service:
     def __init__(self, name, directory, uri=None):
-        self.directory, self.jobs = Path(directory).absolute(), {}
-        self.socket, self.decoder, self.selector = connect(uri), Decoder(), DefaultSelector()
+        self.directory, self.jobs, self.selector = Path(directory).absolute(), {}, DefaultSelector()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.client, self.socket, self.decoder = Client(uri), connect(uri), Decoder()
+        self.send = lambda message: self.socket.sendall(message.encode())
         self.selector.register(self.socket, EVENT_READ, (self.receive,))
-        ranks = ResourceSet(Client(uri).resource_status()["R"]).ranks
-        self.ask("resource.monitor", {"ranks": str(ranks)}, MONITOR, STREAMING)
-        self.ask("service.add", {"service": name})
-        self.ask("event.subscribe", {"topic": "job-exception"})
-        self.ask("job-manager.exec-hello", {"service": name})
-
-    def ask(self, topic, payload, tag=REGISTER, flags=0):
-        self.socket.sendall(Message.request(topic, payload, matchtag=tag, flags=flags).encode())
+        ranks = str(ResourceSet(self.client.resource_status()["R"]).ranks)
+        self.monitor = self.client.stream("resource.monitor", {"ranks": ranks})
+        hello, me = "job-manager.exec-hello", {"service": name}
+        asks = {"service.add": me, "event.subscribe": {"topic": "job-exception"}, hello: me}
+        for tag, (topic, payload) in enumerate(asks.items(), 1):
+            self.send(Message.request(topic, payload, matchtag=tag))
 
     def run(self):
         while True:
-            due = min((job.until for job in self.jobs.values()), default=inf)
-            for key, _ in self.selector.select(None if due == inf else max(0, due - time.time())):
-                key.data[0](*key.data[1:])
+            due = min((job.until for job in self.jobs.values()), default=NEVER) - time.time()
+            for key, _ in self.selector.select(min(max(due, 0), HOUR)):
+                key.data[0](key.fd, *key.data[1:])
             for job in [job for job in self.jobs.values() if job.until <= time.time()]:
-                if job.ending:
-                    self.signal(job, SIGKILL)
-                    job.until = inf
+                if job.failed:
+                    self.signal(job, SIGKILL, NEVER)
                 else:
-                    self.respond(job, "exception", severity=0, type="timeout", note="out of time")
-                    self.end(job)
+                    self.send(job.exception("timeout", "out of time"))
+                    self.signal(job, SIGTERM, GRACE)
 
-    def receive(self):
+    def receive(self, _):
         for message in self.decoder.feed(self.socket.recv(65536) or sys.exit()):
             if message.kind == "request":
-                answer = self.serve(message, message.object() or {})
+                try:
+                    answer = self.answer(message, message.object() or {})
+                except Exception as error:
+                    answer = message.respond(errnum=EINVAL, errtext=repr(error))
                 if answer and not message.noresponse:
-                    self.socket.sendall(answer.encode())
-            elif message.kind == "event" and (raised := message.object())["severity"] == 0:
-                self.end(self.jobs.get(raised["id"]))
-            elif message.kind == "response" and message.matchtag == REGISTER:
-                if message.errnum:
-                    raise OSError(message.errnum, f"{message.topic}: {message.error_text}")
-                print(f"exec_service: {message.topic} is done", file=sys.stderr)
+                    self.send(answer)
+            elif message.kind == "event":
+                job = self.jobs.get((raised := message.object())["id"])
+                if job and raised["severity"] == 0 and not job.failed:
+                    job.interrupt(raised.get("wait_status"))
+                    self.signal(job, SIGTERM, GRACE)
+            elif message.errnum:
+                text = message.error_text or os.strerror(message.errnum)
+                raise OSError(message.errnum, f"{message.topic}: {text}")
+            elif message.matchtag == 3:
+                print("exec_service: exec-hello is done", file=sys.stderr)
 
-    def serve(self, request, asked):
-        method, job = request.topic.rpartition(".")[2], self.jobs.get(asked.get("id"))
-        if not request.rolemask & OWNER:
-            return request.respond(errnum=EPERM)
-        match method:
+    def answer(self, request, asked):
+        match request.topic.rpartition(".")[2]:
+            case "ping":
+                return request.respond(asked)
+            case _ if not request.rolemask & OWNER:
+                return request.respond(errnum=EPERM)
             case "start":
-                return self.start(request, asked)
+                return None if asked["id"] in self.jobs else self.start(request, asked)
             case "replaced":
                 sys.exit(f"exec_service: `{asked['service']}` has the jobs now")
-            case "kill" if job:
-                self.signal(job, asked["signum"])
-            case "expiration" if job:
-                job.until = job.until if job.ending else asked["expiration"] or inf
+            case "kill":
+                self.signal(self.jobs[asked["id"]], asked["signum"])
+            case "expiration" if not (job := self.jobs[asked["id"]]).ended:
+                job.until = float(asked["expiration"]) or NEVER
             case _:
-                return request.respond(errnum=ENOSYS if job else ENOENT)
+                return request.respond(errnum=ENOSYS)
         return request.respond()
 
     def start(self, request, asked):
-        r, spec, again = ResourceSet(asked["R"]), asked["jobspec"], asked.get("reattach")
-        (task,), system = spec["tasks"], spec["attributes"]["system"]
-        job = self.jobs[asked["id"]] = SimpleNamespace(request=request, ranks=r.ranks, status=0)
-        job.id, job.pids, job.until, job.ending = asked["id"], {}, r.expiration or inf, False
-        job.environment = {**system.get("environment", {}), "FLUX_JOB_ID": fluid_f58(job.id)}
+        again, lookup = asked.get("reattach", False), {"id": asked["id"], "keys": ["R"]}
+        job = self.jobs[asked["id"]] = StartStream(request, asked["id"], reattach=again)
+        job.ranks, job.pids, job.until, job.status = ["all"], {}, NEVER, None
         try:
+            r = ResourceSet(asked.get("R") or self.client.rpc("job-info.lookup", lookup)["R"])
+            job.ranks, job.until = r.ranks, r.expiration or NEVER
+            (task,), system = asked["jobspec"]["tasks"], asked["jobspec"]["attributes"]["system"]
+            command, cwd = not again and task["command"], system.get("cwd")
+            env = {**system.get("environment", {}), "FLUX_JOB_ID": jobid.f58(job.job)}
             for rank in range(task["count"].get("total") or task["count"]["per_slot"] * r.nslots):
-                self.watch(job, f"task.{rank}", not again and task["command"], system.get("cwd"))
-            self.respond(job, "reattached" if again else "start")
-        except OSError as error:
-            self.respond(job, "exception", severity=0, type="exec", note=str(error))
-            self.end(job)
+                self.watch(job, f"task.{rank}", command, cwd, env)
+            self.send(job.reattached() if again else job.start())
+        except Exception as error:
+            self.send(job.exception("exec", str(error)))
+            self.signal(job, SIGTERM, GRACE)
         if not job.pids:
-            self.release(job)
+            self.finish(job)
 
-    def watch(self, job, name, command, cwd=None):
-        path = str(self.directory / f"{job.id}.{name}")
+    def watch(self, job, name, command, cwd=None, env=os.environ):
+        path, fd = str(self.directory / f"{job.job}.{name}"), None
         if command:
-            env = {**job.environment, "FLUX_TASK_RANK": name.split(".")[1]}
-            shell = ["sh", "-c", SHELL, path, *command]
-            new = Popen(shell, cwd=cwd, env=env, start_new_session=True)
-            Path(path + ".pid").write_text(str(new.pid))
-        pid = job.pids[name] = int(Path(path + ".pid").read_text())
-        try:
-            fd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            fd = os.eventfd(1)  # readable at once: it has ended already
-        self.selector.register(fd, EVENT_READ, (self.ended, fd, job, name, Path(path + ".code")))
+            env, shell = {**env, "FLUX_TASK_RANK": name.split(".")[1]}, ["sh", "-c", SHELL, path]
+            pid = Popen([*shell, *command], cwd=cwd, env=env, stdin=DEVNULL, process_group=0).pid
+        else:
+            pid = int(Path(path + ".pid").read_text())
+        with suppress(OSError):  # by now the pid may be another's: ours has this argument
+            if command or f"/{job.job}.{name}\0" in Path(f"/proc/{pid}/cmdline").read_text("l1"):
+                fd = os.pidfd_open(pid)
+        job.pids[name], fd = fd and pid, fd or os.eventfd(1)  # readable at once: it has ended
+        self.selector.register(fd, EVENT_READ, (self.ended, job, name, Path(path + ".code")))
 
     def ended(self, fd, job, name, code):
         self.selector.unregister(fd)
+        with suppress(OSError):  # it may not be a child of ours
+            os.waitid(os.P_PIDFD, fd, os.WEXITED)
         os.close(fd)
-        with suppress(ChildProcessError):
-            os.waitpid(job.pids.pop(name), 0)
-        kind, rank = name.split(".")
-        job.status = max(job.status, int(code.read_text()) << 8 if code.exists() else SIGKILL)
-        if kind == "epilog":
-            self.respond(job, "release", ranks=rank, final=not job.pids)
-        elif not job.pids:
-            self.respond(job, "finish", status=job.status)
-            self.release(job)
+        del job.pids[name]
+        if name.startswith("epilog"):
+            self.send(job.release(name.split(".")[1], final=not job.pids))
+        else:
+            text = code.read_text().strip() if code.exists() else ""
+            job.status = max(job.status or 0, int(text) << 8 if text else SIGKILL)
+        if not job.pids:
+            self.jobs.pop(job.job) if name.startswith("epilog") else self.finish(job)
 
-    def release(self, job):
-        job.ending, job.until = True, inf
+    def finish(self, job):
+        if job.status is not None or not job.failed:
+            self.send(job.finish(job.status or 0))
+        job.until = NEVER
         for rank in job.ranks:
             self.watch(job, f"epilog.{rank}", ["sh", "-c", os.environ.get("EPILOG", "")])
 
-    def respond(self, job, kind, **data):
-        if data.get("final"):
-            del self.jobs[job.id]
-        payload = {"id": job.id, "type": kind, "data": data}
-        self.socket.sendall(job.request.respond(payload, streaming=True).encode())
-
-    def end(self, job):
-        if job and not job.ending:
-            job.ending, job.until = True, time.time() + GRACE
-            self.signal(job, SIGTERM)
-
-    def signal(self, job, signum):
-        for pid in job.pids.values():
+    def signal(self, job, signum, grace=None):
+        job.until = time.time() + grace if grace else job.until
+        for pid in [pid for name, pid in job.pids.items() if pid and name.startswith("task")]:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signum)
 

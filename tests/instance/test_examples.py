@@ -73,8 +73,37 @@ def test_a_second_scheduler_ends_with_a_line_that_says_why(start):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 1
         assert done.stderr.startswith("scheduler: ")
+        assert "EEXIST" in done.stderr
         assert "service.add" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_the_page_about_execution_types_works_as_it_stands(start, tmp_path):
+    page = (ROOT / "docs" / "execution.md").read_text()
+    (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    first, *rest = block.splitlines()
+    prefix, suffix = "$ penstock start ", " -- sh"
+    assert first.startswith(prefix)
+    assert first.endswith(suffix)
+    prompts = [number for number, line in enumerate(rest) if line.startswith("$ ")]
+    commands = [rest[number][2:].replace("/tmp/my-jobs", f"{tmp_path}/jobs") for number in prompts]
+    # The last shows what the jobs have written; before that the service need not be waited for.
+    with start(*first.removeprefix(prefix).removesuffix(suffix).split()) as instance:
+        (tmp_path / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
+        (tmp_path / "penstock").chmod(0o755)
+        (tmp_path / "python").symlink_to(sys.executable)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["sh", "-c", "\n".join([*commands, "kill $!"])],
+            env={**os.environ, "PATH": path, "PENSTOCK_URI": instance.uri},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.stderr.splitlines() == [line for line in rest if line.startswith("exec_service: ")]
+    assert done.stdout.splitlines() == [os.uname().nodename] * 2
 
 
 def test_without_an_instance_the_examples_end_with_a_line(tmp_path):
@@ -138,6 +167,117 @@ def test_a_job_is_cancelled_and_is_signalled(executed, tmp_path):
     assert end_of(client, trapped)["waitstatus"] == 7 << 8
 
 
+def test_the_status_of_an_exception_is_the_jobs(executed):
+    _, client, _ = executed
+    for wait_status, code in ((signal.SIGTERM, 128 + signal.SIGTERM), (3 << 8, 3)):
+        job = client.submit(spec("sleep", "1000"))
+        follow(client, job, "start")
+        raised = {"id": job, "type": "site", "severity": 0, "wait_status": int(wait_status)}
+        client.rpc("job-manager.raise", raised)
+        assert end_of(client, job)["waitstatus"] == code << 8
+
+
+def test_a_long_time_limit_is_waited_for(executed):
+    _, client, _ = executed
+    # Longer than what epoll can wait for.
+    job = client.submit(spec("sleep", "1000", duration=1e8))
+    follow(client, job, "start")
+    assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
+    assert client.cancel([job]) == (1, {})
+    assert end_of(client, job)["result"] == CANCELED
+
+
+def answers(client, **payload):
+    """All answers to a start request of our own, as type and data."""
+    seen = []
+    for answer in client.stream("example-exec.start", payload):
+        seen.append((answer["type"], answer["data"]))
+        if answer["data"].get("final"):
+            return seen
+    raise AssertionError(f"no final release: {seen}")
+
+
+def test_a_start_request_without_r_is_served_by_the_r_of_the_store(executed):
+    _, client, _ = executed
+    job = client.submit(spec("true", nodes=2))
+    assert end_of(client, job)["result"] == COMPLETED
+    said = answers(client, id=job, userid=0, jobspec=spec("sh", "-c", "exit 3"), reattach=False)
+    assert said[:2] == [("start", {}), ("finish", {"status": 3 << 8})]
+    assert sorted(data["ranks"] for _, data in said[2:]) == ["0", "1"]
+
+
+BAD_STARTS = [
+    {"jobspec": {}, "R": {}},
+    {"jobspec": {}, "R": {"version": 7}},
+    {"jobspec": None, "R": None},
+    {"jobspec": {"tasks": [], "attributes": {"system": {}}}},
+    {"R": 7},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_STARTS, ids=str)
+def test_a_start_request_that_means_nothing_costs_that_job_alone(executed, bad):
+    _, client, _ = executed
+    (kind, raised), (last, released) = answers(client, id=7, userid=0, **bad)
+    assert (kind, raised["severity"], raised["type"]) == ("exception", 0, "exec")
+    assert (last, released) == ("release", {"ranks": "all", "final": True})
+    assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("method", "payload"),
+    [
+        ("start", {"id": []}),
+        ("start", {}),
+        ("kill", {"id": []}),
+        ("kill", {"id": 7, "signum": 15}),
+        ("kill", {}),
+        ("expiration", {"id": {}, "expiration": 0}),
+        ("replaced", {}),
+    ],
+)
+def test_a_request_that_means_nothing_is_refused_and_costs_nothing(executed, method, payload):
+    _, client, _ = executed
+    with pytest.raises(RpcError) as caught:
+        client.rpc(f"example-exec.{method}", payload)
+    assert caught.value.errno == errno.EINVAL
+    assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
+
+
+@pytest.mark.parametrize("signum", [-1, 12345, 1 << 70, "TERM", None])
+def test_what_is_no_signal_is_refused(executed, signum):
+    _, client, _ = executed
+    job = client.submit(spec("sleep", "1000"))
+    follow(client, job, "start")
+    with pytest.raises(RpcError) as caught:
+        client.rpc("example-exec.kill", {"id": job, "signum": signum})
+    assert caught.value.errno == errno.EINVAL
+    assert client.cancel([job]) == (1, {})
+    assert end_of(client, job)["result"] == CANCELED
+
+
+def test_a_process_that_has_the_pid_now_is_left_alone(start, exec_service, tmp_path):
+    with (
+        start("--exec", "sim", "--nodes", "2") as instance,
+        Client(instance.uri, timeout=60) as client,
+        subprocess.Popen(["sleep", "1000"], start_new_session=True) as other,
+    ):
+        try:
+            with exec_service(instance) as first:
+                job = client.submit(spec("sleep", "1000"))
+                follow(client, job, "start")
+                os.kill(first.pid, signal.SIGKILL)
+                first.wait()
+            note = tmp_path / "example-exec" / f"{job}.task.0.pid"
+            os.killpg(int(note.read_text()), signal.SIGKILL)
+            note.write_text(str(other.pid))
+            with exec_service(instance):
+                assert end_of(client, job)["waitstatus"] == signal.SIGKILL
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
 def test_a_job_outlives_the_service_that_started_it(start, exec_service, tmp_path):
     gate, started = tmp_path / "gate", tmp_path / "started"
     os.mkfifo(gate)
@@ -196,6 +336,91 @@ def test_while_nobody_executes_jobs_wait(start, exec_service):
         assert client.info(job)["state"] == SCHED
         with exec_service(instance):
             assert end_of(client, job)["result"] == COMPLETED
+
+
+@pytest.fixture
+def scheduled(start, scheduler):
+    """An instance that the example schedules for, and a client."""
+    with (
+        start("--sched", "none", "--nodes", "2", "--cores", "2") as instance,
+        scheduler("example", instance),
+        Client(instance.uri, timeout=60) as client,
+    ):
+        yield instance, client
+
+
+def test_every_service_answers_pings(scheduled, exec_service):
+    instance, client = scheduled
+    with exec_service(instance):
+        for name in ("sched", "feasibility", "example-exec"):
+            assert client.rpc(f"{name}.ping", {"seq": 3}) == {"seq": 3}
+
+
+def changed(**changes):
+    """A jobspec with other counts or another part."""
+    made = spec("true", duration=60.0)
+    (slot,) = made["resources"]
+    slot["count"] = changes.get("slots", 1)
+    slot["with"][0]["count"] = changes.get("cores", 1)
+    if "gpus" in changes:
+        slot["with"].append({"type": "gpu", "count": changes["gpus"]})
+    return {**made, **changes.get("parts", {})}
+
+
+BAD_JOBSPECS = [
+    *(changed(cores=count) for count in (0, -1, 0.5, "1", None, 10**30)),
+    *(changed(slots=count) for count in (0, -1, 0.5, "1", [], 10**9, 10**30)),
+    *(changed(gpus=count) for count in (-1, "1", None)),
+    *(changed(parts={"resources": it}) for it in (None, [], {}, [7], [{"type": "node"}])),
+    *(changed(parts={"attributes": it}) for it in (None, [], {"system": None}, {"system": {}})),
+    changed(parts={"attributes": {"system": {"duration": "long"}}}),
+    changed(parts={"attributes": {"system": {"duration": 0, "constraints": {"near": [1]}}}}),
+    None,
+    7,
+]
+
+
+def test_a_question_about_feasibility_does_not_end_the_scheduler(scheduled):
+    _, client = scheduled
+    for asked in [{}, *({"jobspec": bad} for bad in BAD_JOBSPECS)]:
+        with pytest.raises(RpcError) as caught:
+            client.rpc("feasibility.check", asked)
+        assert caught.value.errno == errno.EINVAL, asked
+    assert client.rpc("feasibility.check", {"jobspec": changed(slots=4)}) == {}
+    assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
+
+
+def test_a_job_that_can_never_run_is_denied_behind_one_that_waits(scheduled):
+    _, client = scheduled
+    hold = {"attributes.system.exec.test.run_duration": "1h"}
+    running = client.submit(spec("true", nodes=2, exclusive=True, setattr=hold))
+    follow(client, running, "start")
+    waiting = client.submit(spec("true", nodes=2))
+    impossible = client.submit(spec("true", nodes=3))
+    assert follow(client, impossible, "exception")["type"] == "alloc"
+    assert end_of(client, impossible)["result"] == FAILED
+    assert client.info(waiting)["state"] == SCHED
+    client.cancel([running])
+    assert end_of(client, waiting)["result"] == COMPLETED
+
+
+def test_one_commit_is_for_as_many_jobs_as_fit(start, scheduler):
+    def commit(client):
+        return client.rpc("kvs.commit", {"ops": []})["rootseq"]
+
+    hold = {"attributes.system.exec.test.run_duration": "1h"}
+    with (
+        start("--sched", "none", "--nodes", "4", "--cores", "8") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        jobs = client.submit(spec("true", setattr=hold), count=100)
+        before = commit(client)
+        with scheduler("example", instance):
+            for job in jobs[:32]:
+                follow(client, job, "alloc")
+            # What is asked for comes in several reads of the socket, perhaps.
+            assert commit(client) - before - 1 <= 16
+        client.cancel(jobs)
 
 
 def described():

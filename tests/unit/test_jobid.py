@@ -40,3 +40,12 @@ def test_the_examples_of_its_documentation_are_true():
     done = doctest.testmod(jobid)
     assert done.attempted >= 7
     assert done.failed == 0
+
+
+@pytest.mark.parametrize(
+    "file",
+    [*ROOT.glob("examples/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md"],
+    ids=lambda path: path.name,
+)
+def test_examples_and_pages_need_nothing_private(file):
+    assert "penstock._core" not in file.read_text()
