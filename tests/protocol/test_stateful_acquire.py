@@ -406,7 +406,7 @@ def decoded(data: str) -> str:
 
 
 TestAcquisition = Acquisition.TestCase
-TestAcquisition.settings = settings(max_examples=30, stateful_step_count=30)
+TestAcquisition.settings = settings(max_examples=60, stateful_step_count=30)
 
 
 # What must be told in every run, whatever is drawn in the others.

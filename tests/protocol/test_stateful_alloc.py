@@ -159,7 +159,7 @@ class Allocation(Jobs):
 
 
 TestAllocation = Allocation.TestCase
-TestAllocation.settings = settings(max_examples=50, stateful_step_count=35)
+TestAllocation.settings = settings(max_examples=80, stateful_step_count=35)
 
 
 # What the machines found, step by step.

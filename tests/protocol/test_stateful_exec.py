@@ -408,9 +408,9 @@ class RefusingExecution(Execution):
 
 
 TestExecution = Execution.TestCase
-TestExecution.settings = settings(max_examples=30, stateful_step_count=35)
+TestExecution.settings = settings(max_examples=50, stateful_step_count=35)
 TestRefusingExecution = RefusingExecution.TestCase
-TestRefusingExecution.settings = settings(max_examples=15, stateful_step_count=35)
+TestRefusingExecution.settings = settings(max_examples=25, stateful_step_count=35)
 
 
 # What must be heard in every run, whatever is drawn in the others.

@@ -165,4 +165,4 @@ class RuleBreaking(Jobs):
 
 
 TestRuleBreaking = RuleBreaking.TestCase
-TestRuleBreaking.settings = settings(max_examples=30, stateful_step_count=35)
+TestRuleBreaking.settings = settings(max_examples=50, stateful_step_count=35)
