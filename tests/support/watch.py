@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,8 @@ class ExecutionWatch:
         self.started: set[int] = set()
         # How often each job was started, whoever was asked.
         self.starts: Counter[int] = Counter()
+        # Jobs whose start was answered by ENOSYS: it has reached nobody, unless one before did.
+        self._unsure: set[int] = set()
 
     def heard(self, message: Message) -> None:
         """The manager takes a message in."""
@@ -141,6 +144,8 @@ class ExecutionWatch:
             self._lost()
         elif message.kind == "response" and topic == f"{self.service}.start":
             if message.errnum:
+                if message.errnum == errno.ENOSYS:
+                    self._unsure |= self.started
                 self._lost()
             elif is_final_release(payload):
                 self.started.discard(payload["id"])
@@ -162,7 +167,9 @@ class ExecutionWatch:
             assert payload.keys() >= {"id", "userid", "jobspec", "reattach", "R"}
             assert payload["id"] not in self.started, "two start requests in flight for a job"
             again = payload["id"] in self.starts
-            assert payload["reattach"] is again, "`reattach`: was a start sent before?"
+            sure = payload["id"] not in self._unsure
+            assert payload["reattach"] is again or not sure, "`reattach`: was a start sent before?"
+            self._unsure.discard(payload["id"])
             self.started.add(payload["id"])
             self.starts[payload["id"]] += 1
 
