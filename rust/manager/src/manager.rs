@@ -124,7 +124,7 @@ impl Manager {
     fn handle_request(&mut self, request: &Message, now: f64) {
         let outcome = match request.topic() {
             "job-ingest.submit" => self.submit(request, now).map(Some),
-            "job-manager.raise" => self.raise(request, now).map(Some),
+            "job-manager.raise" => self.raise(request, now).map(filled),
             "job-manager.kill" => self.kill(request).map(Some),
             "job-manager.urgency" => self.set_urgency(request, now).map(Some),
             "job-manager.prioritize" => self.prioritize(request, now).map(Some),

@@ -245,7 +245,7 @@ impl MockExec {
             r,
         } = start;
         let system = jobspec.attributes.system;
-        let limit = system.duration;
+        let duration = system.duration;
         let asked = system
             .exec
             .and_then(|exec| exec.test)
@@ -277,16 +277,17 @@ impl MockExec {
             now
         };
         // A job that starts gets its whole time, unless the resources end before.
-        let known = !reattach && starttime > 0.0 && limit > 0.0;
-        let whole = known && expiration >= starttime + limit;
-        let limit = match (expiration > 0.0 && !whole, limit > 0.0) {
+        let known = !reattach && starttime > 0.0 && duration > 0.0;
+        let whole = known && expiration >= starttime + duration;
+        let limit = match (expiration > 0.0 && !whole, duration > 0.0) {
             (true, _) => expiration,
-            (false, true) => began + limit,
+            (false, true) => began + duration,
             (false, false) => f64::INFINITY,
         };
         let done = match lasts {
             Some(lasts) => began + lasts,
-            None if limit.is_finite() => limit,
+            None if duration > 0.0 => limit,
+            // Without a time limit of its own it takes no time, however long it might run.
             None => began,
         };
         let kind = if reattach { "reattached" } else { "start" };

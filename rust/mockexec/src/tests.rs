@@ -340,3 +340,16 @@ fn a_ping_is_echoed_and_the_jobs_are_counted() {
         assert_eq!(value, expected);
     }
 }
+
+#[test]
+fn a_job_without_a_time_limit_takes_no_time_though_the_resources_end() {
+    let mut exec = MockExec::new("sim");
+    let mut out = Vec::new();
+    let payload = json!({
+        "id": 1, "userid": 0, "reattach": false,
+        "jobspec": {"attributes": {"system": {"duration": 0.0}}},
+        "R": {"execution": {"starttime": 10.0, "expiration": 1000.0}},
+    });
+    exec.handle(&owners(&payload.to_string()), 10.0, &mut out);
+    assert_eq!(shown(&mut out), ["1 start", "1 finish 0", "1 release"]);
+}
