@@ -89,9 +89,10 @@ def test_what_the_page_about_execution_types_works_as_it_stands(start, tmp_path)
     commands = [rest[number][2:].replace("/tmp/my-jobs", f"{tmp_path}/jobs") for number in prompts]
     # The last shows what the jobs have written; before that the service need not be waited for.
     with start(*first.removeprefix(prefix).removesuffix(suffix).split()) as instance:
-        (tmp_path / "penstock").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock "$@"\n')
-        (tmp_path / "penstock").chmod(0o755)
-        (tmp_path / "python").symlink_to(sys.executable)
+        # Not links: an interpreter finds its environment by the name that it is called by.
+        for name, words in (("penstock", "-m penstock "), ("python", "")):
+            (tmp_path / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+            (tmp_path / name).chmod(0o755)
         path = f"{tmp_path}:{os.environ['PATH']}"
         done = subprocess.run(
             ["sh", "-c", "\n".join([*commands, "kill $!"])],
