@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-from penstock._core import Message
 from penstock.cli import main
 
 
@@ -25,15 +24,3 @@ def test_an_interrupt_during_submission_cancels_the_job(fake, number):
     assert main(["alloc", "true"]) == 128 + number
     assert fake.wait_for("job-manager.raise").object()["ids"] == [7]
     assert signal.getsignal(number) == before
-
-
-def test_a_second_interrupt_ends_it_at_once(fake):
-    def submit(_request):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
-        # A signal that comes just before the program begins to read does not end the reading, as a
-        # message does: this one is nobody's answer.
-        return [Message.request("a.b", matchtag=99).respond()]
-
-    fake.methods["job-ingest.submit"] = submit
-    assert main(["alloc", "true"]) in (128 + signal.SIGINT, 128 + signal.SIGTERM)
