@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -71,9 +72,11 @@ class _Interrupts:
     def __init__(self) -> None:
         self._begun = False
         self._came: int | None = None
+        # Signals so far: one step, for the second may come while the first is being handled.
+        self._earlier = itertools.count()
 
     def __call__(self, number: int, _frame: object) -> None:
-        if self._begun or self._came is not None:
+        if self._begun or next(self._earlier):
             raise SystemExit(128 + number)
         self._came = number
 
