@@ -7,7 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
 	wheel-ft conformance mutations
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
@@ -62,6 +62,9 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 	$(BIN)/python -m pytest bench --ignore bench/library --benchmark-only --benchmark-columns=min,median,max,rounds
 	cargo bench --package penstock-idset --package penstock-hostlist --locked --benches
+
+bench-load: $(VENV)/.built  ## What an instance takes with 200,000 jobs: a table
+	$(BIN)/python bench/load.py
 
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
