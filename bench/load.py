@@ -1,4 +1,4 @@
-"""What an instance takes under load: `python bench/load.py` (simulated execution, a few minutes)."""
+"""What an instance takes under load: `make bench-load` (simulated execution)."""
 
 from __future__ import annotations
 
