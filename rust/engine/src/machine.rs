@@ -1,0 +1,243 @@
+//! The machine: what exists, what is free, and where a shape fits.
+//!
+//! A shape is a request without its duration. It needs a number of units, and each node gives a
+//! number of units that depends on that node alone: slots, or one for a node that holds all of a
+//! node's slots.
+
+use std::collections::HashMap;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::{Constraint, Request};
+use penstock_rset::ResourceSet;
+
+use crate::inventory::{Inventory, Share, size};
+use crate::{Error, feasibility, index, matching};
+
+/// An interned request without its duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShapeId(pub(crate) u32);
+
+/// What a node has to give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Free {
+    pub cores: u32,
+    pub gpus: u32,
+    /// Whether nothing of the node is in use.
+    pub whole: bool,
+}
+
+/// Parts of nodes, by place.
+pub(crate) type Shares = Vec<Share>;
+
+impl Share {
+    pub fn ncores(&self) -> u32 {
+        size(&self.cores)
+    }
+
+    pub fn ngpus(&self) -> u32 {
+        size(&self.gpus)
+    }
+}
+
+type Key = (Option<u32>, bool, u32, u32, u32, Option<Constraint>);
+
+#[derive(Clone, Debug)]
+struct Shape {
+    request: Request,
+    /// For which inventory the two below hold.
+    version: u64,
+    allowed: Option<IdSet>,
+    feasible: Result<(), String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    pub inventory: Inventory,
+    shapes: Vec<Shape>,
+    ids: HashMap<Key, ShapeId>,
+    /// Grows when nodes or properties change.
+    version: u64,
+}
+
+impl Machine {
+    pub fn new(resources: &ResourceSet) -> Result<Self, Error> {
+        Ok(Self {
+            inventory: Inventory::new(resources)?,
+            shapes: Vec::new(),
+            ids: HashMap::new(),
+            version: 1,
+        })
+    }
+
+    /// Nodes: places are 0 to this, in rank order.
+    pub fn nodes(&self) -> u32 {
+        u32::try_from(self.inventory.nodes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The interned shape of a request.
+    pub fn shape(&mut self, request: &Request) -> ShapeId {
+        let key = (
+            request.nnodes,
+            request.exclusive,
+            request.slots,
+            request.cores_per_slot,
+            request.gpus_per_slot,
+            request.constraint.clone(),
+        );
+        if let Some(id) = self.ids.get(&key) {
+            return *id;
+        }
+        let id = ShapeId(u32::try_from(self.shapes.len()).unwrap_or(u32::MAX));
+        self.shapes.push(Shape {
+            request: request.clone(),
+            version: 0,
+            allowed: None,
+            feasible: Ok(()),
+        });
+        self.ids.insert(key, id);
+        self.refresh(id);
+        id
+    }
+
+    fn refresh(&mut self, id: ShapeId) {
+        let shape = &mut self.shapes[id.0 as usize];
+        if shape.version == self.version {
+            return;
+        }
+        let constraint = shape.request.constraint.as_ref();
+        shape.allowed = constraint.map(|it| self.inventory.matching(it));
+        let allowed = shape.allowed.as_ref();
+        shape.feasible = feasibility::check(&self.inventory, &shape.request, allowed);
+        shape.version = self.version;
+    }
+
+    pub fn request(&self, id: ShapeId) -> &Request {
+        &self.shapes[id.0 as usize].request
+    }
+
+    /// Whether everything there is, up and empty, could meet the shape; else the note of a denial.
+    pub fn feasible(&mut self, id: ShapeId) -> Result<(), String> {
+        self.refresh(id);
+        self.shapes[id.0 as usize].feasible.clone()
+    }
+
+    /// Units that the shape needs.
+    pub fn need(&self, id: ShapeId) -> u64 {
+        let request = self.request(id);
+        u64::from(request.nnodes.unwrap_or(request.slots))
+    }
+
+    pub fn is_up(&self, place: u32) -> bool {
+        self.inventory.nodes[place as usize].up
+    }
+
+    pub fn allows(&self, id: ShapeId, place: u32) -> bool {
+        let allowed = self.shapes[id.0 as usize].allowed.as_ref();
+        allowed.is_none_or(|it| it.contains(self.inventory.nodes[place as usize].rank))
+    }
+
+    /// What a node has to give now, were it up.
+    pub fn free(&self, place: u32) -> Free {
+        let node = &self.inventory.nodes[place as usize];
+        Free {
+            cores: size(&node.free_cores),
+            gpus: size(&node.free_gpus),
+            whole: node.free_cores == node.cores && node.free_gpus == node.gpus,
+        }
+    }
+
+    /// Whether so much free is the whole node.
+    pub fn whole_with(&self, place: u32, cores: u32, gpus: u32) -> bool {
+        let node = &self.inventory.nodes[place as usize];
+        cores == size(&node.cores) && gpus == size(&node.gpus)
+    }
+
+    /// Units that a node would give with so much free; none if it is down or not allowed.
+    pub fn units(&self, id: ShapeId, place: u32, free: Free) -> u32 {
+        if !self.is_up(place) || !self.allows(id, place) {
+            return 0;
+        }
+        let request = self.request(id);
+        let slot = index::Free {
+            cores: request.cores_per_slot,
+            gpus: request.gpus_per_slot,
+            whole: 0,
+        };
+        let has = index::Free {
+            cores: free.cores,
+            gpus: free.gpus,
+            whole: 0,
+        };
+        let slots = matching::fitting(has, slot);
+        match request.nnodes {
+            None => slots,
+            Some(_) => u32::from(slots >= request.slots && (free.whole || !request.exclusive)),
+        }
+    }
+
+    /// Units that all nodes would give now.
+    pub fn units_now(&mut self, id: ShapeId) -> u64 {
+        self.refresh(id);
+        let places = 0..self.nodes();
+        places
+            .map(|place| u64::from(self.units(id, place, self.free(place))))
+            .sum()
+    }
+
+    /// Whether a unit is any core: then sums decide.
+    pub fn is_fungible(&self, id: ShapeId) -> bool {
+        let request = self.request(id);
+        request.nnodes.is_none()
+            && (request.cores_per_slot, request.gpus_per_slot) == (1, 0)
+            && request.constraint.is_none()
+    }
+
+    /// Where the shape fits now. Nothing is taken.
+    pub fn place(&mut self, id: ShapeId) -> Option<Shares> {
+        self.refresh(id);
+        let shape = &self.shapes[id.0 as usize];
+        matching::place(&self.inventory, &shape.request, shape.allowed.as_ref())
+    }
+
+    /// As [`place`](Self::place), on nodes that `accept` takes, given the place and the units.
+    pub fn place_where(
+        &mut self,
+        id: ShapeId,
+        accept: &mut dyn FnMut(u32, u32) -> bool,
+    ) -> Option<Shares> {
+        self.refresh(id);
+        let mut refused = IdSet::new();
+        let mut left = self.need(id);
+        for place in 0..self.nodes() {
+            let units = self.units(id, place, self.free(place));
+            let take = left.min(u64::from(units));
+            if take > 0 && accept(place, u32::try_from(take).unwrap_or(u32::MAX)) {
+                left -= take;
+            } else {
+                refused.insert(self.inventory.nodes[place as usize].rank);
+            }
+        }
+        let shape = &self.shapes[id.0 as usize];
+        let all = shape.allowed.as_ref().unwrap_or(self.inventory.ranks());
+        let allowed = all.difference(&refused);
+        matching::place(&self.inventory, &shape.request, Some(&allowed))
+    }
+
+    pub fn take(&mut self, shares: &[Share]) {
+        self.inventory.take(shares);
+    }
+
+    pub fn give(&mut self, shares: &[Share]) {
+        self.inventory.give(shares);
+    }
+
+    /// Grows whenever something becomes available that was not.
+    pub fn generation(&self) -> u64 {
+        self.inventory.version
+    }
+
+    /// To be called after nodes or properties have changed.
+    pub fn changed(&mut self) {
+        self.version += 1;
+    }
+}
