@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_jobspec::{Constraint, Request};
+use penstock_jobspec::{Constraint, Count, Request};
 use penstock_rset::ResourceSet;
 
 use crate::inventory::{Inventory, Share};
@@ -42,22 +42,22 @@ struct Running {
 /// What is known of requests that differ only in their duration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Shape {
-    nnodes: Option<u32>,
+    nnodes: Option<Count>,
     exclusive: bool,
-    slots: u32,
-    cores_per_slot: u32,
-    gpus_per_slot: u32,
+    slots: Count,
+    cores_per_slot: Count,
+    gpus_per_slot: Count,
     constraint: Option<Constraint>,
 }
 
 impl Shape {
     fn of(request: &Request) -> Self {
         Self {
-            nnodes: request.nnodes,
+            nnodes: request.nnodes.clone(),
             exclusive: request.exclusive,
-            slots: request.slots,
-            cores_per_slot: request.cores_per_slot,
-            gpus_per_slot: request.gpus_per_slot,
+            slots: request.slots.clone(),
+            cores_per_slot: request.cores_per_slot.clone(),
+            gpus_per_slot: request.gpus_per_slot.clone(),
             constraint: request.constraint.clone(),
         }
     }

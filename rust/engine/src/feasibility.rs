@@ -33,7 +33,7 @@ pub(crate) fn check(
         }
         _ => String::new(),
     };
-    let outcome = match request.nnodes {
+    let outcome = match request.least_nodes() {
         None => slots(request, nodes),
         Some(wanted) => whole_nodes(request, u64::from(wanted), nodes),
     };
@@ -45,20 +45,24 @@ fn slots<'a, I: Iterator<Item = &'a Node>>(
     nodes: impl Fn() -> I,
 ) -> Result<(), String> {
     let need = Free {
-        cores: request.cores_per_slot,
-        gpus: request.gpus_per_slot,
+        cores: request.cores_per_slot.min(),
+        gpus: request.gpus_per_slot.min(),
         whole: 0,
     };
     let per_node = nodes().map(|node| u64::from(fitting(everything(node), need)));
     let most: u64 = per_node.sum();
-    let wanted = u64::from(request.slots);
+    let wanted = u64::from(request.slots.min());
     if most >= wanted {
         return Ok(());
     }
     per_slot(request, 1, &nodes)?;
     for (what, each, of) in [
-        ("core", request.cores_per_slot, cores as fn(&Node) -> u64),
-        ("gpu", request.gpus_per_slot, gpus as fn(&Node) -> u64),
+        (
+            "core",
+            request.cores_per_slot.min(),
+            cores as fn(&Node) -> u64,
+        ),
+        ("gpu", request.gpus_per_slot.min(), gpus as fn(&Node) -> u64),
     ] {
         let total: u64 = nodes().map(of).sum();
         let asked = wanted.saturating_mul(u64::from(each));
@@ -78,9 +82,9 @@ fn whole_nodes<'a, I: Iterator<Item = &'a Node>>(
     wanted: u64,
     nodes: impl Fn() -> I,
 ) -> Result<(), String> {
-    let slots = u64::from(request.slots);
-    let need_cores = slots * u64::from(request.cores_per_slot);
-    let need_gpus = slots * u64::from(request.gpus_per_slot);
+    let slots = u64::from(request.slots.min());
+    let need_cores = slots * u64::from(request.cores_per_slot.min());
+    let need_gpus = slots * u64::from(request.gpus_per_slot.min());
     let fits = |node: &&Node| cores(node) >= need_cores && gpus(node) >= need_gpus;
     let most = nodes().filter(fits).count() as u64;
     if most >= wanted {
@@ -113,8 +117,12 @@ fn per_slot<'a, I: Iterator<Item = &'a Node>>(
         "slot"
     };
     for (what, each, of) in [
-        ("core", request.cores_per_slot, cores as fn(&Node) -> u64),
-        ("gpu", request.gpus_per_slot, gpus as fn(&Node) -> u64),
+        (
+            "core",
+            request.cores_per_slot.min(),
+            cores as fn(&Node) -> u64,
+        ),
+        ("gpu", request.gpus_per_slot.min(), gpus as fn(&Node) -> u64),
     ] {
         let asked = slots * u64::from(each);
         let most = nodes().map(of).max().unwrap_or(0);
@@ -131,8 +139,8 @@ fn per_slot<'a, I: Iterator<Item = &'a Node>>(
 }
 
 fn shape(request: &Request, slots: u64) -> String {
-    let cores = amount(slots * u64::from(request.cores_per_slot), "core");
-    match slots * u64::from(request.gpus_per_slot) {
+    let cores = amount(slots * u64::from(request.cores_per_slot.min()), "core");
+    match slots * u64::from(request.gpus_per_slot.min()) {
         0 => cores,
         gpus => format!("{cores} and {}", amount(gpus, "gpu")),
     }

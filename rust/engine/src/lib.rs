@@ -18,9 +18,9 @@
 //! let request = Request {
 //!     nnodes: None,
 //!     exclusive: false,
-//!     slots: 2,
-//!     cores_per_slot: 4,
-//!     gpus_per_slot: 0,
+//!     slots: 2.into(),
+//!     cores_per_slot: 4.into(),
+//!     gpus_per_slot: 0.into(),
 //!     duration: 60.0,
 //!     constraint: None,
 //! };

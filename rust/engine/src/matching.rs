@@ -46,7 +46,7 @@ pub(crate) fn place(
     request: &Request,
     allowed: Option<&IdSet>,
 ) -> Option<Vec<Share>> {
-    match request.nnodes {
+    match request.least_nodes() {
         None => place_slots(inventory, request, allowed),
         Some(nnodes) => place_nodes(inventory, request, nnodes, allowed),
     }
@@ -59,8 +59,8 @@ fn place_slots(
     allowed: Option<&IdSet>,
 ) -> Option<Vec<Share>> {
     let need = Free {
-        cores: request.cores_per_slot,
-        gpus: request.gpus_per_slot,
+        cores: request.cores_per_slot.min(),
+        gpus: request.gpus_per_slot.min(),
         whole: 0,
     };
     let candidates = Candidates {
@@ -69,7 +69,7 @@ fn place_slots(
         need,
         next: 0,
     };
-    let mut left = request.slots;
+    let mut left = request.slots.min();
     let mut shares = Vec::new();
     for place in candidates {
         let free = inventory.index.get(place);
@@ -110,8 +110,14 @@ fn place_nodes(
     allowed: Option<&IdSet>,
 ) -> Option<Vec<Share>> {
     // What does not fit a number does not fit a node.
-    let cores = request.slots.checked_mul(request.cores_per_slot)?;
-    let gpus = request.slots.checked_mul(request.gpus_per_slot)?;
+    let cores = request
+        .slots
+        .min()
+        .checked_mul(request.cores_per_slot.min())?;
+    let gpus = request
+        .slots
+        .min()
+        .checked_mul(request.gpus_per_slot.min())?;
     let need = Free {
         cores,
         gpus,

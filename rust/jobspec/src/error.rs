@@ -21,6 +21,11 @@ impl Error {
     pub fn path(&self) -> &str {
         &self.path
     }
+
+    /// What was expected, without the place.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
 }
 
 impl fmt::Display for Error {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::constraint::kind;
-use crate::{Constraint, Error, Request};
+use crate::{Constraint, Count, Error, Request};
 
 /// How many tasks there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,28 +96,9 @@ fn one<'a>(value: &'a Value, path: &str) -> Result<&'a Value, Error> {
     }
 }
 
-/// A count in V1: a whole number of at least one.
-fn count(vertex: &Map<String, Value>, path: &str) -> Result<u32, Error> {
+fn count(vertex: &Map<String, Value>, path: &str) -> Result<Count, Error> {
     let value = required(vertex, "count", path)?;
-    let path = format!("{path}.count");
-    match value {
-        Value::Number(number) => number
-            .as_u64()
-            .and_then(|count| u32::try_from(count).ok())
-            .filter(|count| *count >= 1)
-            .ok_or_else(|| {
-                let detail = format!("expected 1 to {}, found {number}", u32::MAX);
-                fail(&path, detail)
-            }),
-        Value::Object(_) | Value::String(_) => Err(fail(
-            &path,
-            "expected a whole number: count ranges are not part of jobspec V1",
-        )),
-        value => {
-            let detail = format!("expected a whole number, found {}", kind(value));
-            Err(fail(&path, detail))
-        }
-    }
+    Count::from_value_at(value, &format!("{path}.count"))
 }
 
 fn vertex<'a>(
@@ -180,7 +161,7 @@ fn resources(value: &Value) -> Result<(Request, &str), Error> {
 fn slot<'a>(
     map: &'a Map<String, Value>,
     path: &str,
-    nnodes: Option<u32>,
+    nnodes: Option<Count>,
     exclusive: bool,
 ) -> Result<(Request, &'a str), Error> {
     let slots = count(map, path)?;
@@ -219,7 +200,7 @@ fn slot<'a>(
         exclusive,
         slots,
         cores_per_slot: cores.ok_or_else(|| fail(&with, "expected a `core` in the slot"))?,
-        gpus_per_slot: gpus.unwrap_or(0),
+        gpus_per_slot: gpus.unwrap_or(Count::exactly(0)),
         duration: 0.0,
         constraint: None,
     };
@@ -262,7 +243,7 @@ fn tasks(value: &Value, label: &str, request: &Request) -> Result<(Vec<String>, 
         "per_slot" => Err(fail(&path, format!("expected 1, found {value}"))),
         "total" => {
             let (least, most) = (
-                u64::from(request.nnodes.unwrap_or(1)),
+                u64::from(request.least_nodes().unwrap_or(1)),
                 request.total_slots(),
             );
             match number {

@@ -1,5 +1,6 @@
-//! What users write to ask for resources: jobspec V1 (RFC 25) with constraints (RFC 31), time
-//! limits as Flux Standard Durations (RFC 23), and the job ids that answer them (RFC 19).
+//! What users write to ask for resources: jobspec V1 (RFC 25) with count ranges (RFC 14, RFC 45)
+//! and constraints (RFC 31), time limits as Flux Standard Durations (RFC 23), and the job ids that
+//! answer them (RFC 19).
 //!
 //! ```
 //! use penstock_jobspec::Jobspec;
@@ -11,11 +12,13 @@
 //!     "tasks": [{"command": ["hostname"], "slot": "task", "count": {"per_slot": 1}}],
 //!     "attributes": {"system": {"duration": 60}}
 //! }"#)?;
-//! assert_eq!((jobspec.ntasks(), jobspec.request().cores_per_slot), (4, 2));
+//! assert_eq!(jobspec.ntasks(), 4);
+//! assert_eq!(jobspec.request().cores_per_slot, 2);
 //! # Ok::<(), penstock_jobspec::Error>(())
 //! ```
 
 pub mod constraint;
+mod count;
 pub mod duration;
 mod error;
 pub mod fluid;
@@ -23,6 +26,7 @@ mod jobspec;
 mod request;
 
 pub use constraint::{Constraint, Target};
+pub use count::{Count, Operator};
 pub use error::Error;
 pub use jobspec::{Dependency, Jobspec, TaskCount};
 pub use request::Request;

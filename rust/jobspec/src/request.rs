@@ -1,18 +1,18 @@
-use crate::Constraint;
+use crate::{Constraint, Count};
 
 /// A jobspec reduced to what matching needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// Nodes, where the jobspec has a node level.
-    pub nnodes: Option<u32>,
+    pub nnodes: Option<Count>,
     /// Whether the nodes are wanted whole.
     pub exclusive: bool,
     /// Slots: on each node where there is a node level, else in total.
-    pub slots: u32,
+    pub slots: Count,
     /// Cores of each slot, at least one.
-    pub cores_per_slot: u32,
+    pub cores_per_slot: Count,
     /// Gpus of each slot.
-    pub gpus_per_slot: u32,
+    pub gpus_per_slot: Count,
     /// Time limit in seconds; 0 for none.
     pub duration: f64,
     /// Which targets will do; `None` for any.
@@ -20,8 +20,33 @@ pub struct Request {
 }
 
 impl Request {
-    /// Slots on all nodes together.
+    /// Slots on all nodes together, the least that will do.
     pub fn total_slots(&self) -> u64 {
-        u64::from(self.slots) * u64::from(self.nnodes.unwrap_or(1))
+        u64::from(self.slots.min()) * u64::from(self.least_nodes().unwrap_or(1))
+    }
+
+    /// Cores of all slots together, the least that will do; as many as a number holds where there
+    /// are more.
+    pub fn total_cores(&self) -> u64 {
+        let cores = self.cores_per_slot.min();
+        self.total_slots().saturating_mul(cores.into())
+    }
+
+    /// Gpus of all slots together, the least that will do; as many as a number holds where there
+    /// are more.
+    pub fn total_gpus(&self) -> u64 {
+        let gpus = self.gpus_per_slot.min();
+        self.total_slots().saturating_mul(gpus.into())
+    }
+
+    /// The least number of nodes that will do, where the jobspec has a node level.
+    pub fn least_nodes(&self) -> Option<u32> {
+        self.nnodes.as_ref().map(Count::min)
+    }
+
+    /// Whether each of the numbers is one, not a range.
+    pub fn is_exact(&self) -> bool {
+        let per_slot = [&self.slots, &self.cores_per_slot, &self.gpus_per_slot];
+        self.nnodes.iter().chain(per_slot).all(Count::is_exact)
     }
 }

@@ -23,9 +23,10 @@ fn jobspecs() {
         let request = jobspec.request();
         let summary = &case["summary"];
         assert_eq!(summary["ntasks"], jobspec.ntasks(), "{}", case["name"]);
-        assert_eq!(summary["nnodes"].as_u64(), request.nnodes.map(u64::from));
-        let cores = request.total_slots() * u64::from(request.cores_per_slot);
-        assert_eq!(summary["ncores"], cores, "{}", case["name"]);
+        let nnodes = request.least_nodes().map(u64::from);
+        assert_eq!(summary["nnodes"].as_u64(), nnodes, "{}", case["name"]);
+        assert_eq!(summary["ncores"], request.total_cores(), "{}", case["name"]);
+        assert_eq!(summary["ngpus"], request.total_gpus(), "{}", case["name"]);
         assert_eq!(summary["exclusive"], request.exclusive);
     }
     for case in list(&vectors, "bad") {

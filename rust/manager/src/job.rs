@@ -46,7 +46,6 @@ impl Spec {
     /// Takes what is needed from a valid jobspec. `redacted` is what the scheduler is sent.
     pub fn new(key: i64, jobspec: &Jobspec, redacted: String) -> Self {
         let request = jobspec.request();
-        let slots = u64::from(request.slots) * u64::from(request.nnodes.unwrap_or(1));
         let name = jobspec.job_name().map_or_else(
             || {
                 let command = jobspec.command().first().map_or("", String::as_str);
@@ -64,8 +63,8 @@ impl Spec {
             project: text("system.project"),
             bank: text("system.bank"),
             ntasks: jobspec.ntasks(),
-            nnodes: request.nnodes,
-            ncores: slots.saturating_mul(request.cores_per_slot.into()),
+            nnodes: request.least_nodes(),
+            ncores: request.total_cores(),
             duration: jobspec.duration(),
             dependencies: jobspec
                 .dependencies()

@@ -143,24 +143,23 @@ pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusa
     check_duration(jobspec.duration(), jobspec.queue(), settings)?;
     let general = &settings.limits;
     let request = jobspec.request();
-    let slots = u64::from(request.slots) * u64::from(request.nnodes.unwrap_or(1));
     // How many nodes a job of slots alone gets is not known yet.
     let amounts = [
         (
             "nodes",
-            request.nnodes.map(u64::from),
+            request.least_nodes().map(u64::from),
             own.max_nnodes.or(general.max_nnodes),
             own.min_nnodes.or(general.min_nnodes),
         ),
         (
             "cores",
-            Some(slots.saturating_mul(request.cores_per_slot.into())),
+            Some(request.total_cores()),
             own.max_ncores.or(general.max_ncores),
             own.min_ncores.or(general.min_ncores),
         ),
         (
             "gpus",
-            Some(slots.saturating_mul(request.gpus_per_slot.into())),
+            Some(request.total_gpus()),
             own.max_ngpus.or(general.max_ngpus),
             own.min_ngpus.or(general.min_ngpus),
         ),

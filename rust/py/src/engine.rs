@@ -179,13 +179,9 @@ fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyD
     let request = jobspec.request();
     let summary = PyDict::new(py);
     summary.set_item("ntasks", jobspec.ntasks())?;
-    summary.set_item("nnodes", request.nnodes)?;
-    let slots = request.total_slots();
-    summary.set_item(
-        "ncores",
-        slots.saturating_mul(request.cores_per_slot.into()),
-    )?;
-    summary.set_item("ngpus", slots.saturating_mul(request.gpus_per_slot.into()))?;
+    summary.set_item("nnodes", request.least_nodes())?;
+    summary.set_item("ncores", request.total_cores())?;
+    summary.set_item("ngpus", request.total_gpus())?;
     summary.set_item("exclusive", request.exclusive)?;
     summary.set_item("duration", jobspec.duration())?;
     summary.set_item("queue", jobspec.queue())?;
