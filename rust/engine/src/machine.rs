@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use penstock_idset::IdSet;
-use penstock_jobspec::{Constraint, Request};
+use penstock_jobspec::{Constraint, Count, Request};
 use penstock_rset::ResourceSet;
 
 use crate::inventory::{Inventory, Share, size};
@@ -39,7 +39,7 @@ impl Share {
     }
 }
 
-type Key = (Option<u32>, bool, u32, u32, u32, Option<Constraint>);
+type Key = (Option<Count>, bool, Count, Count, Count, Option<Constraint>);
 
 #[derive(Clone, Debug)]
 struct Shape {
@@ -77,11 +77,11 @@ impl Machine {
     /// The interned shape of a request.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
         let key = (
-            request.nnodes,
+            request.nnodes.clone(),
             request.exclusive,
-            request.slots,
-            request.cores_per_slot,
-            request.gpus_per_slot,
+            request.slots.clone(),
+            request.cores_per_slot.clone(),
+            request.gpus_per_slot.clone(),
             request.constraint.clone(),
         );
         if let Some(id) = self.ids.get(&key) {
@@ -124,7 +124,7 @@ impl Machine {
     /// Units that the shape needs.
     pub fn need(&self, id: ShapeId) -> u64 {
         let request = self.request(id);
-        u64::from(request.nnodes.unwrap_or(request.slots))
+        u64::from(request.nnodes.as_ref().unwrap_or(&request.slots).min())
     }
 
     pub fn is_up(&self, place: u32) -> bool {
@@ -159,8 +159,8 @@ impl Machine {
         }
         let request = self.request(id);
         let slot = index::Free {
-            cores: request.cores_per_slot,
-            gpus: request.gpus_per_slot,
+            cores: request.cores_per_slot.min(),
+            gpus: request.gpus_per_slot.min(),
             whole: 0,
         };
         let has = index::Free {
@@ -171,7 +171,9 @@ impl Machine {
         let slots = matching::fitting(has, slot);
         match request.nnodes {
             None => slots,
-            Some(_) => u32::from(slots >= request.slots && (free.whole || !request.exclusive)),
+            Some(_) => {
+                u32::from(slots >= request.slots.min() && (free.whole || !request.exclusive))
+            }
         }
     }
 
@@ -188,7 +190,7 @@ impl Machine {
     pub fn is_fungible(&self, id: ShapeId) -> bool {
         let request = self.request(id);
         request.nnodes.is_none()
-            && (request.cores_per_slot, request.gpus_per_slot) == (1, 0)
+            && (request.cores_per_slot.min(), request.gpus_per_slot.min()) == (1, 0)
             && request.constraint.is_none()
     }
 
