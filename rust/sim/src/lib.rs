@@ -1,0 +1,20 @@
+//! Simulation: workloads, read or made, replayed in virtual time by the engine that schedules in
+//! production.
+//!
+//! Like the engine it knows no clock, no file and no thread: text comes in and goes out.
+
+mod error;
+mod estimates;
+pub mod jsonl;
+mod lublin;
+mod mix;
+mod random;
+pub mod swf;
+mod workload;
+
+pub use error::Error;
+pub use estimates::Estimates;
+pub use lublin::{Kinds, Lublin};
+pub use mix::Mix;
+pub use random::Random;
+pub use workload::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload};

@@ -1,0 +1,361 @@
+//! The workload model of Lublin and Feitelson.
+//!
+//! U. Lublin and D. G. Feitelson, "The workload on parallel supercomputers: modeling the
+//! characteristics of rigid jobs", Journal of Parallel and Distributed Computing 63 (2003). Sizes
+//! are two-stage uniform in their logarithm, with extra weight on one and on powers of two; the
+//! logarithm of the run time is hyper-gamma, its mixture depending on the size; the logarithm of
+//! the gap between arrivals is gamma, and time passes faster in busy half hours. The constants are
+//! the published ones, fitted to machines of 128 to 400 processors; sizes scale with the machine.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+use crate::error::shown;
+use crate::estimates::Estimates;
+use crate::random::{Random, exp, exp2, ln, log2};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload, real};
+
+/// Half hours, the steps of the daily cycle.
+const SLOTS: u16 = 48;
+const SECONDS_OF_SLOT: f64 = 1800.0;
+/// The half hour at which the model's day begins: half past five.
+const DAY_START: u16 = 11;
+/// No run longer than e^12 seconds, 45 hours.
+const LONGEST_RUN: f64 = 12.0;
+/// No gap longer than e^13 seconds of busy time, five days.
+const LONGEST_GAP: f64 = 13.0;
+
+/// Which of the model's populations are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinds {
+    /// Batch and interactive jobs, each with its own parameters and arrivals.
+    Both,
+    /// Batch jobs alone.
+    Batch,
+    /// Interactive jobs alone.
+    Interactive,
+    /// One population, with the parameters fitted to all jobs together.
+    All,
+}
+
+impl FromStr for Kinds {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "both" => Ok(Self::Both),
+            "batch" => Ok(Self::Batch),
+            "interactive" => Ok(Self::Interactive),
+            "all" => Ok(Self::All),
+            _ => Err(Error::new(format!(
+                "invalid kinds `{}`: expected both, batch, interactive or all",
+                shown(text)
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for Kinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "both",
+            Self::Batch => "batch",
+            Self::Interactive => "interactive",
+            Self::All => "all",
+        })
+    }
+}
+
+/// The parameters of one population, named as in the paper.
+struct Population {
+    serial: f64,
+    power_of_two: f64,
+    low: f64,
+    /// How far the change of slope lies below the logarithm of the largest job.
+    med_below: f64,
+    /// How far the largest job lies below the machine, in logarithms.
+    high_below: f64,
+    prob: f64,
+    a1: f64,
+    b1: f64,
+    a2: f64,
+    b2: f64,
+    pa: f64,
+    pb: f64,
+    /// Of the gaps: the published shape of the rush hours times its ratio to all hours.
+    aarr: f64,
+    barr: f64,
+    anum: f64,
+    bnum: f64,
+}
+
+const BATCH: Population = Population {
+    serial: 0.2927,
+    power_of_two: 0.6686,
+    low: 1.2,
+    med_below: 2.0,
+    high_below: 0.0,
+    prob: 0.875,
+    a1: 6.57,
+    b1: 0.823,
+    a2: 639.1,
+    b2: 0.0156,
+    pa: -0.003,
+    pb: 0.6986,
+    aarr: 6.0415 * 1.0519,
+    barr: 0.8531,
+    anum: 6.1271,
+    bnum: 5.2740,
+};
+
+const INTERACTIVE: Population = Population {
+    serial: 0.1541,
+    power_of_two: 0.625,
+    low: 1.0,
+    med_below: 2.5,
+    high_below: 1.5,
+    prob: 0.705,
+    a1: 3.8351,
+    b1: 0.6605,
+    a2: 7.073,
+    b2: 0.6856,
+    pa: -0.0118,
+    pb: 0.9156,
+    aarr: 6.5510 * 0.9797,
+    barr: 0.6621,
+    anum: 8.9186,
+    bnum: 3.6680,
+};
+
+const ALL: Population = Population {
+    serial: 0.244,
+    power_of_two: 0.576,
+    low: 0.8,
+    med_below: 2.5,
+    high_below: 0.0,
+    prob: 0.86,
+    a1: 4.2,
+    b1: 0.94,
+    a2: 312.0,
+    b2: 0.03,
+    pa: -0.0054,
+    pb: 0.78,
+    aarr: 10.2303 * 1.0225,
+    barr: 0.4871,
+    anum: 8.1737,
+    bnum: 3.9631,
+};
+
+impl Population {
+    fn size(&self, cores: u32, random: &mut Random) -> u32 {
+        let draw = random.uniform();
+        if draw < self.serial || cores < 2 {
+            return 1;
+        }
+        let high = (log2(f64::from(cores)) - self.high_below).max(1.0);
+        let low = self.low.min(high);
+        let med = (high - self.med_below).clamp(low, high);
+        let (from, to) = if random.uniform() < self.prob {
+            (low, med)
+        } else {
+            (med, high)
+        };
+        let mut logarithm = from + (to - from) * random.uniform();
+        if draw < self.serial + self.power_of_two {
+            logarithm = logarithm.round();
+        }
+        rounded(exp2(logarithm)).clamp(1, cores)
+    }
+
+    fn run(&self, size: u32, random: &mut Random) -> f64 {
+        let first = (self.pa * f64::from(size) + self.pb).clamp(0.0, 1.0);
+        loop {
+            let logarithm = if random.uniform() < first {
+                random.gamma(self.a1, self.b1)
+            } else {
+                random.gamma(self.a2, self.b2)
+            };
+            if logarithm <= LONGEST_RUN {
+                return exp(logarithm).round();
+            }
+        }
+    }
+
+    /// How fast the time of arrivals passes in each half hour of the day; 1 in the mean.
+    fn pace(&self) -> [f64; SLOTS as usize] {
+        let density = |x: f64| exp((self.anum - 1.0) * ln(x) - x / self.bnum);
+        let mut pace = [0.0; SLOTS as usize];
+        for slot in DAY_START..DAY_START + SLOTS {
+            // Simpson's rule over the half hour around the slot.
+            let parts = 16u16;
+            let step = 1.0 / f64::from(parts);
+            let mut sum = 0.0;
+            for part in 0..=parts {
+                let weight = match part {
+                    0 | 16 => 1.0,
+                    odd if odd % 2 == 1 => 4.0,
+                    _ => 2.0,
+                };
+                sum += weight * density(f64::from(slot) - 0.5 + f64::from(part) * step);
+            }
+            pace[usize::from(slot % SLOTS)] = sum;
+        }
+        let mean = pace.iter().sum::<f64>() / f64::from(SLOTS);
+        pace.map(|it| it / mean)
+    }
+}
+
+/// The arrivals of one population.
+struct Arrivals {
+    population: &'static Population,
+    pace: [f64; SLOTS as usize],
+    /// The half hour of the day, and the seconds of it that have passed.
+    slot: usize,
+    within: f64,
+    slots_before: f64,
+}
+
+impl Arrivals {
+    fn new(population: &'static Population) -> Self {
+        Self {
+            population,
+            pace: population.pace(),
+            slot: 0,
+            within: 0.0,
+            slots_before: 0.0,
+        }
+    }
+
+    /// Seconds from the beginning, midnight, to the next arrival.
+    fn next(&mut self, random: &mut Random) -> f64 {
+        let mut gap = loop {
+            let logarithm = random.gamma(self.population.aarr, self.population.barr);
+            if logarithm <= LONGEST_GAP {
+                break exp(logarithm);
+            }
+        };
+        loop {
+            let left = (SECONDS_OF_SLOT - self.within) * self.pace[self.slot];
+            if gap < left {
+                self.within += gap / self.pace[self.slot];
+                return self.slots_before * SECONDS_OF_SLOT + self.within;
+            }
+            gap -= left;
+            self.within = 0.0;
+            self.slots_before += 1.0;
+            self.slot = (self.slot + 1) % self.pace.len();
+        }
+    }
+}
+
+/// What is drawn from the model.
+#[derive(Clone, Copy, Debug)]
+pub struct Lublin {
+    /// How many jobs.
+    pub jobs: u32,
+    /// The processors of the machine: the largest job there may be.
+    pub cores: u32,
+    /// The same seed gives the same jobs.
+    pub seed: u64,
+    /// The core-seconds of all jobs in the time from the first submit to the last, as a part of
+    /// what the machine has: gaps are stretched or shrunk to it. `None` leaves them as they are.
+    pub load: Option<f64>,
+    /// What users say.
+    pub estimates: Estimates,
+    /// Whose jobs.
+    pub kinds: Kinds,
+}
+
+impl Lublin {
+    /// Draws the jobs. All times are whole seconds.
+    ///
+    /// Fails where there are no cores, and where the load is not above 0.
+    pub fn draw(&self) -> Result<Workload, Error> {
+        if self.cores == 0 {
+            return Err(Error::new("cores: expected 1 or more, found 0"));
+        }
+        check_load(self.load)?;
+        let kinds = self.kinds;
+        let mut workload = Workload::new(format!("lublin, seed {}", self.seed));
+        let mut random = Random::new(self.seed);
+        let mut streams = match kinds {
+            Kinds::Both => vec![Arrivals::new(&INTERACTIVE), Arrivals::new(&BATCH)],
+            Kinds::Batch => vec![Arrivals::new(&BATCH)],
+            Kinds::Interactive => vec![Arrivals::new(&INTERACTIVE)],
+            Kinds::All => vec![Arrivals::new(&ALL)],
+        };
+        let mut next: Vec<f64> = Vec::new();
+        for stream in &mut streams {
+            next.push(stream.next(&mut random));
+        }
+        let mut submits = Vec::new();
+        let mut jobs = Vec::new();
+        let mut work = 0.0;
+        for _ in 0..self.jobs {
+            let first = usize::from(next.len() > 1 && next[1] < next[0]);
+            let population = streams[first].population;
+            let size = population.size(self.cores, &mut random);
+            let run = population.run(size, &mut random);
+            let limit = self.estimates.draw(run, &mut random);
+            work += f64::from(size) * run;
+            submits.push(next[first]);
+            jobs.push((size, run, limit));
+            next[first] = streams[first].next(&mut random);
+        }
+        let scale = stretch(&submits, work / f64::from(self.cores), self.load);
+        let queue = workload.queue_number(String::new())?;
+        let start = submits.first().copied().unwrap_or(0.0);
+        for (number, (submit, (size, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
+            let shape = workload.shape_number(JobShape::cores(size))?;
+            let submit = ((submit - start) * scale).round();
+            let rest = (DEFAULT_PRIORITY, queue);
+            workload.push_shape(number, [submit, run, limit], shape, rest)?;
+        }
+        let (jobs, cores, seed) = (self.jobs, self.cores, self.seed);
+        workload.assume(format!(
+            "{jobs} jobs of the model of Lublin and Feitelson (2003) for {cores} processors, \
+             kinds {kinds}, seed {seed}, estimates {}",
+            self.estimates
+        ));
+        if let Some(load) = self.load {
+            workload.assume(format!(
+                "arrival times were multiplied by {scale:.4} for a load of {load}"
+            ));
+        }
+        workload.add_header("Computer", "model of Lublin and Feitelson");
+        workload.set_pool(self.cores.into(), "the machine of the model");
+        Ok(workload)
+    }
+}
+
+pub(crate) fn check_load(load: Option<f64>) -> Result<(), Error> {
+    match load {
+        Some(load) if !(load > 0.0 && load <= 1000.0) => Err(Error::new(format!(
+            "load: expected a number above 0, such as 0.8, found {load}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// By how much arrival times are to be multiplied for a load; `work` is in seconds of the whole
+/// machine.
+pub(crate) fn stretch(submits: &[f64], work: f64, load: Option<f64>) -> f64 {
+    let (Some(load), Some(first), Some(last)) = (load, submits.first(), submits.last()) else {
+        return 1.0;
+    };
+    let jobs = real(submits.len() as u64);
+    // The gap that would follow the last job belongs to the time in which they come.
+    let span = (last - first) * jobs / (jobs - 1.0).max(1.0);
+    if span > 0.0 { work / load / span } else { 1.0 }
+}
+
+/// The nearest whole number.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts saturate, and sizes are clamped to the machine"
+)]
+pub(crate) fn rounded(number: f64) -> u32 {
+    number.round() as u32
+}

@@ -1,0 +1,310 @@
+//! The Standard Workload Format, version 2.2: eighteen numbers a job, -1 for what is not known.
+
+use std::fmt::Write as _;
+
+use crate::Error;
+use crate::error::{grouped, shown};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload};
+
+/// What the fields of a line are, in their order.
+const FIELDS: [&str; 18] = [
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "allocated processors",
+    "average cpu time",
+    "used memory",
+    "requested processors",
+    "requested time",
+    "requested memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+];
+
+const JOB: usize = 0;
+const SUBMIT: usize = 1;
+const WAIT: usize = 2;
+const RUN: usize = 3;
+const ALLOCATED: usize = 4;
+const REQUESTED: usize = 7;
+const REQUESTED_TIME: usize = 8;
+const STATUS: usize = 10;
+const QUEUE: usize = 14;
+const PRECEDING: usize = 16;
+
+/// The status of a job that was cancelled.
+const CANCELLED: f64 = 5.0;
+
+/// What was found while reading, for the sentences about it.
+#[derive(Default)]
+struct Census {
+    used_processors: u64,
+    used_times: u64,
+    no_processors: u64,
+    no_run_time: u64,
+    no_submit_time: u64,
+    cancelled: u64,
+    preceding: u64,
+    waits: u64,
+    queues: Option<f64>,
+    several_queues: bool,
+}
+
+/// Reads a trace, or its first `limit` jobs.
+///
+/// Missing requested processors are the allocated ones, a missing requested time is the run time;
+/// jobs without processors, run time or submit time are left out, as are those that were
+/// cancelled before they ran. [`Workload::assumptions`] says how many. Lines are sorted by submit
+/// time, those with equal ones stay in file order.
+///
+/// Fails where a line has not eighteen numbers.
+pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
+    let mut workload = Workload::new(name);
+    let mut census = Census::default();
+    let queue = workload.queue_number(String::new())?;
+    for (index, line) in data.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(comment) = line.strip_prefix(b";") {
+            read_comment(&mut workload, comment);
+            continue;
+        }
+        if limit.is_some_and(|limit| workload.len() >= limit) {
+            break;
+        }
+        let fields = split(line).map_err(|detail| Error::at(name, index + 1, detail))?;
+        let Some((processors, times)) = census.take(&fields) else {
+            continue;
+        };
+        let at = |field: usize, detail: &str| {
+            let number = field + 1;
+            let what = FIELDS[field];
+            let text = format!("field {number} ({what}): {}: {detail}", fields[field]);
+            Error::at(name, index + 1, text)
+        };
+        let id = whole(fields[JOB]).ok_or_else(|| at(JOB, "expected a whole number"))?;
+        let cores = whole(fields[processors])
+            .and_then(|it| u32::try_from(it).ok())
+            .ok_or_else(|| at(processors, "expected a whole number below 4294967296"))?;
+        let shape = workload.shape_number(JobShape::cores(cores))?;
+        workload
+            .push_shape(id, times, shape, (DEFAULT_PRIORITY, queue))
+            .map_err(|error| Error::at(name, index + 1, error))?;
+    }
+    census.tell(&mut workload);
+    if workload.sort() {
+        workload.assume(
+            "the lines are not in the order of submit times: they were sorted, equal times in \
+             file order"
+                .to_owned(),
+        );
+    }
+    for key in ["MaxProcs", "MaxNodes"] {
+        let cores = workload.header_value(key).and_then(first_number);
+        if let Some(cores) = cores {
+            workload.set_pool(cores, &format!("{key} of the header"));
+            break;
+        }
+    }
+    Ok(workload)
+}
+
+impl Census {
+    /// Which field says how many processors, and the times (submit, run, limit) of a job that is
+    /// to be simulated.
+    fn take(&mut self, fields: &[f64; 18]) -> Option<(usize, [f64; 3])> {
+        let run = fields[RUN];
+        if fields[STATUS].to_bits() == CANCELLED.to_bits() && run <= 0.0 {
+            self.cancelled += 1;
+            return None;
+        }
+        let processors = match (fields[REQUESTED] > 0.0, fields[ALLOCATED] > 0.0) {
+            (true, _) => REQUESTED,
+            (false, true) => ALLOCATED,
+            (false, false) => {
+                self.no_processors += 1;
+                return None;
+            }
+        };
+        if run < 0.0 {
+            self.no_run_time += 1;
+            return None;
+        }
+        if fields[SUBMIT] < 0.0 {
+            self.no_submit_time += 1;
+            return None;
+        }
+        self.used_processors += u64::from(processors == ALLOCATED);
+        self.preceding += u64::from(fields[PRECEDING] > 0.0);
+        self.waits += u64::from(fields[WAIT] >= 0.0);
+        let queue = *self.queues.get_or_insert(fields[QUEUE]);
+        self.several_queues |= queue.to_bits() != fields[QUEUE].to_bits();
+        let limit = if fields[REQUESTED_TIME] > 0.0 {
+            fields[REQUESTED_TIME]
+        } else {
+            self.used_times += 1;
+            run
+        };
+        Some((processors, [fields[SUBMIT], run, limit]))
+    }
+
+    fn tell(&self, workload: &mut Workload) {
+        let jobs = u64::try_from(workload.len()).unwrap_or(u64::MAX);
+        let of = |count: u64| format!("{} of {} jobs", grouped(count), grouped(jobs));
+        if self.used_processors > 0 {
+            let of = of(self.used_processors);
+            workload.assume(format!(
+                "{of} have no requested processors: the allocated ones are taken"
+            ));
+        }
+        if self.used_times > 0 {
+            let of = of(self.used_times);
+            workload.assume(format!(
+                "{of} have no requested time: the run time is taken as the estimate"
+            ));
+        }
+        let left_out = [
+            (self.no_processors, "without processors"),
+            (self.no_run_time, "without a run time"),
+            (self.no_submit_time, "without a submit time"),
+            (self.cancelled, "cancelled before they ran"),
+        ];
+        for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
+            workload.assume(format!("left out: {} jobs {why}", grouped(count)));
+        }
+        if self.waits == 0 && jobs > 0 {
+            workload.assume(
+                "the trace has no wait times: its submit times may be start times, and are taken \
+                 as they are"
+                    .to_owned(),
+            );
+        }
+        if self.preceding > 0 {
+            let of = of(self.preceding);
+            workload.assume(format!(
+                "{of} name a preceding job: they are submitted at their time all the same"
+            ));
+        }
+        if self.several_queues {
+            workload.assume("the queues of the trace are taken as one".to_owned());
+        }
+    }
+}
+
+/// Keeps `Key: value` of a comment; others are for people.
+fn read_comment(workload: &mut Workload, comment: &[u8]) {
+    let text = String::from_utf8_lossy(comment);
+    let Some((key, value)) = text.split_once(':') else {
+        return;
+    };
+    let (key, value) = (key.trim(), value.trim());
+    if !key.is_empty() && !key.contains(char::is_whitespace) {
+        workload.add_header(key, value);
+    }
+}
+
+/// The number that a header's value begins with, where it is positive.
+fn first_number(value: &str) -> Option<u64> {
+    let word = value.split_whitespace().next()?;
+    word.parse().ok().filter(|it| *it > 0)
+}
+
+fn split(line: &[u8]) -> Result<[f64; 18], String> {
+    let mut fields = [0.0; 18];
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    for (place, field) in fields.iter_mut().enumerate() {
+        let number = place + 1;
+        let Some(word) = words.next() else {
+            return Err(format!(
+                "expected 18 fields, found {place}: field {number} ({}) is missing",
+                FIELDS[place]
+            ));
+        };
+        *field = parse(word).ok_or_else(|| {
+            let text = shown(&String::from_utf8_lossy(word));
+            let what = FIELDS[place];
+            format!("field {number} ({what}): expected a number, found `{text}`")
+        })?;
+    }
+    match words.count() {
+        0 => Ok(fields),
+        more => Err(format!("expected 18 fields, found {}", 18 + more)),
+    }
+}
+
+fn parse(word: &[u8]) -> Option<f64> {
+    let (digits, negative) = match word {
+        [b'-', digits @ ..] => (digits, true),
+        digits => (digits, false),
+    };
+    // Nearly all are small whole numbers.
+    if (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) {
+        let number = digits
+            .iter()
+            .fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+        let number = f64::from(number);
+        return Some(if negative { -number } else { number });
+    }
+    let number = std::str::from_utf8(word).ok()?.parse::<f64>().ok()?;
+    Some(number).filter(|it| it.is_finite())
+}
+
+/// A number without fraction, from 0 to 2^53.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "checked: whole, not negative, below 2^53"
+)]
+fn whole(number: f64) -> Option<u64> {
+    let fits = number.fract().abs() <= 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number);
+    fits.then_some(number as u64)
+}
+
+/// Writes a workload as SWF: what a simulation does not know is -1.
+///
+/// Fails where a job asks for more than cores anywhere: the format has no words for it.
+pub fn write(workload: &Workload) -> Result<String, Error> {
+    let mut text = String::with_capacity(workload.len() * 64 + 256);
+    text.push_str("; Version: 2.2\n");
+    for (key, value) in workload.header() {
+        if !["Version", "MaxJobs", "MaxRecords"].contains(&key.as_str()) {
+            let _ = writeln!(text, "; {key}: {value}");
+        }
+    }
+    let jobs = workload.len();
+    let _ = writeln!(text, "; MaxJobs: {jobs}\n; MaxRecords: {jobs}");
+    if workload.header_value("MaxProcs").is_none() {
+        let _ = writeln!(text, "; MaxProcs: {}", workload.max_cores());
+    }
+    for place in 0..jobs {
+        let id = workload.id[place];
+        let shape = &workload.shapes[workload.shape[place] as usize];
+        if !shape.is_cores_alone() || shape.cores_per_slot != 1 {
+            return Err(Error::new(format!(
+                "job {id} asks for more than cores anywhere: SWF cannot say that\nhint: write JSON lines"
+            )));
+        }
+        let limit = workload.limit[place];
+        let _ = write!(text, "{id} {} ", workload.submit[place]);
+        let _ = write!(text, "-1 {} {} -1 -1 ", workload.run[place], shape.slots);
+        let _ = write!(text, "{} ", shape.slots);
+        if limit.is_finite() {
+            let _ = write!(text, "{limit}");
+        } else {
+            text.push_str("-1");
+        }
+        text.push_str(" -1 1 -1 -1 -1 -1 -1 -1 -1\n");
+    }
+    Ok(text)
+}

@@ -1,0 +1,321 @@
+//! Traces: what is read, what is left out and said, what is refused, and that it can be written.
+
+use penstock_jobspec::Constraint;
+use penstock_sim::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload, jsonl, swf};
+
+fn job(id: u64, times: [f64; 3], cores: u32) -> TraceJob {
+    let [submit, run, limit] = times;
+    TraceJob {
+        id,
+        submit,
+        run,
+        limit,
+        shape: JobShape::cores(cores),
+        priority: DEFAULT_PRIORITY,
+        queue: String::new(),
+    }
+}
+
+fn jobs(workload: &Workload) -> Vec<TraceJob> {
+    (0..workload.len())
+        .filter_map(|it| workload.job(it))
+        .collect()
+}
+
+/// A line of SWF: job, submit, run, allocated, requested, requested time, status.
+fn line(fields: [i64; 7]) -> String {
+    let [id, submit, run, allocated, requested, time, status] = fields;
+    format!(
+        "{id} {submit} -1 {run} {allocated} -1 -1 {requested} {time} -1 {status} -1 -1 -1 -1 -1 -1 -1\n"
+    )
+}
+
+#[test]
+fn missing_fields_fall_back_as_the_format_says() {
+    let text = [
+        "; Version: 2.2\n;   MaxProcs:  64 \r\n; Note: people read this\n\n",
+        &line([1, 0, 100, 4, 8, 200, 1]),
+        &line([2, 5, 100, 4, -1, -1, 1]),
+        &line([3, 7, 0, 4, 0, 0, 1]),
+    ]
+    .concat();
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    let expected = [
+        job(1, [0.0, 100.0, 200.0], 8),
+        job(2, [5.0, 100.0, 100.0], 4),
+        job(3, [7.0, 0.0, 0.0], 4),
+    ];
+    assert_eq!(jobs(&workload), expected);
+    assert_eq!((workload.max_cores(), workload.name()), (64, "a.swf"));
+    assert_eq!(workload.pool_origin(), "MaxProcs of the header");
+    assert_eq!(workload.header_value("Note"), Some("people read this"));
+    let said = workload.assumptions();
+    assert_eq!(
+        said,
+        [
+            "2 of 3 jobs have no requested processors: the allocated ones are taken",
+            "2 of 3 jobs have no requested time: the run time is taken as the estimate",
+            "the trace has no wait times: its submit times may be start times, and are taken as \
+             they are",
+        ]
+    );
+}
+
+#[test]
+fn jobs_that_cannot_have_run_are_left_out_and_counted() {
+    let text = [
+        line([1, 0, 100, 0, -1, 200, 1]),
+        line([2, 0, -1, 4, 4, 200, 1]),
+        line([3, -1, 10, 4, 4, 200, 1]),
+        line([4, 0, 0, 4, 4, 200, 5]),
+        line([5, 0, -1, 4, 4, 200, 5]),
+        line([6, 0, 10, 4, 4, 200, 5]),
+        line([7, 0, 10, 4, 4, 200, 0]),
+    ]
+    .concat();
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
+    assert_eq!(ids, [6, 7]);
+    let said = workload.assumptions().join("\n");
+    for sentence in [
+        "left out: 1 jobs without processors",
+        "left out: 1 jobs without a run time",
+        "left out: 1 jobs without a submit time",
+        "left out: 2 jobs cancelled before they ran",
+    ] {
+        assert!(said.contains(sentence), "{said}");
+    }
+    assert_eq!(workload.max_cores(), 4);
+    assert_eq!(workload.pool_origin(), "the largest job");
+}
+
+#[test]
+fn jobs_are_in_the_order_of_submit_times_and_equal_ones_in_file_order() {
+    let text = [
+        line([1, 10, 1, 1, 1, 1, 1]),
+        line([2, 5, 1, 1, 1, 1, 1]),
+        line([3, 10, 1, 1, 1, 1, 1]),
+        line([4, 5, 1, 1, 1, 1, 1]),
+    ]
+    .concat();
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
+    assert_eq!(ids, [2, 4, 1, 3]);
+    let said = workload.assumptions().join("\n");
+    assert!(said.contains("they were sorted"), "{said}");
+    // A limit is of jobs in file order.
+    let workload = swf::read(text.as_bytes(), "a.swf", Some(2)).unwrap();
+    let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
+    assert_eq!(ids, [2, 1]);
+}
+
+#[test]
+fn the_nodes_of_the_header_count_where_its_processors_do_not() {
+    let text = format!(
+        "; MaxProcs: -1\n; MaxNodes: 16 (shared)\n; UnixStartTime: 749458803\n{}",
+        line([1, 0, 1, 1, 1, 1, 1])
+    );
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    assert_eq!(workload.max_cores(), 16);
+    assert_eq!(workload.unix_start(), Some(749_458_803.0));
+    assert_eq!(workload.span(), Some((0.0, 0.0)));
+}
+
+#[test]
+fn seconds_may_have_fractions_and_exponents() {
+    let text = "1 0.25 -1 1e3 4 -1 -1 -1 1500.5 -1 1 -1 -1 -1 -1 -1 -1 -1";
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    assert_eq!(jobs(&workload), [job(1, [0.25, 1000.0, 1500.5], 4)]);
+}
+
+#[test]
+fn what_is_wrong_with_a_line_is_named() {
+    let good = line([1, 0, 100, 4, 8, 200, 1]);
+    for (bad, message) in [
+        (
+            "1 2 3",
+            "t: line 2: expected 18 fields, found 3: field 4 (run time) is missing",
+        ),
+        (
+            "1 0 -1 x 4 -1 -1 8 200 -1 1 -1 -1 -1 -1 -1 -1 -1",
+            "t: line 2: field 4 (run time): expected a number, found `x`",
+        ),
+        (
+            "1 0 -1 inf 4 -1 -1 8 200 -1 1 -1 -1 -1 -1 -1 -1 -1",
+            "t: line 2: field 4 (run time): expected a number, found `inf`",
+        ),
+        (
+            "1 0 -1 10 4 -1 -1 8 200 -1 1 -1 -1 -1 -1 -1 -1 -1 7 7",
+            "t: line 2: expected 18 fields, found 20",
+        ),
+        (
+            "1 0 -1 10 4 -1 -1 8.5 200 -1 1 -1 -1 -1 -1 -1 -1 -1",
+            "t: line 2: field 8 (requested processors): 8.5: expected a whole number below \
+             4294967296",
+        ),
+        (
+            "1 0 -1 10 4 -1 -1 5000000000 200 -1 1 -1 -1 -1 -1 -1 -1 -1",
+            "t: line 2: field 8 (requested processors): 5000000000: expected a whole number below \
+             4294967296",
+        ),
+        (
+            "-1 0 -1 10 4 -1 -1 8 200 -1 1 -1 -1 -1 -1 -1 -1 -1",
+            "t: line 2: field 1 (job number): -1: expected a whole number",
+        ),
+        (
+            "\u{1f}\u{7f} 0 -1 10 4 -1 -1 8 200 -1 1 -1 -1 -1 -1 -1 -1 -1",
+            "t: line 2: field 1 (job number): expected a number, found `\\u{1f}\\u{7f}`",
+        ),
+    ] {
+        let text = format!("{good}{bad}\n");
+        let error = swf::read(text.as_bytes(), "t", None).unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert_eq!(error.line(), Some(2));
+    }
+}
+
+#[test]
+fn an_empty_trace_has_no_jobs() {
+    for text in ["", "; Version: 2.2\n", "\n\n"] {
+        let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+        assert!(workload.is_empty());
+        assert_eq!((workload.max_cores(), workload.span()), (0, None));
+        assert!(workload.assumptions().is_empty());
+    }
+}
+
+#[test]
+fn swf_comes_back_as_it_was() {
+    let text = [
+        "; MaxProcs: 64\n; Computer: a machine\n",
+        &line([1, 0, 100, 4, 8, 200, 1]),
+        "2 5.5 -1 7 3 -1 -1 3 9 -1 1 -1 -1 -1 -1 -1 -1 -1\n",
+    ]
+    .concat();
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    let written = swf::write(&workload).unwrap();
+    let again = swf::read(written.as_bytes(), "a.swf", None).unwrap();
+    assert_eq!(jobs(&again), jobs(&workload));
+    assert_eq!(again.max_cores(), 64);
+    assert_eq!(swf::write(&again).unwrap(), written);
+    let lines = jsonl::write(&workload);
+    let again = jsonl::read(lines.as_bytes(), "a", None).unwrap();
+    assert_eq!(jobs(&again), jobs(&workload));
+}
+
+#[test]
+fn json_lines_say_every_shape() {
+    let text = r#"
+{"submit": 0, "run": 10, "cores": 4}
+{"submit": 1.5, "run": 20, "id": 70, "limit": 30, "nodes": 2, "slots": 3, "cores_per_slot": 4, "gpus_per_slot": 1, "exclusive": true, "priority": 31, "queue": "debug", "constraint": {"properties": ["fast"]}}
+{"submit": 2, "run": 5, "limit": null, "slots": 2, "after": 70}
+
+{"submit": 2, "run": 0, "limit": 0, "nodes": 1, "after": [3, 70]}
+"#;
+    let workload = jsonl::read(text.as_bytes(), "a", None).unwrap();
+    let found = jobs(&workload);
+    assert_eq!(found[0], job(1, [0.0, 10.0, 10.0], 4));
+    let value = serde_json::json!({"properties": ["fast"]});
+    let second = TraceJob {
+        id: 70,
+        submit: 1.5,
+        run: 20.0,
+        limit: 30.0,
+        shape: JobShape {
+            nodes: Some(2),
+            slots: 3,
+            cores_per_slot: 4,
+            gpus_per_slot: 1,
+            exclusive: true,
+            constraint: Some(Constraint::from_value(&value).unwrap()),
+        },
+        priority: 31,
+        queue: "debug".to_owned(),
+    };
+    assert_eq!(found[1], second);
+    assert_eq!(found[2].limit, f64::INFINITY);
+    assert_eq!(found[3].limit, 0.0);
+    assert_eq!(
+        workload.assumptions(),
+        ["1 of 4 jobs have no limit: the run time is taken as the estimate"]
+    );
+    let written = jsonl::write(&workload);
+    let again = jsonl::read(written.as_bytes(), "a", None).unwrap();
+    assert_eq!(jobs(&again), found);
+    assert_eq!(jsonl::write(&again), written);
+    assert!(written.contains(r#""after":[70,3]"#), "{written}");
+    let error = swf::write(&workload).unwrap_err().to_string();
+    assert!(error.starts_with("job 70 asks for more than cores anywhere"));
+}
+
+#[test]
+fn what_is_wrong_with_a_json_line_is_named() {
+    for (bad, message) in [
+        ("{", "t: line 1: column 1: EOF while parsing an object"),
+        (
+            r#"{"submit": 0, "run": 1, "cpus": 1}"#,
+            "unknown field `cpus`, expected one of `submit`, `run`, `id`, `cores`",
+        ),
+        (
+            r#"{"submit": 0, "cores": 1}"#,
+            "t: line 1: column 25: missing field `run`",
+        ),
+        (
+            r#"{"submit": 0, "run": 1}"#,
+            "t: line 1: expected cores, slots or nodes",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 0}"#,
+            "t: line 1: cores: expected 1 or more, found 0",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "nodes": 1}"#,
+            "t: line 1: cores: cannot stand beside nodes",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "slots": 1, "exclusive": true}"#,
+            "t: line 1: exclusive: expected nodes beside it",
+        ),
+        (
+            r#"{"submit": -1, "run": 1, "cores": 1}"#,
+            "t: line 1: job 1: submit time -1: expected seconds from 0 on",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "limit": -3}"#,
+            "t: line 1: job 1: limit -3: expected seconds from 0 on",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "after": "x"}"#,
+            "t: line 1: after: expected an id or a list of ids, found \"x\"",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "after": 9}"#,
+            "t: line 1: after: expected the id of another job, found 9",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "after": 1}"#,
+            "t: after: job 1 waits, in a circle, for itself",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "constraint": {"near": []}}"#,
+            "t: line 1: invalid constraint: near: unknown operator",
+        ),
+        (
+            "{\"submit\": 0, \"run\": 1, \"cores\": 1}\n{\"submit\": 0, \"run\": 1, \"cores\": 1, \"id\": 1}",
+            "t: line 2: id 1 is that of job 1 already",
+        ),
+    ] {
+        let error = jsonl::read(bad.as_bytes(), "t", None).unwrap_err();
+        assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+#[test]
+fn jobs_that_wait_for_each_other_are_refused() {
+    let text = r#"{"submit": 0, "run": 1, "cores": 1, "id": 5, "after": 6}
+{"submit": 0, "run": 1, "cores": 1, "id": 6, "after": 7}
+{"submit": 0, "run": 1, "cores": 1, "id": 7, "after": 6}"#;
+    let error = jsonl::read(text.as_bytes(), "t", None).unwrap_err();
+    let message = "t: after: job 5 waits, in a circle, for itself";
+    assert_eq!(error.to_string(), message);
+}

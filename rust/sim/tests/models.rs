@@ -1,0 +1,252 @@
+//! Made workloads: the same for a seed, wherever and whenever, and like what was published.
+
+use penstock_sim::{Estimates, Kinds, Lublin, Mix, Random, TraceJob, Workload, swf};
+
+fn jobs(workload: &Workload) -> Vec<TraceJob> {
+    (0..workload.len())
+        .filter_map(|it| workload.job(it))
+        .collect()
+}
+
+fn model(kinds: Kinds, load: Option<f64>) -> Lublin {
+    Lublin {
+        jobs: 20_000,
+        cores: 128,
+        seed: 1,
+        load,
+        estimates: Estimates::Exact,
+        kinds,
+    }
+}
+
+/// FNV-1a: a digest that needs no library.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn share(jobs: &[TraceJob], test: impl Fn(&TraceJob) -> bool) -> f64 {
+    let found = u32::try_from(jobs.iter().filter(|it| test(it)).count()).unwrap();
+    f64::from(found) / f64::from(u32::try_from(jobs.len()).unwrap())
+}
+
+#[test]
+fn a_seed_gives_the_same_bytes_for_ever() {
+    let lublin = Lublin {
+        jobs: 1000,
+        estimates: Estimates::Modal,
+        ..model(Kinds::Both, Some(0.8))
+    };
+    let text = swf::write(&lublin.draw().unwrap()).unwrap();
+    assert_eq!(text, swf::write(&lublin.draw().unwrap()).unwrap());
+    assert_eq!(digest(&text), LUBLIN, "{:#x}", digest(&text));
+    let other = Lublin { seed: 2, ..lublin };
+    assert_ne!(text, swf::write(&other.draw().unwrap()).unwrap());
+    let mix = mix("80%:1c:10m,20%:1-64c:1m-2h");
+    let text = swf::write(&mix.draw().unwrap()).unwrap();
+    assert_eq!(digest(&text), MIX, "{:#x}", digest(&text));
+}
+
+const LUBLIN: u64 = 0xed48_8602_3f9f_e9c3;
+const MIX: u64 = 0x3ff1_25bf_cfda_2798;
+
+#[test]
+fn sizes_are_as_published() {
+    for (kinds, serial, power_of_two) in [
+        (Kinds::Batch, 0.2927, 0.6686),
+        (Kinds::Interactive, 0.1541, 0.625),
+        (Kinds::All, 0.244, 0.576),
+    ] {
+        let jobs = jobs(&model(kinds, None).draw().unwrap());
+        let found = share(&jobs, |it| it.shape.slots == 1);
+        assert!((found - serial).abs() < 0.015, "{kinds}: serial {found}");
+        // Others hit a power of two by chance as well.
+        let powers = share(&jobs, |it| {
+            it.shape.slots > 1 && it.shape.slots.is_power_of_two()
+        });
+        assert!(powers > power_of_two - 0.015, "{kinds}: powers {powers}");
+        assert!(jobs.iter().all(|it| (1..=128).contains(&it.shape.slots)));
+    }
+}
+
+#[test]
+fn run_times_are_as_published() {
+    // Of serial jobs, the mixture is p = pa + pb: the mean logarithm follows from it.
+    for (kinds, first, mean) in [
+        (Kinds::Interactive, 0.9038, 0.9038 * 2.533 + 0.0962 * 4.849),
+        (Kinds::Batch, 0.6956, 0.6956 * 5.407 + 0.3044 * 9.970),
+        (Kinds::All, 0.7746, 0.7746 * 3.948 + 0.2254 * 9.36),
+    ] {
+        let jobs = jobs(&model(kinds, None).draw().unwrap());
+        let logarithms: Vec<f64> = jobs
+            .iter()
+            .filter(|it| it.shape.slots == 1)
+            .map(|it| it.run.ln())
+            .collect();
+        let count = f64::from(u32::try_from(logarithms.len()).unwrap());
+        let found = logarithms.iter().sum::<f64>() / count;
+        // Times are whole seconds, and none is longer than e^12: both move the mean a little.
+        assert!(
+            (found - mean).abs() < 0.15,
+            "{kinds} {first}: {found}, {mean}"
+        );
+        assert!(jobs.iter().all(|it| it.run >= 1.0 && it.run < 162_756.0));
+        assert!(jobs.iter().all(|it| it.run.fract() == 0.0));
+    }
+    // Larger jobs run longer.
+    let jobs = jobs(&model(Kinds::All, None).draw().unwrap());
+    let mean = |jobs: Vec<&TraceJob>| {
+        let count = f64::from(u32::try_from(jobs.len()).unwrap());
+        jobs.iter().map(|it| it.run).sum::<f64>() / count
+    };
+    let small = mean(jobs.iter().filter(|it| it.shape.slots <= 4).collect());
+    let large = mean(jobs.iter().filter(|it| it.shape.slots >= 64).collect());
+    assert!(large > 1.5 * small, "{small} {large}");
+}
+
+#[test]
+fn most_jobs_come_in_the_afternoon_and_few_at_night() {
+    let workload = model(Kinds::Batch, None).draw().unwrap();
+    // The first arrival is taken as second 0; it is some time after midnight.
+    let jobs = jobs(&workload);
+    let mut hours = [0u32; 24];
+    for job in &jobs {
+        let hour = (job.submit / 3600.0) % 24.0;
+        hours[(0..24).rfind(|it| f64::from(*it) <= hour).unwrap_or(0) as usize] += 1;
+    }
+    let busiest = *hours.iter().max().unwrap();
+    let quietest = *hours.iter().min().unwrap();
+    assert!(busiest > 4 * quietest, "{hours:?}");
+}
+
+#[test]
+fn a_load_is_what_was_asked_for() {
+    for load in [0.5, 0.8, 1.2] {
+        let workload = model(Kinds::Both, Some(load)).draw().unwrap();
+        let (first, last) = workload.span().unwrap();
+        let found = workload.core_seconds() / (128.0 * (last - first));
+        assert!((found - load).abs() < 0.01 * load, "{load}: {found}");
+    }
+}
+
+#[test]
+fn estimates_are_never_below_the_run_time() {
+    let mut random = Random::new(3);
+    for run in [
+        1.0, 10.0, 299.0, 300.0, 7200.0, 100_000.0, 172_800.0, 200_000.0,
+    ] {
+        for _ in 0..1000 {
+            assert!((Estimates::Exact.draw(run, &mut random) - run).abs() < 1e-9);
+            let factor = Estimates::Factor(3.0).draw(run, &mut random);
+            assert!((run..=3.0 * run + 1.0).contains(&factor));
+            let modal = Estimates::Modal.draw(run, &mut random);
+            assert!(modal >= run && modal % 300.0 == 0.0, "{run}: {modal}");
+            assert!(modal <= 172_800.0_f64.max(run + 86_400.0));
+        }
+    }
+    for text in ["exact", "modal", "factor:2.5"] {
+        assert_eq!(text.parse::<Estimates>().unwrap().to_string(), text);
+    }
+    for text in ["", "factor:", "factor:0.5", "factor:nan", "best"] {
+        let error = text.parse::<Estimates>().unwrap_err().to_string();
+        assert!(
+            error.contains("expected exact, modal or factor:F"),
+            "{error}"
+        );
+    }
+}
+
+fn mix(shapes: &str) -> Mix {
+    Mix {
+        shapes: shapes.to_owned(),
+        jobs: 1000,
+        cores: 640,
+        cores_per_node: 10,
+        seed: 1,
+        load: Some(0.9),
+        estimates: Estimates::Exact,
+    }
+}
+
+#[test]
+fn a_mix_has_its_shares() {
+    let workload = mix("80%:1c:10m,20%:4-8n:1h-2h").draw().unwrap();
+    let jobs = jobs(&workload);
+    let small = share(&jobs, |it| it.shape.nodes.is_none());
+    assert!((small - 0.8).abs() < 0.05, "{small}");
+    for job in &jobs {
+        match job.shape.nodes {
+            None => assert!((job.shape.slots, job.run) == (1, 600.0)),
+            Some(nodes) => {
+                assert!((4..=8).contains(&nodes) && job.shape.exclusive);
+                assert!((3600.0..=7200.0).contains(&job.run));
+            }
+        }
+    }
+    for (name, nodes) in [("uniform", false), ("1core", false), ("nodes", true)] {
+        let workload = mix(name).draw().unwrap();
+        assert_eq!(workload.job(0).unwrap().shape.nodes.is_some(), nodes);
+    }
+    let at_once = Mix {
+        load: None,
+        ..mix("1core")
+    };
+    assert_eq!(at_once.draw().unwrap().span(), Some((0.0, 0.0)));
+    // A weight left out is what the others leave.
+    let jobs = self::jobs(&mix("90%:1c:1m,2c:1m").draw().unwrap());
+    let two = share(&jobs, |it| it.shape.slots == 2);
+    assert!((two - 0.1).abs() < 0.03, "{two}");
+}
+
+#[test]
+fn what_is_wrong_with_a_mix_is_named() {
+    for (text, message) in [
+        ("", "expected WEIGHT%:SIZE:TIME"),
+        ("fast", "expected WEIGHT%:SIZE:TIME"),
+        ("1c", "expected WEIGHT%:SIZE:TIME"),
+        ("80:1c:1m", "expected a weight such as 80%"),
+        ("120%:1c:1m", "expected a weight such as 80%"),
+        ("1x:1m", "expected a size such as 4c or 2n"),
+        ("0c:1m", "expected a size such as 4c, 2n or 1-8c"),
+        ("8-1c:1m", "expected a size such as 4c, 2n or 1-8c"),
+        ("1c:soon", "expected a time such as 10m or 1m-2h"),
+        ("1c:inf", "expected a time such as 10m or 1m-2h"),
+        ("0%:1c:1m", "expected a weight above 0%"),
+    ] {
+        let error = mix(text).draw().unwrap_err().to_string();
+        assert!(error.contains(message), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_no_model_can_draw_is_refused() {
+    let lublin = Lublin {
+        cores: 0,
+        ..model(Kinds::Both, None)
+    };
+    assert_eq!(
+        lublin.draw().unwrap_err().to_string(),
+        "cores: expected 1 or more, found 0"
+    );
+    for load in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let error = model(Kinds::Both, Some(load)).draw().unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("load: expected a number above 0")
+        );
+    }
+    for jobs in [0, 1, 2] {
+        for cores in [1, 2, 3, 100_000] {
+            let lublin = Lublin {
+                jobs,
+                cores,
+                ..model(Kinds::Both, Some(0.8))
+            };
+            let workload = lublin.draw().unwrap();
+            assert_eq!(workload.len(), jobs as usize);
+            assert!(workload.is_empty() || workload.max_cores() == u64::from(cores));
+        }
+    }
+}
