@@ -12,21 +12,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from tests.reference.shapes import Request
 
 NO_LIMIT = math.inf
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a user asks for. `size` is in units: cores of a pool, or whole nodes."""
+    """What a user asks for.
+
+    `size` is in units: cores of a pool, or whole nodes. `shapes.py` reads `request` instead.
+    """
 
     id: int
     submit: float
     run: float
     estimate: float
-    size: int
+    size: int = 0
     priority: int = 16
+    request: Request | None = None
 
 
 @dataclass

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import pytest
-
 from tests.reference.events import Job, simulate
 from tests.reference.simulator import pool, scheduler, slots, whole_nodes
 
