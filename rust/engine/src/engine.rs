@@ -1,25 +1,27 @@
 //! The engine itself: requests in, decisions out.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-
 use penstock_idset::IdSet;
-use penstock_jobspec::{Constraint, Count, Request};
+use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
-use crate::inventory::{Inventory, Share};
-use crate::queue::{Job, Queue};
-use crate::{Error, feasibility, matching};
+use crate::Error;
+use crate::books::Books;
+use crate::job::{Job, Jobs, State};
+use crate::machine::{Machine, Selection, ShapeId, Shares};
+use crate::policy::{Policy, Scratch};
+use crate::queue::{Key, Queue, QueueId};
+use crate::queues::{QueueOptions, Queues};
+use crate::running::Runs;
 
 /// What the engine has decided. It never acts.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The job gets these resources.
+    /// The job gets resources: [`Engine::r`] has them.
     Alloc {
-        /// The job, as it was queued.
-        job: Box<Job>,
-        /// Its resources, with start time and expiration.
-        r: Box<ResourceSet>,
+        /// The job.
+        id: u64,
+        /// Whether an earlier job of its group of queues waits.
+        backfilled: bool,
     },
     /// The job can never run here.
     Deny {
@@ -30,433 +32,346 @@ pub enum Decision {
     },
 }
 
-/// What a job holds.
-#[derive(Clone, Debug)]
-struct Running {
-    shares: Vec<Share>,
-    /// Cores and gpus on ranks that are not in the inventory (any more).
-    outside: BTreeMap<u32, (IdSet, IdSet)>,
-    expiration: Option<f64>,
+/// What becomes of a job whose time limit is later than the end of the resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlong {
+    /// Its R expires with the resources.
+    #[default]
+    Shorten,
+    /// It is denied when its turn comes.
+    Deny,
 }
 
-/// What is known of requests that differ only in their duration.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Shape {
-    nnodes: Option<Count>,
-    exclusive: bool,
-    slots: Count,
-    cores_per_slot: Count,
-    gpus_per_slot: Count,
-    constraint: Option<Constraint>,
-}
-
-impl Shape {
-    fn of(request: &Request) -> Self {
-        Self {
-            nnodes: request.nnodes.clone(),
-            exclusive: request.exclusive,
-            slots: request.slots.clone(),
-            cores_per_slot: request.cores_per_slot.clone(),
-            gpus_per_slot: request.gpus_per_slot.clone(),
-            constraint: request.constraint.clone(),
-        }
-    }
-}
-
-/// A shape's ranks (`None` for all) and whether it could ever be met.
-#[derive(Clone, Debug)]
-struct Known {
-    allowed: Option<IdSet>,
-    feasible: Result<(), String>,
+/// What an engine is made with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Which of the nodes that fit a job gets.
+    pub selection: Selection,
+    /// Which jobs start while others wait.
+    pub policy: Policy,
+    /// What becomes of jobs that would outlive the resources.
+    pub overlong: Overlong,
 }
 
 /// Inventory, queue and running jobs.
+///
+/// A clone is a snapshot: it shares nothing that changes, and costs a copy of a few flat arrays.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    inventory: Inventory,
-    queue: Queue,
-    running: HashMap<u64, Running>,
-    /// Answers that hold until the inventory or its properties change.
-    known: HashMap<Shape, Arc<Known>>,
+    pub(crate) books: Books,
+    pub(crate) policy: Policy,
+    pub(crate) scratch: Scratch,
     /// Jobs that may have become impossible, the first in line last.
     suspects: Vec<u64>,
     /// Whether every job in the queue has become a suspect.
     recheck: bool,
-    /// The job that did not fit, and the inventory's version at that time.
-    stuck: Option<(u64, u64)>,
 }
 
-/// Shapes remembered before the memory is cleared.
-const MAX_KNOWN: usize = 100_000;
+/// A duration as a time limit: infinite for none.
+fn limit(duration: f64) -> f64 {
+    if duration > 0.0 {
+        duration
+    } else {
+        f64::INFINITY
+    }
+}
 
 impl Engine {
-    /// An engine for these resources. Every target is down until it is marked up.
+    /// An engine for these resources, first come first served. Every target is down until it is
+    /// marked up.
     pub fn new(inventory: &ResourceSet) -> Result<Self, Error> {
-        Ok(Self {
-            inventory: Inventory::new(inventory)?,
+        Self::with_options(inventory, Options::default())
+    }
+
+    /// An engine for these resources. Every target is down until it is marked up.
+    pub fn with_options(inventory: &ResourceSet, options: Options) -> Result<Self, Error> {
+        if !matches!(options.policy, Policy::Fcfs | Policy::Easy) {
+            let policy = options.policy;
+            return Err(Error::new(format!("policy `{policy}` is not there yet")));
+        }
+        let mut machine = Machine::new(inventory)?;
+        machine.set_selection(options.selection);
+        let books = Books {
+            machine,
+            jobs: Jobs::default(),
             queue: Queue::default(),
-            running: HashMap::new(),
-            known: HashMap::new(),
+            queues: Queues::default(),
+            runs: Runs::default(),
+            timeline: None,
+            overlong: options.overlong,
+        };
+        Ok(Self {
+            books,
+            policy: options.policy,
+            scratch: Scratch::default(),
             suspects: Vec::new(),
             recheck: false,
-            stuck: None,
         })
     }
 
-    /// The ranks of the inventory, up or not.
-    pub fn ranks(&self) -> &IdSet {
-        self.inventory.ranks()
-    }
-
-    /// Adds ranks to the inventory, down until they are marked up. What a job holds of them
-    /// already, as far as the engine knows, stays held. Fails, and changes nothing, where a rank
-    /// is known.
-    pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
-        let ranks = self.ranks_of_places();
-        self.inventory.grow(more)?;
-        self.relocate(&ranks);
-        self.known.clear();
-        Ok(())
-    }
-
-    /// Removes ranks from the inventory for good; unknown ones do not matter. Jobs on them are
-    /// left alone: what they give back there is nobody's. Jobs in the queue that have become
-    /// impossible are denied at the next call of [`schedule`](Self::schedule).
-    pub fn shrink(&mut self, ranks: &IdSet) {
-        let before = self.ranks_of_places();
-        self.inventory.shrink(ranks);
-        self.relocate(&before);
-        self.reconsider();
-    }
-
-    fn ranks_of_places(&self) -> Vec<u32> {
-        let nodes = self.inventory.nodes.iter();
-        nodes.map(|node| node.rank).collect()
-    }
-
-    /// The places of nodes have changed: finds those of everybody's shares, given the ranks of
-    /// the places before.
-    fn relocate(&mut self, ranks: &[u32]) {
-        for running in self.running.values_mut() {
-            for share in std::mem::take(&mut running.shares) {
-                let rank = ranks[share.place];
-                match self.inventory.place(rank) {
-                    Some(place) => running.shares.push(Share { place, ..share }),
-                    None => {
-                        running.outside.insert(rank, (share.cores, share.gpus));
-                    }
-                }
-            }
-            let mut back = Vec::new();
-            running.outside.retain(|rank, (cores, gpus)| {
-                let Some(place) = self.inventory.place(*rank) else {
-                    return true;
-                };
-                let node = &self.inventory.nodes[place];
-                back.push(Share {
-                    place,
-                    cores: cores.intersection(&node.free_cores),
-                    gpus: gpus.intersection(&node.free_gpus),
-                });
-                false
-            });
-            self.inventory.take(&back);
-            running.shares.append(&mut back);
+    /// The options it has.
+    pub fn options(&self) -> Options {
+        Options {
+            selection: self.books.machine.selection(),
+            policy: self.policy,
+            overlong: self.books.overlong,
         }
     }
 
-    /// Something that jobs may need is there no more: looks at every job in the queue again.
-    fn reconsider(&mut self) {
-        self.known.clear();
-        self.recheck = true;
+    /// Changes the options from the next decision on.
+    pub fn set_options(&mut self, options: Options) {
+        self.books.machine.set_selection(options.selection);
+        self.books.overlong = options.overlong;
+        self.policy = options.policy;
     }
 
-    /// Targets that may be allocated from now on.
-    pub fn mark_up(&mut self, ranks: &IdSet) {
-        self.inventory.mark(ranks, true);
+    /// The queue with this name, made where there is none. The empty name is the default queue.
+    pub fn queue(&mut self, name: &str) -> QueueId {
+        self.books.queues.id(name)
     }
 
-    /// Targets that may not be allocated any more. Jobs on them are left alone.
-    pub fn mark_down(&mut self, ranks: &IdSet) {
-        self.inventory.mark(ranks, false);
+    /// The name of a queue.
+    pub fn queue_name(&self, queue: QueueId) -> &str {
+        self.books.queues.name(queue)
     }
 
-    /// The targets that are up.
-    pub fn up(&self) -> IdSet {
-        self.inventory.up()
+    /// Says what a queue is to be like.
+    pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
+        self.books.queues.set(queue, options);
+        // Its jobs go where its group is now.
+        let books = &mut self.books;
+        let waiting = books.jobs.iter().filter_map(|(handle, it)| match it.state {
+            State::Waits(lane) => Some((handle, lane)),
+            _ => None,
+        });
+        let waiting: Vec<(u32, u32)> = waiting.collect();
+        for (handle, lane) in waiting {
+            let (class, limit) = books.queue.lane(lane);
+            if class.queue == queue {
+                let shape = class.shape;
+                books.queue.remove(&mut books.jobs, handle, lane);
+                books.enqueue(handle, shape, queue, limit);
+            }
+        }
     }
 
-    /// Gives ranks a property. As with [`remove_property`](Self::remove_property), jobs in the
-    /// queue that have become impossible are denied at the next call of
-    /// [`schedule`](Self::schedule).
-    pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
-        self.inventory.add_property(name, ranks)?;
-        self.reconsider();
-        Ok(())
-    }
-
-    /// Takes a property from ranks.
-    pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
-        self.inventory.remove_property(name, ranks);
-        self.reconsider();
-    }
-
-    /// When the resources themselves end, in seconds since the epoch; `None` for never.
-    pub fn set_inventory_expiration(&mut self, expiration: Option<f64>) {
-        self.inventory.expiration = expiration;
+    /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ in
+    /// their duration only have the same.
+    pub fn shape(&mut self, request: &Request) -> ShapeId {
+        self.books.machine.shape(request)
     }
 
     /// Queues a job.
     pub fn submit(&mut self, job: Job) -> Result<(), Error> {
-        if self.queue.contains(job.id) || self.running.contains_key(&job.id) {
-            return Err(Error::new(format!("job {} is known already", job.id)));
+        let Job {
+            id,
+            priority,
+            request,
+            queue,
+        } = job;
+        let shape = self.shape(&request);
+        self.submit_shape(id, priority, shape, request.duration, queue)
+    }
+
+    /// Queues a job whose shape is known. `duration` is in seconds, 0 for no limit.
+    pub fn submit_shape(
+        &mut self,
+        id: u64,
+        priority: u32,
+        shape: ShapeId,
+        duration: f64,
+        queue: QueueId,
+    ) -> Result<(), Error> {
+        if !self.books.queues.has(queue) {
+            return Err(Error::new(format!(
+                "job {id}: its queue is not one of this engine's"
+            )));
         }
-        self.queue.push(job);
+        let Some(handle) = self.books.jobs.insert(id, priority) else {
+            return Err(Error::new(format!("job {id} is known already")));
+        };
+        self.books.enqueue(handle, shape, queue, limit(duration));
         Ok(())
+    }
+
+    /// A job that waits, or that runs and came through the queue.
+    pub fn job(&self, id: u64) -> Option<Job> {
+        let known = self.books.jobs.at(self.books.jobs.find(id)?);
+        let (shape, queue, limit) = match known.state {
+            State::Waits(lane) => {
+                let (class, limit) = self.books.queue.lane(lane);
+                (class.shape, class.queue, limit)
+            }
+            State::Runs(run) => {
+                let running = self.books.runs.at(run)?;
+                let asked = running.asked?;
+                (asked.shape, running.queue, asked.limit)
+            }
+            State::Unused(_) => return None,
+        };
+        let mut request = self.books.machine.request(shape).clone();
+        request.duration = if limit.is_finite() { limit } else { 0.0 };
+        Some(Job {
+            id,
+            priority: known.priority,
+            request,
+            queue,
+        })
+    }
+
+    /// The handle and the lane of a job that waits.
+    pub(crate) fn waiting(&self, id: u64) -> Option<(u32, u32)> {
+        let handle = self.books.jobs.find(id)?;
+        match self.books.jobs.at(handle).state {
+            State::Waits(lane) => Some((handle, lane)),
+            _ => None,
+        }
     }
 
     /// Takes a job out of the queue. Returns whether it was there.
     pub fn cancel(&mut self, id: u64) -> bool {
-        self.queue.remove(id).is_some()
+        let Some((handle, _)) = self.waiting(id) else {
+            return false;
+        };
+        self.books.drop_waiting(handle);
+        true
     }
 
-    /// Gives a queued job another priority. Returns whether it was there.
-    pub fn prioritize(&mut self, id: u64, priority: u32) -> bool {
-        self.queue.prioritize(id, priority)
+    /// Gives queued jobs other priorities. Returns how many of them are in the queue.
+    pub fn prioritize(&mut self, jobs: &[(u64, u32)]) -> usize {
+        let mut found = 0;
+        for (id, priority) in jobs {
+            if let Some((handle, lane)) = self.waiting(*id) {
+                let books = &mut self.books;
+                books
+                    .queue
+                    .prioritize(&mut books.jobs, handle, lane, *priority);
+                found += 1;
+            }
+        }
+        found
+    }
+
+    /// Whether a job waits.
+    pub fn is_queued(&self, id: u64) -> bool {
+        self.waiting(id).is_some()
     }
 
     /// Jobs in the queue.
     pub fn queue_len(&self) -> usize {
-        self.queue.len()
+        self.books.queue.len()
     }
 
     /// The job that is next, where there is one that is not held.
     pub fn head(&self) -> Option<u64> {
-        self.queue.first().map(|job| job.id)
+        let heads = self.books.queue.groups.iter().map(|it| it.heads.first());
+        let first = heads.min().filter(|key| !key.is_none());
+        first.map(Key::id)
     }
 
-    /// Jobs that hold resources.
-    pub fn running(&self) -> usize {
-        self.running.len()
+    /// The jobs in the queue that are not held, in order.
+    pub fn queued(&mut self) -> Vec<u64> {
+        let keys = self.books.queue.in_order(&self.books.jobs);
+        keys.into_iter().map(Key::id).collect()
     }
 
-    /// Decides about jobs in queue order, first come first served: the first that does not fit
-    /// ends the pass. At most `max` decisions; `now` is in seconds since the epoch.
+    /// Something that jobs may need is there no more: looks at every job in the queue again.
+    pub(crate) fn reconsider(&mut self) {
+        for class in &mut self.books.queue.classes {
+            class.possible = false;
+        }
+        self.recheck = true;
+    }
+
+    /// Decides which jobs start now, and which never will: passes over the queue, in order, until
+    /// nothing more starts, or `max` decisions are made. `now` is in seconds since the epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
         let mut decisions = self.deny_impossible(max);
-        while decisions.len() < max {
-            let Some(job) = self.queue.first() else {
-                break;
-            };
-            let id = job.id;
-            // Nothing was freed since it last did not fit.
-            if self.stuck == Some((id, self.inventory.version)) {
-                break;
-            }
-            let known = Self::look_up(&mut self.known, &self.inventory, &job.request);
-            if let Err(note) = &known.feasible {
-                decisions.push(Decision::Deny {
-                    id,
-                    note: note.clone(),
-                });
-                self.queue.remove(id);
-                continue;
-            }
-            let allowed = known.allowed.as_ref();
-            let Some(shares) = matching::place(&self.inventory, &job.request, allowed) else {
-                self.stuck = Some((id, self.inventory.version));
-                break;
-            };
-            let r = self.r(&job.request, &shares, now);
-            let Some(job) = self.queue.remove(id) else {
-                break;
-            };
-            decisions.push(match r {
-                Ok(r) => {
-                    self.inventory.take(&shares);
-                    let expiration = r.expiration();
-                    self.hold(id, shares, expiration);
-                    Decision::Alloc {
-                        job: Box::new(job),
-                        r: Box::new(r),
-                    }
-                }
-                Err(error) => Decision::Deny {
-                    id,
-                    note: error.to_string(),
-                },
-            });
-        }
+        let books = &mut self.books;
+        self.scratch
+            .run(self.policy, books, now, max, &mut decisions);
         decisions
     }
 
     /// Denies jobs, wherever they are in line, that cannot be run any more after a change.
     fn deny_impossible(&mut self, max: usize) -> Vec<Decision> {
+        let books = &mut self.books;
         if std::mem::take(&mut self.recheck) {
-            self.suspects = self.queue.backwards().collect();
+            let classes = 0..u32::try_from(books.queue.classes.len()).unwrap_or(u32::MAX);
+            let impossible: Vec<bool> = classes.map(|it| books.possible(it).is_err()).collect();
+            let mut suspects: Vec<Key> = Vec::new();
+            if impossible.contains(&true) {
+                for (handle, it) in books.jobs.iter() {
+                    if let State::Waits(lane) = it.state
+                        && impossible[books.queue.class_of(lane) as usize]
+                    {
+                        suspects.push(Key::new(it.priority, it.id, handle));
+                    }
+                }
+            }
+            suspects.sort_unstable();
+            self.suspects = suspects.into_iter().rev().map(Key::id).collect();
         }
         let mut decisions = Vec::new();
         while decisions.len() < max {
             let Some(id) = self.suspects.pop() else {
                 break;
             };
-            let Some(job) = self.queue.get(id) else {
+            let Some((handle, lane)) = self.waiting(id) else {
                 continue;
             };
-            let known = Self::look_up(&mut self.known, &self.inventory, &job.request);
-            if let Err(note) = &known.feasible {
-                let note = note.clone();
+            let books = &mut self.books;
+            let class = books.queue.class_of(lane);
+            if let Err(note) = books.possible(class) {
+                books.drop_waiting(handle);
                 decisions.push(Decision::Deny { id, note });
-                self.queue.remove(id);
             }
         }
         decisions
     }
 
-    fn look_up(
-        known: &mut HashMap<Shape, Arc<Known>>,
-        inventory: &Inventory,
-        request: &Request,
-    ) -> Arc<Known> {
-        let shape = Shape::of(request);
-        if let Some(known) = known.get(&shape) {
-            return Arc::clone(known);
-        }
-        let allowed = request.constraint.as_ref().map(|it| inventory.matching(it));
-        let feasible = feasibility::check(inventory, request, allowed.as_ref());
-        let answer = Arc::new(Known { allowed, feasible });
-        if known.len() >= MAX_KNOWN {
-            known.clear();
-        }
-        known.insert(shape, Arc::clone(&answer));
-        answer
-    }
-
-    /// R of an allocation: it begins now and ends with the job's time limit, or with the
-    /// resources, whichever comes first.
-    fn r(&self, request: &Request, shares: &[Share], now: f64) -> Result<ResourceSet, Error> {
-        let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
-        let mut r = self.inventory.r(shares)?;
-        let limit = (request.duration > 0.0 && request.duration.is_finite())
-            .then_some(now + request.duration);
-        let expiration = match (limit, self.inventory.expiration) {
-            (Some(limit), Some(end)) => Some(limit.min(end)),
-            (limit, end) => limit.or(end),
-        };
-        if expiration.is_some_and(|expiration| expiration <= now) {
-            return Err(Error::new("the resources have expired"));
-        }
-        r.set_starttime(Some(now).filter(|now| *now > 0.0))
-            .map_err(wrap)?;
-        r.set_expiration(expiration).map_err(wrap)?;
-        r.set_nslots(Some(request.total_slots()));
-        Ok(r)
-    }
-
     /// Whether the request could ever be met: the inventory as a whole, empty and up. The error
     /// is the note that a denial would have.
     pub fn feasible(&mut self, request: &Request) -> Result<(), String> {
-        Self::look_up(&mut self.known, &self.inventory, request)
-            .feasible
-            .clone()
+        let shape = self.shape(request);
+        self.books.machine.feasible(shape)
     }
 
-    /// Registers what a job holds already, up or not. Fails, and changes nothing, where it lies
-    /// outside the inventory or is allocated.
-    pub fn allocate(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
-        if self.queue.contains(id) || self.running.contains_key(&id) {
-            return Err(Error::new(format!("job {id} is known already")));
-        }
-        let shares = self.inventory.shares(r)?;
-        self.inventory.take(&shares);
-        self.hold(id, shares, r.expiration());
+    /// What a job holds, with start time and expiration.
+    pub fn r(&self, id: u64) -> Result<ResourceSet, Error> {
+        let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
+        let running = self.run(id)?;
+        let mut r = self.books.machine.r(&running.shares)?;
+        r.set_starttime(Some(running.start).filter(|start| *start > 0.0))
+            .map_err(wrap)?;
+        r.set_expiration(Some(running.end).filter(|end| end.is_finite()))
+            .map_err(wrap)?;
+        let slots = running.shares.slots();
+        r.set_nslots(Some(slots).filter(|slots| *slots > 0));
+        Ok(r)
+    }
+
+    /// Appends the JSON text of what a job holds.
+    pub fn write_r(&self, id: u64, text: &mut String) -> Result<(), Error> {
+        text.push_str(&self.r(id)?.to_json());
         Ok(())
-    }
-
-    /// As [`allocate`](Self::allocate), for a job that may also hold what is not in the
-    /// inventory (any more): the rest counts. Returns the ranks that do not.
-    pub fn adopt(&mut self, id: u64, r: &ResourceSet) -> Result<IdSet, Error> {
-        let strange = r.ranks().difference(self.ranks());
-        if strange.is_empty() {
-            return self.allocate(id, r).map(|()| strange);
-        }
-        self.allocate(id, &r.restrict(self.ranks()))?;
-        if let Some(running) = self.running.get_mut(&id) {
-            let lost = r.restrict(&strange);
-            let lost = lost.nodes();
-            let lost = lost.map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())));
-            running.outside = lost.collect();
-        }
-        Ok(strange)
-    }
-
-    fn hold(&mut self, id: u64, shares: Vec<Share>, expiration: Option<f64>) {
-        let running = Running {
-            shares,
-            outside: BTreeMap::new(),
-            expiration,
-        };
-        self.running.insert(id, running);
-    }
-
-    /// Frees what a job holds: everything, or what it has on some ranks.
-    pub fn free(&mut self, id: u64, ranks: Option<&IdSet>) -> Result<(), Error> {
-        let Some(running) = self.running.get_mut(&id) else {
-            return Err(Error::new(format!("job {id} holds no resources")));
-        };
-        let all = std::mem::take(&mut running.shares);
-        let nodes = &self.inventory.nodes;
-        let (given, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|share| {
-            let rank = nodes[share.place].rank;
-            ranks.is_none_or(|ranks| ranks.contains(rank))
-        });
-        self.inventory.give(&given);
-        running.shares = kept;
-        running
-            .outside
-            .retain(|rank, _| ranks.is_some_and(|ranks| !ranks.contains(*rank)));
-        if running.shares.is_empty() && running.outside.is_empty() {
-            self.running.remove(&id);
-        }
-        Ok(())
-    }
-
-    /// Forgets a job, and gives what it was to hold to nobody: whose that is, is in doubt.
-    pub fn set_aside(&mut self, id: u64) {
-        self.running.remove(&id);
-    }
-
-    /// Tells when a running job will end, in seconds since the epoch; 0 for no known time. Fails,
-    /// and changes nothing, where the resources end before.
-    pub fn set_expiration(&mut self, id: u64, expiration: f64) -> Result<(), Error> {
-        let Some(running) = self.running.get_mut(&id) else {
-            return Err(Error::new(format!("job {id} holds no resources")));
-        };
-        let expiration = Some(expiration).filter(|it| *it > 0.0);
-        if let Some(end) = self.inventory.expiration
-            && expiration.is_none_or(|expiration| expiration > end)
-        {
-            let found = expiration.map_or_else(|| "none".to_owned(), |it| it.to_string());
-            return Err(Error::new(format!(
-                "the resources end at {end}: expected an expiration up to then, found {found}"
-            )));
-        }
-        running.expiration = expiration;
-        Ok(())
-    }
-
-    /// When a running job will end, where that is known.
-    pub fn expiration(&self, id: u64) -> Option<f64> {
-        self.running.get(&id)?.expiration
     }
 
     /// Everything that jobs hold.
     pub fn allocated(&self) -> Result<ResourceSet, Error> {
-        let mut all: Vec<Share> = Vec::new();
-        for running in self.running.values() {
-            all.extend(running.shares.iter().cloned());
-        }
-        all.sort_by_key(|share| share.place);
-        self.inventory.r(&all)
+        let shares = self.books.runs.iter().flat_map(|(_, it)| it.shares.iter());
+        let mut all = Shares::default();
+        all.merge(shares.cloned().collect());
+        self.books.machine.r(&all)
+    }
+
+    /// The ranks of the inventory, up or not.
+    pub fn ranks(&self) -> &IdSet {
+        self.books.machine.ranks()
+    }
+
+    /// The targets that are up.
+    pub fn up(&self) -> IdSet {
+        self.books.machine.up()
     }
 }

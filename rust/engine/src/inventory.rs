@@ -26,7 +26,7 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
     /// Place of the node in rank order.
-    pub place: usize,
+    pub place: u32,
     pub cores: IdSet,
     pub gpus: IdSet,
 }
@@ -178,20 +178,20 @@ impl Inventory {
     /// Takes shares away. The caller has made sure that they are free.
     pub fn take(&mut self, shares: &[Share]) {
         for share in shares {
-            let node = &mut self.nodes[share.place];
+            let node = &mut self.nodes[share.place as usize];
             node.free_cores.subtract(&share.cores);
             node.free_gpus.subtract(&share.gpus);
-            self.refresh(share.place);
+            self.refresh(share.place as usize);
         }
     }
 
     /// Gives shares back.
     pub fn give(&mut self, shares: &[Share]) {
         for share in shares {
-            let node = &mut self.nodes[share.place];
+            let node = &mut self.nodes[share.place as usize];
             node.free_cores.union_with(&share.cores);
             node.free_gpus.union_with(&share.gpus);
-            self.refresh(share.place);
+            self.refresh(share.place as usize);
         }
         self.version += 1;
     }
@@ -219,7 +219,7 @@ impl Inventory {
                 }
             }
             Ok(Share {
-                place,
+                place: u32::try_from(place).unwrap_or(u32::MAX),
                 cores: node.cores.clone(),
                 gpus: node.gpus.clone(),
             })
@@ -233,7 +233,7 @@ impl Inventory {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let mut r = ResourceSet::new();
         for share in shares {
-            let node = &self.nodes[share.place];
+            let node = &self.nodes[share.place as usize];
             r.insert(
                 node.rank,
                 &node.host,

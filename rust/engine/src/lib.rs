@@ -5,7 +5,7 @@
 //! but its own books.
 //!
 //! ```
-//! use penstock_engine::{Decision, Engine, Job};
+//! use penstock_engine::{Decision, Engine, Job, QueueId};
 //! use penstock_jobspec::Request;
 //! use penstock_rset::ResourceSet;
 //!
@@ -24,26 +24,37 @@
 //!     duration: 60.0,
 //!     constraint: None,
 //! };
-//! engine.submit(Job { id: 1, priority: 16, request })?;
-//! let Some(Decision::Alloc { r, .. }) = engine.schedule(1000.0, 10).pop() else {
-//!     panic!("two slots of four cores fit on node0")
-//! };
+//! engine.submit(Job { id: 1, priority: 16, request, queue: QueueId::default() })?;
+//! let decisions = engine.schedule(1000.0, 10);
+//! assert_eq!(decisions, [Decision::Alloc { id: 1, backfilled: false }]);
+//! let r = engine.r(1)?;
 //! assert_eq!(r.summary(), "rank0/core[0-7]");
 //! assert_eq!(r.expiration(), Some(1060.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod allocation;
+mod books;
+mod changes;
 mod engine;
 mod error;
 mod feasibility;
 mod index;
 mod inventory;
-#[expect(dead_code, reason = "the interface that policies are written against")]
+
+mod job;
 mod machine;
 mod matching;
+mod policy;
 mod queue;
+mod queues;
+mod running;
+mod timeline;
 
-pub use engine::{Decision, Engine};
+pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
-pub use machine::ShapeId;
-pub use queue::Job;
+pub use job::Job;
+pub use machine::{Selection, ShapeId};
+pub use policy::Policy;
+pub use queue::QueueId;
+pub use queues::QueueOptions;

@@ -10,7 +10,8 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Count, Request};
 use penstock_rset::ResourceSet;
 
-use crate::inventory::{Inventory, Share, size};
+pub(crate) use crate::inventory::Share;
+use crate::inventory::{Inventory, size};
 use crate::{Error, feasibility, index, matching};
 
 /// An interned request without its duration.
@@ -27,7 +28,48 @@ pub(crate) struct Free {
 }
 
 /// Parts of nodes, by place.
-pub(crate) type Shares = Vec<Share>;
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shares(Vec<Share>, u64);
+
+impl std::ops::Deref for Shares {
+    type Target = [Share];
+
+    fn deref(&self) -> &[Share] {
+        &self.0
+    }
+}
+
+impl Shares {
+    pub fn slots(&self) -> u64 {
+        self.1
+    }
+
+    pub fn merge(&mut self, others: Self) {
+        self.0.extend(others.0);
+        self.0.sort_by_key(|share| share.place);
+    }
+
+    pub fn push(&mut self, share: Share) {
+        self.0.push(share);
+    }
+}
+
+impl FromIterator<Share> for Shares {
+    fn from_iter<I: IntoIterator<Item = Share>>(shares: I) -> Self {
+        Self(shares.into_iter().collect(), 0)
+    }
+}
+
+/// Ranks of the places before a change.
+pub(crate) type Moves = Vec<u32>;
+
+/// Which of the nodes that fit a job gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// The lowest ranks.
+    #[default]
+    First,
+}
 
 impl Share {
     pub fn ncores(&self) -> u32 {
@@ -57,6 +99,7 @@ pub(crate) struct Machine {
     ids: HashMap<Key, ShapeId>,
     /// Grows when nodes or properties change.
     version: u64,
+    selection: Selection,
 }
 
 impl Machine {
@@ -66,6 +109,7 @@ impl Machine {
             shapes: Vec::new(),
             ids: HashMap::new(),
             version: 1,
+            selection: Selection::First,
         })
     }
 
@@ -198,14 +242,16 @@ impl Machine {
     pub fn place(&mut self, id: ShapeId) -> Option<Shares> {
         self.refresh(id);
         let shape = &self.shapes[id.0 as usize];
+        let slots = shape.request.total_slots();
         matching::place(&self.inventory, &shape.request, shape.allowed.as_ref())
+            .map(|shares| Shares(shares, slots))
     }
 
     /// As [`place`](Self::place), on nodes that `accept` takes, given the place and the units.
     pub fn place_where(
         &mut self,
         id: ShapeId,
-        accept: &mut dyn FnMut(u32, u32) -> bool,
+        accept: &mut dyn FnMut(&Self, u32, u32) -> bool,
     ) -> Option<Shares> {
         self.refresh(id);
         let mut refused = IdSet::new();
@@ -213,7 +259,7 @@ impl Machine {
         for place in 0..self.nodes() {
             let units = self.units(id, place, self.free(place));
             let take = left.min(u64::from(units));
-            if take > 0 && accept(place, u32::try_from(take).unwrap_or(u32::MAX)) {
+            if take > 0 && accept(self, place, u32::try_from(take).unwrap_or(u32::MAX)) {
                 left -= take;
             } else {
                 refused.insert(self.inventory.nodes[place as usize].rank);
@@ -222,7 +268,9 @@ impl Machine {
         let shape = &self.shapes[id.0 as usize];
         let all = shape.allowed.as_ref().unwrap_or(self.inventory.ranks());
         let allowed = all.difference(&refused);
+        let slots = shape.request.total_slots();
         matching::place(&self.inventory, &shape.request, Some(&allowed))
+            .map(|shares| Shares(shares, slots))
     }
 
     pub fn take(&mut self, shares: &[Share]) {
@@ -238,8 +286,106 @@ impl Machine {
         self.inventory.version
     }
 
-    /// To be called after nodes or properties have changed.
-    pub fn changed(&mut self) {
+    pub fn set_selection(&mut self, selection: Selection) {
+        self.selection = selection;
+    }
+
+    pub fn selection(&self) -> Selection {
+        self.selection
+    }
+
+    pub fn ranks(&self) -> &IdSet {
+        self.inventory.ranks()
+    }
+
+    pub fn rank(&self, place: u32) -> u32 {
+        self.inventory.nodes[place as usize].rank
+    }
+
+    pub fn up(&self) -> IdSet {
+        self.inventory.up()
+    }
+
+    pub fn mark(&mut self, ranks: &IdSet, up: bool) {
+        self.inventory.mark(ranks, up);
+    }
+
+    pub fn expiration(&self) -> Option<f64> {
+        self.inventory.expiration
+    }
+
+    pub fn set_expiration(&mut self, expiration: Option<f64>) {
+        self.inventory.expiration = expiration;
+    }
+
+    pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         self.version += 1;
+        self.inventory.add_property(name, ranks)
+    }
+
+    pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
+        self.version += 1;
+        self.inventory.remove_property(name, ranks);
+    }
+
+    fn places(&self) -> Moves {
+        self.inventory.nodes.iter().map(|node| node.rank).collect()
+    }
+
+    pub fn grow(&mut self, more: &ResourceSet) -> Result<Moves, Error> {
+        let moves = self.places();
+        self.inventory.grow(more)?;
+        self.version += 1;
+        Ok(moves)
+    }
+
+    pub fn shrink(&mut self, ranks: &IdSet) -> Moves {
+        let moves = self.places();
+        self.inventory.shrink(ranks);
+        self.version += 1;
+        moves
+    }
+
+    /// What stays, and what is on ranks that are gone.
+    pub fn relocate(&self, shares: &Shares, moves: &Moves) -> (Shares, Vec<(u32, IdSet, IdSet)>) {
+        let mut stay = Shares(Vec::new(), shares.1);
+        let mut gone = Vec::new();
+        for share in &shares.0 {
+            let rank = moves[share.place as usize];
+            match self.inventory.place(rank) {
+                Some(place) => stay.push(Share {
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    ..share.clone()
+                }),
+                None => gone.push((rank, share.cores.clone(), share.gpus.clone())),
+            }
+        }
+        (stay, gone)
+    }
+
+    /// The part of these that is in the inventory and free.
+    pub fn share_of(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<Share> {
+        let place = self.inventory.place(rank)?;
+        let node = &self.inventory.nodes[place];
+        Some(Share {
+            place: u32::try_from(place).unwrap_or(u32::MAX),
+            cores: cores.intersection(&node.free_cores),
+            gpus: gpus.intersection(&node.free_gpus),
+        })
+    }
+
+    pub fn shares(&self, r: &ResourceSet) -> Result<Shares, Error> {
+        Ok(Shares(self.inventory.shares(r)?, 0))
+    }
+
+    pub fn split(&self, shares: Shares, ranks: &IdSet) -> (Shares, Shares) {
+        let slots = shares.1;
+        let on = |share: &Share| ranks.contains(self.rank(share.place));
+        let (given, kept) = shares.0.into_iter().partition(on);
+        (Shares(given, 0), Shares(kept, slots))
+    }
+
+    pub fn r(&self, shares: &Shares) -> Result<ResourceSet, Error> {
+        self.inventory.r(shares)
     }
 }

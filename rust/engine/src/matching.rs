@@ -96,7 +96,7 @@ fn share(inventory: &Inventory, place: usize, slot: Free, count: u32) -> Share {
     let node = &inventory.nodes[place];
     let amount = |each: u32| u64::from(each) * u64::from(count);
     Share {
-        place,
+        place: u32::try_from(place).unwrap_or(u32::MAX),
         cores: lowest(&node.free_cores, amount(slot.cores)),
         gpus: lowest(&node.free_gpus, amount(slot.gpus)),
     }
@@ -136,7 +136,7 @@ fn place_nodes(
             if request.exclusive {
                 let node = &inventory.nodes[place];
                 Share {
-                    place,
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
                     cores: node.cores.clone(),
                     gpus: node.gpus.clone(),
                 }

@@ -1,6 +1,6 @@
 //! `Engine`, and the functions on jobspecs, durations and job ids.
 
-use penstock_engine::{Decision, Job};
+use penstock_engine::{Decision, Job, QueueId};
 use penstock_jobspec::fluid::Fluid;
 use penstock_jobspec::{Constraint, Jobspec};
 use penstock_rset::ResourceSet;
@@ -99,6 +99,7 @@ impl Engine {
             id: job,
             priority,
             request,
+            queue: QueueId::default(),
         };
         self.0.submit(job).map_err(engine_error)
     }
@@ -108,23 +109,27 @@ impl Engine {
     }
 
     fn prioritize(&mut self, job: u64, priority: u32) -> bool {
-        self.0.prioritize(job, priority)
+        self.0.prioritize(&[(job, priority)]) == 1
     }
 
     #[pyo3(signature = (now, *, limit = usize::MAX))]
-    fn schedule(&mut self, py: Python<'_>, now: f64, limit: usize) -> Vec<Decided> {
+    fn schedule(&mut self, py: Python<'_>, now: f64, limit: usize) -> PyResult<Vec<Decided>> {
         let decisions = py.detach(|| self.0.schedule(now, limit));
         let decided = |decision| match decision {
-            Decision::Alloc { job, r } => Decided {
-                id: job.id,
-                r: Some(r.to_json()),
-                note: None,
-            },
-            Decision::Deny { id, note } => Decided {
+            Decision::Alloc { id, .. } => {
+                let mut r = String::new();
+                self.0.write_r(id, &mut r).map_err(engine_error)?;
+                Ok(Decided {
+                    id,
+                    r: Some(r),
+                    note: None,
+                })
+            }
+            Decision::Deny { id, note } => Ok(Decided {
                 id,
                 r: None,
                 note: Some(note),
-            },
+            }),
         };
         decisions.into_iter().map(decided).collect()
     }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use penstock_engine::{Decision, Job};
+use penstock_engine::{Decision, Job, QueueId};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::Fluid;
@@ -26,7 +26,7 @@ const BATCH: usize = 1024;
 /// A decision on its way into the store.
 #[derive(Debug)]
 pub(crate) struct Allocated {
-    job: Box<Job>,
+    id: u64,
     r: String,
     summary: String,
 }
@@ -95,7 +95,7 @@ impl Scheduler {
         };
         if known {
             // RFC 27 allows one request a job: the later one is answered.
-            engine.prioritize(alloc.id, alloc.priority);
+            engine.prioritize(&[(alloc.id, alloc.priority)]);
             self.stale = true;
             let name = Fluid(alloc.id);
             return self
@@ -109,6 +109,7 @@ impl Scheduler {
                     id: alloc.id,
                     priority: alloc.priority,
                     request: jobspec.request().clone(),
+                    queue: QueueId::default(),
                 };
                 engine.submit(job).map_err(|error| error.to_string())
             });
@@ -148,9 +149,7 @@ impl Scheduler {
         let (Ok(Prioritize { jobs }), Some(engine)) = (payload(request), &mut self.engine) else {
             return;
         };
-        for (id, priority) in jobs {
-            engine.prioritize(id, priority);
-        }
+        engine.prioritize(&jobs);
         self.stale = true;
     }
 
@@ -210,15 +209,25 @@ impl Scheduler {
         let more = decisions.len() >= BATCH;
         let head = engine.head();
         let mut allocated = Vec::new();
+        let mut denied = Vec::new();
         for decision in decisions {
             match decision {
-                Decision::Alloc { job, r } => allocated.push(Allocated {
-                    job,
-                    r: r.to_json(),
-                    summary: r.summary(),
-                }),
-                Decision::Deny { id, note } => self.answer(id, DENY, &json!({ "note": note })),
+                Decision::Alloc { id, .. } => match engine.r(id) {
+                    Ok(r) => allocated.push(Allocated {
+                        id,
+                        r: r.to_json(),
+                        summary: r.summary(),
+                    }),
+                    Err(error) => {
+                        engine.set_aside(id);
+                        denied.push((id, error.to_string()));
+                    }
+                },
+                Decision::Deny { id, note } => denied.push((id, note)),
             }
+        }
+        for (id, note) in denied {
+            self.answer(id, DENY, &json!({ "note": note }));
         }
         if !allocated.is_empty() {
             self.commit(allocated);
@@ -237,7 +246,7 @@ impl Scheduler {
         let ops: Vec<Value> = allocated
             .iter()
             .map(|it| {
-                let key = format!("job.{}.R", Fluid(it.job.id).dothex());
+                let key = format!("job.{}.R", Fluid(it.id).dothex());
                 let dirent = json!({"ver": 1, "type": "val", "data": BASE64.encode(&it.r)});
                 json!({"key": key, "flags": 0, "dirent": dirent})
             })
@@ -249,8 +258,8 @@ impl Scheduler {
     /// R is in the store: now the job manager may hear of it.
     pub(crate) fn committed(&mut self, mut allocated: Vec<Allocated>, response: &Message) {
         if response.errnum() == 0 {
-            for Allocated { job, r, summary } in allocated {
-                self.succeed(job.id, &r, &summary);
+            for Allocated { id, r, summary } in allocated {
+                self.succeed(id, &r, &summary);
             }
         } else if allocated.len() > 1 {
             // One bad entry fails a commit as a whole: find out which.
@@ -259,11 +268,11 @@ impl Scheduler {
             }
         } else {
             let reason = describe(response);
-            for Allocated { job, summary, .. } in allocated {
+            for Allocated { id, summary, .. } in allocated {
                 if response.errnum() == EINVAL {
-                    self.not_committed(*job, &summary, &reason);
+                    self.not_committed(id, &summary, &reason);
                 } else {
-                    self.not_wanted(job.id, &reason);
+                    self.not_wanted(id, &reason);
                 }
             }
         }
@@ -301,18 +310,19 @@ impl Scheduler {
 
     /// The store does not take a job's R: somebody else has these resources, or they have left
     /// the inventory. The job gets others; these are given to nobody until the next start.
-    fn not_committed(&mut self, job: Job, summary: &str, reason: &str) {
-        let name = Fluid(job.id);
+    fn not_committed(&mut self, id: u64, summary: &str, reason: &str) {
+        let name = Fluid(id);
         self.log.push(format!(
             "{summary} set aside, job {name} is queued again: {reason}"
         ));
         let Some(engine) = &mut self.engine else {
             return;
         };
-        engine.set_aside(job.id);
-        if self.recalled.contains(&job.id) {
-            self.answer(job.id, CANCEL, &json!({}));
-        } else if let Err(error) = engine.submit(job) {
+        let job = engine.job(id);
+        engine.set_aside(id);
+        if self.recalled.contains(&id) {
+            self.answer(id, CANCEL, &json!({}));
+        } else if let Some(Err(error)) = job.map(|job| engine.submit(job)) {
             self.log.push(error.to_string());
         }
         self.stale = true;

@@ -1,0 +1,203 @@
+//! The books: what exists, who waits, who holds what, and when it comes back.
+
+use crate::engine::{Decision, Overlong};
+use crate::job::{Jobs, State};
+use crate::machine::{Machine, ShapeId, Shares};
+use crate::queue::{Key, Kind, Queue, QueueId};
+use crate::queues::Queues;
+use crate::running::{Asked, Running, Runs};
+use crate::timeline::{Ending, Timeline};
+
+/// What policies work on.
+#[derive(Clone, Debug)]
+pub(crate) struct Books {
+    pub machine: Machine,
+    pub jobs: Jobs,
+    pub queue: Queue,
+    pub queues: Queues,
+    pub runs: Runs,
+    /// Built when it is asked for, and kept in step from then on.
+    pub timeline: Option<Timeline>,
+    pub overlong: Overlong,
+}
+
+impl Books {
+    /// Running jobs by planned end.
+    pub fn timeline(&mut self) -> &mut Timeline {
+        let (machine, runs) = (&self.machine, &self.runs);
+        self.timeline.get_or_insert_with(|| {
+            let ending = |(run, it): (u32, &Running)| Ending {
+                end: it.end,
+                run,
+                cores: cores_up(machine, &it.shares),
+            };
+            Timeline::of(runs.iter().map(ending).collect())
+        })
+    }
+
+    /// Cores that a running job gives back on nodes that are up.
+    pub fn cores_up(&self, run: u32) -> u32 {
+        let running = self.runs.at(run);
+        running.map_or(0, |it| cores_up(&self.machine, &it.shares))
+    }
+
+    /// How a shape is known in a queue.
+    pub fn kind(&self, shape: ShapeId, queue: QueueId) -> Kind {
+        Kind {
+            shape,
+            queue,
+            group: self.queues.group(queue),
+            need: self.machine.need(shape),
+            fungible: self.machine.is_fungible(shape),
+        }
+    }
+
+    /// Takes a waiting job out of the queue and forgets it.
+    pub fn drop_waiting(&mut self, handle: u32) {
+        if let State::Waits(lane) = self.jobs.at(handle).state {
+            self.queue.remove(&mut self.jobs, handle, lane);
+            self.jobs.remove(handle);
+        }
+    }
+
+    /// The time limit of a job that waits, infinite for none.
+    pub fn limit(&self, handle: u32) -> f64 {
+        match self.jobs.at(handle).state {
+            State::Waits(lane) => self.queue.lane(lane).1,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Whether a class can be met by the machine as a whole; else the note of a denial.
+    pub fn possible(&mut self, class: u32) -> Result<(), String> {
+        let it = &mut self.queue.classes[class as usize];
+        if it.possible {
+            return Ok(());
+        }
+        self.machine.feasible(it.shape)?;
+        it.possible = true;
+        Ok(())
+    }
+
+    /// Where a class fits now.
+    pub fn place(&mut self, class: u32) -> Option<Shares> {
+        let generation = self.machine.generation();
+        let it = &mut self.queue.classes[class as usize];
+        if it.failed == Some(generation) {
+            return None;
+        }
+        let shares = self.machine.place(it.shape);
+        if shares.is_none() {
+            it.failed = Some(generation);
+        }
+        shares
+    }
+
+    /// When a job that waits would end if it started now; else why it cannot start at all.
+    pub fn end(&self, handle: u32, now: f64) -> Result<f64, String> {
+        let limit = self.limit(handle);
+        let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
+        let end = now + limit;
+        if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
+            return Err(format!(
+                "a time limit of {limit} s from {now} on ends at {end}, the resources end at \
+                 {expiration}"
+            ));
+        }
+        let end = end.min(expiration);
+        if end <= now {
+            return Err("the resources have expired".to_owned());
+        }
+        Ok(end)
+    }
+
+    /// Whether the limits of a queue let one more job of a shape run, as far as the shape says.
+    pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> bool {
+        let request = self.machine.request(shape);
+        let nodes = u64::from(request.least_nodes().unwrap_or(1));
+        let cores = request.total_cores();
+        self.queues.admits(queue, nodes, cores).is_ok()
+    }
+
+    /// Whether the limits of a queue let one more job take these resources.
+    pub fn may_take(&self, queue: QueueId, shares: &Shares) -> bool {
+        let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
+        self.queues
+            .admits(queue, shares.len() as u64, cores)
+            .is_ok()
+    }
+
+    /// Starts a job that waits, with these resources, until then.
+    pub fn start(&mut self, handle: u32, shares: Shares, now: f64, end: f64) {
+        let State::Waits(lane) = self.jobs.at(handle).state else {
+            return;
+        };
+        let (class, limit) = self.queue.lane(lane);
+        let (shape, queue) = (class.shape, class.queue);
+        self.queue.remove(&mut self.jobs, handle, lane);
+        self.machine.take(&shares);
+        let running = Running {
+            handle,
+            queue,
+            asked: Some(Asked { shape, limit }),
+            counted: size(&shares),
+            shares,
+            outside: None,
+            start: now,
+            end,
+        };
+        let run = self.hold(running);
+        self.jobs.at_mut(handle).state = State::Runs(run);
+    }
+
+    /// Writes down what a job holds. What it holds is taken already.
+    pub fn hold(&mut self, running: Running) -> u32 {
+        let (nodes, cores) = running.counted;
+        self.queues.count(running.queue, nodes, cores, true);
+        let end = running.end;
+        let up = self
+            .timeline
+            .is_some()
+            .then(|| cores_up(&self.machine, &running.shares));
+        let run = self.runs.insert(running);
+        if let (Some(timeline), Some(cores)) = (&mut self.timeline, up) {
+            timeline.insert(Ending { end, run, cores });
+        }
+        run
+    }
+
+    /// Strikes out what a job holds. It is the caller's to give it back.
+    pub fn release(&mut self, run: u32) -> Option<Running> {
+        let running = self.runs.remove(run)?;
+        let (nodes, cores) = running.counted;
+        self.queues.count(running.queue, nodes, cores, false);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.remove(running.end, run);
+        }
+        Some(running)
+    }
+
+    /// Puts a job whose state is nothing yet into the queue.
+    pub fn enqueue(&mut self, handle: u32, shape: ShapeId, queue: QueueId, limit: f64) {
+        let kind = self.kind(shape, queue);
+        self.queue.push(&mut self.jobs, handle, kind, limit);
+    }
+
+    /// Denies the job with a key. Returns the decision.
+    pub fn deny(&mut self, key: Key, note: String) -> Decision {
+        self.drop_waiting(key.handle());
+        Decision::Deny { id: key.id(), note }
+    }
+}
+
+/// Nodes and cores of shares.
+pub(crate) fn size(shares: &Shares) -> (u32, u64) {
+    let nodes = u32::try_from(shares.len()).unwrap_or(u32::MAX);
+    (nodes, shares.iter().map(|it| u64::from(it.ncores())).sum())
+}
+
+/// Cores of shares on nodes that are up.
+fn cores_up(machine: &Machine, shares: &Shares) -> u32 {
+    let up = shares.iter().filter(|share| machine.is_up(share.place));
+    up.fold(0, |sum, share| sum.saturating_add(share.ncores()))
+}

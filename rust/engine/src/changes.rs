@@ -1,0 +1,95 @@
+//! Changes of what exists while jobs wait and run.
+
+use std::collections::BTreeMap;
+
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+
+use crate::machine::Moves;
+use crate::{Engine, Error};
+
+impl Engine {
+    /// Adds ranks to the inventory, down until they are marked up. What a job holds of them
+    /// already, as far as the engine knows, stays held. Fails, and changes nothing, where a rank
+    /// is known.
+    pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
+        let moves = self.books.machine.grow(more)?;
+        self.relocate(&moves);
+        Ok(())
+    }
+
+    /// Removes ranks from the inventory for good; unknown ones do not matter. Jobs on them are
+    /// left alone: what they give back there is nobody's. Jobs in the queue that have become
+    /// impossible are denied at the next call of [`schedule`](Self::schedule).
+    pub fn shrink(&mut self, ranks: &IdSet) {
+        let moves = self.books.machine.shrink(ranks);
+        self.relocate(&moves);
+        self.reconsider();
+    }
+
+    /// The places of nodes have changed: finds those of everybody's shares.
+    fn relocate(&mut self, moves: &Moves) {
+        let books = &mut self.books;
+        books.timeline = None;
+        for running in books.runs.iter_mut() {
+            let (mut shares, gone) = books.machine.relocate(&running.shares, moves);
+            let mut outside = running.outside.take().map_or_else(BTreeMap::new, |it| *it);
+            // What was outside before may be back.
+            outside.retain(|rank, (cores, gpus)| {
+                let Some(share) = books.machine.share_of(*rank, cores, gpus) else {
+                    return true;
+                };
+                books.machine.take(std::slice::from_ref(&share));
+                shares.push(share);
+                false
+            });
+            outside.extend(
+                gone.into_iter()
+                    .map(|(rank, cores, gpus)| (rank, (cores, gpus))),
+            );
+            running.shares = shares;
+            running.outside = (!outside.is_empty()).then(|| Box::new(outside));
+        }
+    }
+
+    /// Targets that may be allocated from now on.
+    pub fn mark_up(&mut self, ranks: &IdSet) {
+        self.mark(ranks, true);
+    }
+
+    /// Targets that may not be allocated any more. Jobs on them are left alone.
+    pub fn mark_down(&mut self, ranks: &IdSet) {
+        self.mark(ranks, false);
+    }
+
+    fn mark(&mut self, ranks: &IdSet, up: bool) {
+        self.books.machine.mark(ranks, up);
+        // What comes back on nodes that are down does not count.
+        self.books.timeline = None;
+    }
+
+    /// Gives ranks a property. As with [`remove_property`](Self::remove_property), jobs in the
+    /// queue that have become impossible are denied at the next call of
+    /// [`schedule`](Self::schedule).
+    pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
+        self.books.machine.add_property(name, ranks)?;
+        self.reconsider();
+        Ok(())
+    }
+
+    /// Takes a property from ranks.
+    pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
+        self.books.machine.remove_property(name, ranks);
+        self.reconsider();
+    }
+
+    /// When the resources themselves end, in seconds since the epoch; `None` for never.
+    pub fn set_inventory_expiration(&mut self, expiration: Option<f64>) {
+        self.books.machine.set_expiration(expiration);
+    }
+
+    /// When the resources themselves end.
+    pub fn inventory_expiration(&self) -> Option<f64> {
+        self.books.machine.expiration()
+    }
+}

@@ -1,0 +1,132 @@
+//! Jobs that wait or run, under small handles.
+
+use hashbrown::HashTable;
+use penstock_jobspec::Request;
+
+use crate::QueueId;
+
+/// A job to be scheduled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// FLUID (RFC 19), or any other number that no other job has.
+    pub id: u64,
+    /// 0 (held, never started) to 4294967295.
+    pub priority: u32,
+    /// What it asks for.
+    pub request: Request,
+    /// Where it waits.
+    pub queue: QueueId,
+}
+
+/// Where a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Not a job: the next unused handle.
+    Unused(u32),
+    /// Waits in this lane.
+    Waits(u32),
+    /// Runs, with its resources under this number.
+    Runs(u32),
+}
+
+/// What is kept of every job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub id: u64,
+    pub priority: u32,
+    pub state: State,
+}
+
+const END: u32 = u32::MAX;
+
+/// Every job that waits or runs, found by its handle or by its id.
+#[derive(Clone, Debug)]
+pub(crate) struct Jobs {
+    known: Vec<Known>,
+    unused: u32,
+    ids: HashTable<u32>,
+}
+
+/// Ids are FLUIDs or count up: a product spreads them over the upper bits, which are folded down.
+fn hash(id: u64) -> u64 {
+    let product = u128::from(id ^ 0x243F_6A88_85A3_08D3) * 0x9E37_79B9_7F4A_7C15;
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+    let folded = (product >> 64) as u64 ^ product as u64;
+    folded
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self {
+            known: Vec::new(),
+            unused: END,
+            ids: HashTable::new(),
+        }
+    }
+}
+
+impl Jobs {
+    /// The handle of a job.
+    pub fn find(&self, id: u64) -> Option<u32> {
+        let known = &self.known;
+        let found = self.ids.find(hash(id), |it| known[*it as usize].id == id);
+        found.copied()
+    }
+
+    /// Takes a job in, unless its id or all handles are taken. Its state is to be set.
+    pub fn insert(&mut self, id: u64, priority: u32) -> Option<u32> {
+        if self.find(id).is_some() {
+            return None;
+        }
+        let known = Known {
+            id,
+            priority,
+            state: State::Waits(END),
+        };
+        let handle = self.unused;
+        let handle = if handle == END {
+            let handle = u32::try_from(self.known.len()).ok()?;
+            if handle == END {
+                return None;
+            }
+            self.known.push(known);
+            handle
+        } else {
+            let State::Unused(next) = self.known[handle as usize].state else {
+                return None;
+            };
+            self.unused = next;
+            self.known[handle as usize] = known;
+            handle
+        };
+        let known = &self.known;
+        self.ids
+            .insert_unique(hash(id), handle, |it| hash(known[*it as usize].id));
+        Some(handle)
+    }
+
+    /// Forgets a job.
+    pub fn remove(&mut self, handle: u32) {
+        let known = &mut self.known[handle as usize];
+        let id = known.id;
+        known.state = State::Unused(self.unused);
+        self.unused = handle;
+        if let Ok(found) = self.ids.find_entry(hash(id), |it| *it == handle) {
+            found.remove();
+        }
+    }
+
+    pub fn at(&self, handle: u32) -> &Known {
+        &self.known[handle as usize]
+    }
+
+    pub fn at_mut(&mut self, handle: u32) -> &mut Known {
+        &mut self.known[handle as usize]
+    }
+
+    /// All that wait or run, in order of their handles.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Known)> {
+        let all = (0_u32..).zip(&self.known);
+        all.filter(|(_, it)| !matches!(it.state, State::Unused(_)))
+    }
+}

@@ -1,0 +1,93 @@
+//! Queue policies: which of the waiting jobs start now.
+
+mod easy;
+mod fcfs;
+mod shadow;
+mod walk;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+use crate::books::Books;
+use crate::engine::Decision;
+
+/// How jobs that wait are let in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// First come first served: the first job that does not fit ends the pass.
+    #[default]
+    Fcfs,
+    /// EASY backfill: later jobs start where they do not delay the first that waits.
+    Easy,
+    /// Conservative backfill: every waiting job has a reservation.
+    Conservative,
+    /// The first `depth` jobs that wait have reservations.
+    Hybrid {
+        /// Jobs with reservations.
+        depth: u32,
+    },
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fcfs => f.write_str("fcfs"),
+            Self::Easy => f.write_str("easy"),
+            Self::Conservative => f.write_str("conservative"),
+            Self::Hybrid { depth } => write!(f, "hybrid:{depth}"),
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let depth = |it: &str| it.parse().ok().filter(|depth| *depth > 0);
+        match text {
+            "fcfs" => Ok(Self::Fcfs),
+            "easy" => Ok(Self::Easy),
+            "conservative" => Ok(Self::Conservative),
+            _ => match text.strip_prefix("hybrid:").and_then(depth) {
+                Some(depth) => Ok(Self::Hybrid { depth }),
+                None => Err(Error::new(format!(
+                    "policy `{text}`: expected `fcfs`, `easy`, `conservative` or `hybrid:N` with N \
+                     of at least 1"
+                ))),
+            },
+        }
+    }
+}
+
+/// Memory that passes use again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    walker: walk::Walker,
+    easy: easy::Easy,
+}
+
+impl Scratch {
+    /// Passes until nothing more starts, or there are `max` decisions.
+    pub fn run(
+        &mut self,
+        policy: Policy,
+        books: &mut Books,
+        now: f64,
+        max: usize,
+        out: &mut Vec<Decision>,
+    ) {
+        match policy {
+            Policy::Fcfs => {
+                self.walker.pass(books, &mut fcfs::Fcfs, now, max, out);
+            }
+            _ => loop {
+                self.easy.begin(books.queue.groups.len(), now);
+                let more = self.walker.pass(books, &mut self.easy, now, max, out);
+                if !more || out.len() >= max {
+                    break;
+                }
+            },
+        }
+    }
+}

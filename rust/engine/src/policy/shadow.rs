@@ -1,0 +1,214 @@
+//! The shadow time: when the first job that waits can start, as planned, and what is spare then.
+
+use crate::books::Books;
+use crate::machine::{Free, Machine, ShapeId, Share, Shares};
+
+/// What nodes will have free at the shadow time, where that is not what they have now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overlay {
+    round: u32,
+    /// The round in which the entry was written.
+    written: Vec<u32>,
+    free: Vec<Free>,
+}
+
+impl Overlay {
+    /// Forgets everything.
+    fn clear(&mut self, nodes: u32) {
+        if self.free.len() != nodes as usize || self.round == u32::MAX {
+            self.free = vec![Free::default(); nodes as usize];
+            self.written = vec![0; nodes as usize];
+            self.round = 0;
+        }
+        self.round += 1;
+    }
+
+    pub fn at(&self, machine: &Machine, place: u32) -> Free {
+        if self.written[place as usize] == self.round {
+            self.free[place as usize]
+        } else {
+            machine.free(place)
+        }
+    }
+
+    fn set(&mut self, place: u32, free: Free) {
+        self.written[place as usize] = self.round;
+        self.free[place as usize] = free;
+    }
+
+    /// Gives a share back. Returns what the node gives before and after, in units of a shape.
+    fn give(&mut self, machine: &Machine, shape: ShapeId, part: &Share) -> (u32, u32) {
+        let place = part.place;
+        let before = self.at(machine, place);
+        let cores = before.cores + part.ncores();
+        let gpus = before.gpus + part.ngpus();
+        let after = Free {
+            cores,
+            gpus,
+            whole: machine.whole_with(place, cores, gpus),
+        };
+        self.set(place, after);
+        (
+            machine.units(shape, place, before),
+            machine.units(shape, place, after),
+        )
+    }
+}
+
+/// What is left of a node when so much is taken.
+fn without(free: Free, cores: u32, gpus: u32) -> Free {
+    Free {
+        cores: free.cores.saturating_sub(cores),
+        gpus: free.gpus.saturating_sub(gpus),
+        whole: free.whole && (cores, gpus) == (0, 0),
+    }
+}
+
+/// The shadow of a job that waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Shadow {
+    pub shape: ShapeId,
+    /// Whether its units are any cores.
+    pub fungible: bool,
+    /// When it can start; infinite where no planned end lets it.
+    pub time: f64,
+    /// Units that it leaves over then.
+    pub spare: u64,
+}
+
+impl Shadow {
+    /// The shadow of a job with this shape, which does not fit now. For a shape that is not
+    /// fungible the overlay holds what is free at that time.
+    pub fn of(books: &mut Books, shape: ShapeId, now: f64, overlay: &mut Overlay) -> Self {
+        let need = books.machine.need(shape);
+        let fungible = books.machine.is_fungible(shape);
+        let free = books.machine.units_now(shape);
+        let reached = if fungible {
+            let lacking = need.saturating_sub(free);
+            let reached = books.timeline().when(now, lacking);
+            reached.map(|it| (it.time, free + it.cores))
+        } else {
+            overlay.clear(books.machine.nodes());
+            walk(books, shape, need, free, now, overlay)
+        };
+        let (time, units) = reached.unwrap_or((f64::INFINITY, need));
+        Self {
+            shape,
+            fungible,
+            time,
+            spare: units.saturating_sub(need),
+        }
+    }
+
+    /// Units of the shadow's shape that shares take away at its time.
+    pub fn cost(&self, machine: &Machine, overlay: &Overlay, shares: &[Share]) -> u64 {
+        if self.fungible {
+            return shares.iter().map(|it| u64::from(it.ncores())).sum();
+        }
+        let cost = |share: &Share| {
+            let (cores, gpus) = (share.ncores(), share.ngpus());
+            self.harm(machine, overlay, share.place, cores, gpus)
+        };
+        shares.iter().map(cost).sum()
+    }
+
+    /// As [`cost`](Self::cost), for so much on one node.
+    pub fn harm(
+        &self,
+        machine: &Machine,
+        overlay: &Overlay,
+        place: u32,
+        cores: u32,
+        gpus: u32,
+    ) -> u64 {
+        let before = overlay.at(machine, place);
+        let left = without(before, cores, gpus);
+        let units = machine.units(self.shape, place, before);
+        u64::from(units.saturating_sub(machine.units(self.shape, place, left)))
+    }
+
+    /// Where a shape fits beside the job: on nodes that lose none of its units.
+    pub fn place_beside(
+        &self,
+        machine: &mut Machine,
+        overlay: &Overlay,
+        shape: ShapeId,
+    ) -> Option<Shares> {
+        let request = machine.request(shape);
+        let (exclusive, slots) = (request.exclusive, request.slots.min());
+        let slots = request.nnodes.is_some().then_some(slots);
+        let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
+        let mut accept = |machine: &Machine, place: u32, units: u32| {
+            let (cores, gpus) = if exclusive {
+                let free = machine.free(place);
+                (free.cores, free.gpus)
+            } else {
+                let slots = slots.unwrap_or(units);
+                (cores.saturating_mul(slots), gpus.saturating_mul(slots))
+            };
+            self.harm(machine, overlay, place, cores, gpus) == 0
+        };
+        let shares = machine.place_where(shape, &mut accept)?;
+        // Ranges may have taken more than the least.
+        (self.cost(machine, overlay, &shares) <= self.spare).then_some(shares)
+    }
+
+    /// To be called before shares are taken that will, or will not, be back at the shadow time.
+    pub fn settle(&self, machine: &Machine, overlay: &mut Overlay, shares: &[Share], back: bool) {
+        if self.fungible {
+            return;
+        }
+        for share in shares {
+            let place = share.place;
+            let free = overlay.at(machine, place);
+            let free = if back {
+                free
+            } else {
+                without(free, share.ncores(), share.ngpus())
+            };
+            overlay.set(place, free);
+        }
+    }
+}
+
+/// Lets running jobs end as planned until the shape fits. Returns when that is, and the units
+/// there are then.
+fn walk(
+    books: &mut Books,
+    shape: ShapeId,
+    need: u64,
+    mut units: u64,
+    now: f64,
+    overlay: &mut Overlay,
+) -> Option<(f64, u64)> {
+    books.timeline();
+    let (machine, runs) = (&books.machine, &books.runs);
+    let timeline = books.timeline.as_ref()?;
+    let mut end = |run: u32, units: &mut u64| {
+        for share in runs.at(run).map_or(&[][..], |it| &it.shares) {
+            let (before, after) = overlay.give(machine, shape, share);
+            *units += u64::from(after);
+            *units -= u64::from(before);
+        }
+    };
+    let mut overdue = timeline.iter().take_while(|it| it.end <= now).peekable();
+    let mut later = timeline.after(now).peekable();
+    loop {
+        let mut time = later.peek().map_or(f64::INFINITY, |it| it.end);
+        if overdue.peek().is_some() && time >= now + 1.0 {
+            time = now + 1.0;
+            for ending in overdue.by_ref() {
+                end(ending.run, &mut units);
+            }
+        }
+        if !time.is_finite() {
+            return None;
+        }
+        while let Some(ending) = later.next_if(|it| it.end <= time) {
+            end(ending.run, &mut units);
+        }
+        if units >= need {
+            return Some((time, units));
+        }
+    }
+}

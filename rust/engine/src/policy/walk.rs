@@ -1,0 +1,285 @@
+//! One pass over the waiting jobs, in order, whatever the policy lets past a job that waits.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::books::Books;
+use crate::engine::Decision;
+use crate::machine::{ShapeId, Shares};
+use crate::queue::Key;
+
+/// What a policy says of a later job, while an earlier one waits.
+pub(crate) enum Verdict {
+    /// It may start here.
+    Start(Shares),
+    /// It does not fit, nor does any with its shape.
+    Unfit,
+    /// It would do harm, and so would any with its shape, unless its time limit is within the
+    /// policy's bound.
+    Harm {
+        /// Whether that may change when other jobs start.
+        passing: bool,
+    },
+}
+
+/// What makes a queue policy.
+pub(crate) trait Backfill {
+    /// A job of this shape waits, the first one of its group. Returns whether later ones may be
+    /// let past.
+    fn block(&mut self, books: &mut Books, group: u32, shape: ShapeId) -> bool;
+
+    /// Whether a later job of a class may start.
+    fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict;
+
+    /// A time limit with which a job never does harm.
+    fn is_short(&self, group: u32, limit: f64) -> bool;
+
+    /// A later job is about to take these resources.
+    fn admit(&mut self, books: &Books, group: u32, limit: f64, shares: &Shares);
+}
+
+/// How the next job of a class is found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    /// Every job so far has started.
+    #[default]
+    All,
+    /// Only those with short time limits.
+    Short,
+    /// Every job behind the last one looked at.
+    Behind,
+}
+
+/// What the pass knows of a class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    pass: u64,
+    mode: Mode,
+    /// Its entry in the heap that counts; others are out of date.
+    entry: Option<Key>,
+}
+
+/// Scratch memory of passes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Walker {
+    heap: BinaryHeap<Reverse<(Key, u32)>>,
+    pass: u64,
+    seen: Vec<Seen>,
+    /// By group, whether a job waits, and whether later ones are looked at.
+    blocked: Vec<Option<bool>>,
+    /// Classes that fit but would do harm, for now.
+    harmful: Vec<u32>,
+}
+
+impl Walker {
+    fn seen(&mut self, class: u32) -> &mut Seen {
+        let class = class as usize;
+        if class >= self.seen.len() {
+            self.seen.resize(class + 1, Seen::default());
+        }
+        let seen = &mut self.seen[class];
+        if seen.pass != self.pass {
+            *seen = Seen {
+                pass: self.pass,
+                ..Seen::default()
+            };
+        }
+        seen
+    }
+
+    fn offer(&mut self, class: u32, key: Key) {
+        let entry = Some(key).filter(|key| !key.is_none());
+        self.seen(class).entry = entry;
+        if entry.is_some() {
+            self.heap.push(Reverse((key, class)));
+        }
+    }
+
+    /// Offers the head of a group.
+    fn enter_first(&mut self, books: &Books, group: u32) {
+        let it = &books.queue.groups[group as usize];
+        let key = it.heads.first();
+        if !key.is_none() {
+            let class = it.classes[it.heads.slot() as usize];
+            self.offer(class, key);
+        }
+    }
+
+    /// Offers the heads of all classes of a group.
+    fn enter_all(&mut self, books: &Books, group: u32) {
+        let it = &books.queue.groups[group as usize];
+        for (key, class) in it.heads.all().iter().zip(&it.classes) {
+            self.offer(*class, *key);
+        }
+    }
+
+    /// Offers the heads of the classes of a group that may fit.
+    fn enter_fitting(&mut self, books: &mut Books, group: u32) {
+        let it = &books.queue.groups[group as usize];
+        let generation = books.machine.generation();
+        let mut cores = None;
+        for (key, class) in it.heads.all().iter().zip(&it.classes) {
+            let known = &mut books.queue.classes[*class as usize];
+            if key.is_none() || known.failed == Some(generation) {
+                continue;
+            }
+            if known.fungible && known.possible {
+                let shape = known.shape;
+                let free = *cores.get_or_insert_with(|| books.machine.units_now(shape));
+                if known.need > free {
+                    known.failed = Some(generation);
+                    continue;
+                }
+            }
+            self.offer(*class, *key);
+        }
+    }
+
+    /// One pass. Returns whether anything has started or been denied.
+    pub fn pass<P: Backfill>(
+        &mut self,
+        books: &mut Books,
+        policy: &mut P,
+        now: f64,
+        max: usize,
+        out: &mut Vec<Decision>,
+    ) -> bool {
+        let before = out.len();
+        self.pass += 1;
+        self.heap.clear();
+        self.harmful.clear();
+        self.blocked.clear();
+        self.blocked.resize(books.queue.groups.len(), None);
+        let limited = books.queues.any_limited();
+        for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
+            if limited {
+                self.enter_all(books, group);
+            } else {
+                self.enter_first(books, group);
+            }
+        }
+        while out.len() < max {
+            let Some(Reverse((key, class))) = self.heap.pop() else {
+                break;
+            };
+            if self.seen(class).entry != Some(key) {
+                continue;
+            }
+            self.seen(class).entry = None;
+            if let Err(note) = books.possible(class) {
+                let group = books.queue.classes[class as usize].group;
+                out.push(books.deny(key, note));
+                self.next(books, policy, group, class, key, limited);
+                continue;
+            }
+            self.visit(books, policy, (key, class), now, limited, out);
+        }
+        out.len() > before
+    }
+
+    /// Looks at one job.
+    fn visit<P: Backfill>(
+        &mut self,
+        books: &mut Books,
+        policy: &mut P,
+        (key, class): (Key, u32),
+        now: f64,
+        limited: bool,
+        out: &mut Vec<Decision>,
+    ) {
+        let known = &books.queue.classes[class as usize];
+        let (group, queue, shape) = (known.group, known.queue, known.shape);
+        let behind = self.blocked[group as usize];
+        if behind == Some(false) || (limited && !books.may_run(shape, queue)) {
+            return;
+        }
+        let limit = books.limit(key.handle());
+        let shares = if behind.is_some() {
+            match policy.judge(books, group, class, limit) {
+                Verdict::Start(shares) => shares,
+                Verdict::Unfit => return,
+                Verdict::Harm { passing } => {
+                    self.seen(class).mode = Mode::Short;
+                    if passing {
+                        self.harmful.push(class);
+                    }
+                    return self.next(books, policy, group, class, key, limited);
+                }
+            }
+        } else if let Some(shares) = books.place(class) {
+            shares
+        } else {
+            let later = policy.block(books, group, shape);
+            self.blocked[group as usize] = Some(later);
+            // Where queues have limits, the classes are there already.
+            if later && !limited {
+                self.enter_fitting(books, group);
+            }
+            return;
+        };
+        if limited && !books.may_take(queue, &shares) {
+            return;
+        }
+        match books.end(key.handle(), now) {
+            Ok(end) => {
+                if behind.is_some() {
+                    policy.admit(books, group, limit, &shares);
+                }
+                books.start(key.handle(), shares, now, end);
+                out.push(Decision::Alloc {
+                    id: key.id(),
+                    backfilled: behind.is_some(),
+                });
+                if behind.is_some() {
+                    self.soften(books, policy, key);
+                }
+            }
+            Err(note) => out.push(books.deny(key, note)),
+        }
+        self.next(books, policy, group, class, key, limited);
+    }
+
+    /// Offers the next job after one of this class has been looked at.
+    fn next<P: Backfill>(
+        &mut self,
+        books: &mut Books,
+        policy: &P,
+        group: u32,
+        class: u32,
+        key: Key,
+        limited: bool,
+    ) {
+        if self.blocked[group as usize].is_none() && !limited {
+            return self.enter_first(books, group);
+        }
+        let queue = &mut books.queue;
+        let it = &queue.classes[class as usize];
+        let next = match self.seen(class).mode {
+            Mode::All => it.first_within(|_| true),
+            Mode::Short => it.first_within(|limit| policy.is_short(group, limit)),
+            Mode::Behind => queue.after(&books.jobs, class, key, |_| true),
+        };
+        self.offer(class, next);
+    }
+
+    /// A job has started: those behind it that would have done harm may do none now.
+    fn soften<P: Backfill>(&mut self, books: &mut Books, policy: &mut P, key: Key) {
+        let mut index = 0;
+        while let Some(class) = self.harmful.get(index).copied() {
+            let group = books.queue.classes[class as usize].group;
+            match policy.judge(books, group, class, f64::INFINITY) {
+                Verdict::Harm { .. } => {
+                    index += 1;
+                    continue;
+                }
+                Verdict::Unfit => {}
+                Verdict::Start(_) => {
+                    self.seen(class).mode = Mode::Behind;
+                    let next = books.queue.after(&books.jobs, class, key, |_| true);
+                    self.offer(class, next);
+                }
+            }
+            self.harmful.swap_remove(index);
+        }
+    }
+}

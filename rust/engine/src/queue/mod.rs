@@ -1,0 +1,277 @@
+//! Jobs that wait, in order of priority (descending), then id (ascending).
+//!
+//! Jobs with the same shape, time limit and queue share a *lane*; lanes with the same shape and
+//! queue share a *class*. A pass looks at the heads of classes only: whatever a job's shape is
+//! told, holds for the class, and the cost does not grow with the number of jobs.
+
+mod key;
+mod ladder;
+mod lane;
+
+use std::collections::HashMap;
+
+pub(crate) use key::{Key, Least};
+use ladder::{Ladder, Rung};
+use lane::Lane;
+
+use crate::job::{Jobs, State};
+use crate::machine::ShapeId;
+
+/// A named queue, as the engine numbers it; the default one has no name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueId(pub(crate) u32);
+
+/// Jobs with the same shape and queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Class {
+    pub shape: ShapeId,
+    pub queue: QueueId,
+    /// The group of queues it belongs to, and its slot there.
+    pub group: u32,
+    pub slot: u32,
+    /// Units it needs.
+    pub need: u64,
+    /// Whether a unit is any core.
+    pub fungible: bool,
+    /// The machine's generation when it did not fit.
+    pub failed: Option<u64>,
+    /// Whether it can be met at all is known.
+    pub possible: bool,
+    lanes: Ladder,
+    jobs: u32,
+}
+
+impl Class {
+    /// The first job with a time limit within a bound (see [`Ladder::first_within`]).
+    pub fn first_within(&self, within: impl Fn(f64) -> bool) -> Key {
+        self.lanes.first_within(within)
+    }
+}
+
+/// Queues that share one order: a job that waits blocks the later ones of its group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Group {
+    /// The head of each class, by slot.
+    pub heads: Least,
+    /// The class of each slot.
+    pub classes: Vec<u32>,
+    unused: Vec<u32>,
+}
+
+/// What a new class is to be known by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub shape: ShapeId,
+    pub queue: QueueId,
+    pub group: u32,
+    pub need: u64,
+    pub fungible: bool,
+}
+
+/// The pending jobs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    pub classes: Vec<Class>,
+    pub groups: Vec<Group>,
+    lanes: Vec<Lane>,
+    by_shape: HashMap<(ShapeId, QueueId), u32, rustc_hash::FxBuildHasher>,
+    unused_classes: Vec<u32>,
+    unused_lanes: Vec<u32>,
+    len: usize,
+}
+
+fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+impl Queue {
+    /// Jobs in it, held ones too.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The class of a shape in a queue, where jobs of it wait.
+    pub fn class(&self, shape: ShapeId, queue: QueueId) -> Option<u32> {
+        self.by_shape.get(&(shape, queue)).copied()
+    }
+
+    /// The class and time limit (infinite for none) of a lane.
+    pub fn lane(&self, lane: u32) -> (&Class, f64) {
+        let lane = &self.lanes[lane as usize];
+        (&self.classes[lane.class as usize], lane.limit)
+    }
+
+    /// The class that a lane belongs to.
+    pub fn class_of(&self, lane: u32) -> u32 {
+        self.lanes[lane as usize].class
+    }
+
+    fn open_class(&mut self, kind: Kind) -> u32 {
+        while self.groups.len() <= kind.group as usize {
+            self.groups.push(Group::default());
+        }
+        let index = self.unused_classes.pop();
+        let index = index.unwrap_or(number(self.classes.len()));
+        let group = &mut self.groups[kind.group as usize];
+        let slot = group.unused.pop().unwrap_or(number(group.classes.len()));
+        if slot as usize == group.classes.len() {
+            group.classes.push(index);
+        } else {
+            group.classes[slot as usize] = index;
+        }
+        group.heads.set(slot, Key::NONE);
+        let class = Class {
+            shape: kind.shape,
+            queue: kind.queue,
+            group: kind.group,
+            slot,
+            need: kind.need,
+            fungible: kind.fungible,
+            failed: None,
+            possible: false,
+            lanes: Ladder::default(),
+            jobs: 0,
+        };
+        if index as usize == self.classes.len() {
+            self.classes.push(class);
+        } else {
+            let lanes = std::mem::take(&mut self.classes[index as usize].lanes);
+            self.classes[index as usize] = Class { lanes, ..class };
+        }
+        self.by_shape.insert((kind.shape, kind.queue), index);
+        index
+    }
+
+    fn open_lane(&mut self, class: u32, limit: f64) -> u32 {
+        let index = self.unused_lanes.pop();
+        let index = index.unwrap_or(number(self.lanes.len()));
+        if index as usize == self.lanes.len() {
+            self.lanes.push(Lane::default());
+        }
+        self.lanes[index as usize].reset(class, limit);
+        self.classes[class as usize].lanes.insert(Rung {
+            head: Key::NONE,
+            limit,
+            lane: index,
+        });
+        index
+    }
+
+    /// Queues a job; `limit` is its time limit, infinite for none.
+    pub fn push(&mut self, jobs: &mut Jobs, handle: u32, kind: Kind, limit: f64) {
+        let class = match self.class(kind.shape, kind.queue) {
+            Some(class) => class,
+            None => self.open_class(kind),
+        };
+        let lane = match self.classes[class as usize].lanes.find(limit) {
+            Some(lane) => lane,
+            None => self.open_lane(class, limit),
+        };
+        jobs.at_mut(handle).state = State::Waits(lane);
+        self.len += 1;
+        self.classes[class as usize].jobs += 1;
+        self.lanes[lane as usize].jobs += 1;
+        self.enter(jobs, handle, lane);
+    }
+
+    /// Gives a job that waits in a lane its key there, unless it is held.
+    fn enter(&mut self, jobs: &Jobs, handle: u32, index: u32) {
+        let known = jobs.at(handle);
+        if known.priority == 0 {
+            return;
+        }
+        let key = Key::new(known.priority, known.id, handle);
+        let lane = &mut self.lanes[index as usize];
+        // Stale keys never make up most of a lane.
+        if lane.keys() > 2 * lane.jobs as usize + 64 {
+            lane.tidy(jobs, index);
+        }
+        lane.push(key);
+        self.advance(jobs, index);
+    }
+
+    /// Finds the head of a lane, and passes it on.
+    fn advance(&mut self, jobs: &Jobs, index: u32) {
+        let lane = &mut self.lanes[index as usize];
+        let head = lane.head(jobs, index);
+        let class = &mut self.classes[lane.class as usize];
+        class.lanes.set(lane.limit, head);
+        let first = class.lanes.first();
+        let heads = &mut self.groups[class.group as usize].heads;
+        if heads.get(class.slot) != first {
+            heads.set(class.slot, first);
+        }
+    }
+
+    /// Takes a job out that waits in a lane. Its state is the caller's to set anew, and is not
+    /// this lane's any more.
+    pub fn remove(&mut self, jobs: &mut Jobs, handle: u32, index: u32) {
+        jobs.at_mut(handle).state = State::Waits(u32::MAX);
+        self.len -= 1;
+        let lane = &mut self.lanes[index as usize];
+        lane.jobs -= 1;
+        let class_index = lane.class;
+        let class = &mut self.classes[class_index as usize];
+        class.jobs -= 1;
+        if lane.jobs > 0 {
+            return self.advance(jobs, index);
+        }
+        class.lanes.remove(lane.limit);
+        self.unused_lanes.push(index);
+        let group = &mut self.groups[class.group as usize];
+        group.heads.set(class.slot, class.lanes.first());
+        if class.jobs == 0 {
+            group.unused.push(class.slot);
+            self.by_shape.remove(&(class.shape, class.queue));
+            self.unused_classes.push(class_index);
+        }
+    }
+
+    /// Gives a job that waits in a lane another priority.
+    pub fn prioritize(&mut self, jobs: &mut Jobs, handle: u32, index: u32, priority: u32) {
+        let known = jobs.at_mut(handle);
+        if known.priority == priority {
+            return;
+        }
+        known.priority = priority;
+        if priority == 0 {
+            self.advance(jobs, index);
+        } else {
+            self.enter(jobs, handle, index);
+        }
+    }
+
+    /// The first job of a class after a key, with a time limit within a bound.
+    pub fn after(
+        &mut self,
+        jobs: &Jobs,
+        class: u32,
+        key: Key,
+        within: impl Fn(f64) -> bool,
+    ) -> Key {
+        let class = &self.classes[class as usize];
+        let mut first = Key::NONE;
+        for rung in class.lanes.iter().take_while(|rung| within(rung.limit)) {
+            let found = if rung.head > key {
+                rung.head
+            } else {
+                self.lanes[rung.lane as usize].after(jobs, rung.lane, key)
+            };
+            first = first.min(found);
+        }
+        first
+    }
+
+    /// Every job that is not held, in order.
+    pub fn in_order(&mut self, jobs: &Jobs) -> Vec<Key> {
+        let mut keys = Vec::with_capacity(self.len);
+        for (lane, index) in self.lanes.iter_mut().zip(0_u32..) {
+            if lane.jobs > 0 {
+                lane.tidy(jobs, index);
+                keys.extend(lane.tidied());
+            }
+        }
+        keys.sort_unstable();
+        keys
+    }
+}

@@ -1,0 +1,158 @@
+//! Named queues: which of them share an order, and how much of each may run.
+
+use std::collections::HashMap;
+
+use crate::queue::QueueId;
+
+/// What a queue is to be like.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// Queues of the same group share one order: a job that waits for resources blocks the later
+    /// ones of its group. By default every queue is a group of its own.
+    pub group: Option<String>,
+    /// Jobs that may run at the same time.
+    pub max_jobs: Option<u64>,
+    /// Nodes that its jobs may hold together; one that two jobs share counts twice.
+    pub max_nodes: Option<u64>,
+    /// Cores that its jobs may hold together.
+    pub max_cores: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Named {
+    name: String,
+    options: QueueOptions,
+    group: u32,
+    jobs: u64,
+    nodes: u64,
+    cores: u64,
+}
+
+/// All queues, the one without a name first.
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    named: Vec<Named>,
+    ids: HashMap<String, QueueId>,
+    groups: HashMap<String, u32>,
+    group_count: u32,
+}
+
+impl Default for Queues {
+    fn default() -> Self {
+        let mut queues = Self {
+            named: Vec::new(),
+            ids: HashMap::new(),
+            groups: HashMap::new(),
+            group_count: 0,
+        };
+        queues.id("");
+        queues
+    }
+}
+
+impl Queues {
+    /// The queue with this name, made where there is none.
+    pub fn id(&mut self, name: &str) -> QueueId {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let id = QueueId(u32::try_from(self.named.len()).unwrap_or(u32::MAX));
+        let group = self.new_group();
+        self.named.push(Named {
+            name: name.to_owned(),
+            options: QueueOptions::default(),
+            group,
+            jobs: 0,
+            nodes: 0,
+            cores: 0,
+        });
+        self.ids.insert(name.to_owned(), id);
+        id
+    }
+
+    fn new_group(&mut self) -> u32 {
+        let group = self.group_count;
+        self.group_count += 1;
+        group
+    }
+
+    pub fn set(&mut self, id: QueueId, options: QueueOptions) {
+        let group = match &options.group {
+            Some(name) => {
+                let known = self.groups.get(name).copied();
+                known.unwrap_or_else(|| {
+                    let group = self.new_group();
+                    self.groups.insert(name.clone(), group);
+                    group
+                })
+            }
+            None if self.named[id.0 as usize].options.group.is_none() => {
+                self.named[id.0 as usize].group
+            }
+            None => self.new_group(),
+        };
+        let named = &mut self.named[id.0 as usize];
+        named.group = group;
+        named.options = options;
+    }
+
+    pub fn name(&self, id: QueueId) -> &str {
+        &self.named[id.0 as usize].name
+    }
+
+    pub fn group(&self, id: QueueId) -> u32 {
+        self.named[id.0 as usize].group
+    }
+
+    pub fn has(&self, id: QueueId) -> bool {
+        (id.0 as usize) < self.named.len()
+    }
+
+    /// Whether the queue has any limit.
+    pub fn is_limited(&self, id: QueueId) -> bool {
+        let options = &self.named[id.0 as usize].options;
+        options.max_jobs.is_some() || options.max_nodes.is_some() || options.max_cores.is_some()
+    }
+
+    /// Whether any queue has a limit.
+    pub fn any_limited(&self) -> bool {
+        (0_u32..)
+            .zip(&self.named)
+            .any(|(id, _)| self.is_limited(QueueId(id)))
+    }
+
+    /// Whether one more job with so many nodes and cores may run; else which limit it exceeds.
+    pub fn admits(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
+        let named = &self.named[id.0 as usize];
+        let options = &named.options;
+        for (what, held, more, most) in [
+            ("jobs", named.jobs, 1, options.max_jobs),
+            ("nodes", named.nodes, nodes, options.max_nodes),
+            ("cores", named.cores, cores, options.max_cores),
+        ] {
+            if let Some(most) = most
+                && held.saturating_add(more) > most
+            {
+                let name = &named.name;
+                return Err(format!(
+                    "queue `{name}` is limited to {most} {what} in use, of which {held} are"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A job of the queue starts or is over.
+    pub fn count(&mut self, id: QueueId, nodes: u32, cores: u64, starts: bool) {
+        let named = &mut self.named[id.0 as usize];
+        if starts {
+            named.jobs += 1;
+            named.nodes += u64::from(nodes);
+            named.cores += cores;
+        } else {
+            named.jobs = named.jobs.saturating_sub(1);
+            named.nodes = named.nodes.saturating_sub(u64::from(nodes));
+            named.cores = named.cores.saturating_sub(cores);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Jobs that hold resources.
+
+use std::collections::BTreeMap;
+
+use penstock_idset::IdSet;
+
+use crate::machine::{ShapeId, Shares};
+use crate::queue::QueueId;
+
+/// What a job asked for, so that it can be queued again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Asked {
+    pub shape: ShapeId,
+    /// Time limit, infinite for none.
+    pub limit: f64,
+}
+
+/// Cores and gpus by rank.
+pub(crate) type Outside = BTreeMap<u32, (IdSet, IdSet)>;
+
+/// What a job holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    pub handle: u32,
+    pub queue: QueueId,
+    /// Nothing for jobs that came with their resources.
+    pub asked: Option<Asked>,
+    pub shares: Shares,
+    /// Cores and gpus on ranks that are not in the inventory (any more).
+    pub outside: Option<Box<Outside>>,
+    /// When it started; negative where that is not known.
+    pub start: f64,
+    /// Planned end, infinite for none: also the expiration of its R.
+    pub end: f64,
+    /// What its start was counted with in the limits of its queue.
+    pub counted: (u32, u64),
+}
+
+/// Running jobs under small numbers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Runs {
+    runs: Vec<Option<Running>>,
+    unused: Vec<u32>,
+}
+
+impl Runs {
+    pub fn len(&self) -> usize {
+        self.runs.len() - self.unused.len()
+    }
+
+    pub fn insert(&mut self, running: Running) -> u32 {
+        if let Some(run) = self.unused.pop() {
+            self.runs[run as usize] = Some(running);
+            return run;
+        }
+        self.runs.push(Some(running));
+        u32::try_from(self.runs.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    pub fn remove(&mut self, run: u32) -> Option<Running> {
+        let running = self.runs.get_mut(run as usize)?.take();
+        if running.is_some() {
+            self.unused.push(run);
+        }
+        running
+    }
+
+    pub fn at(&self, run: u32) -> Option<&Running> {
+        self.runs.get(run as usize)?.as_ref()
+    }
+
+    pub fn at_mut(&mut self, run: u32) -> Option<&mut Running> {
+        self.runs.get_mut(run as usize)?.as_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Running)> {
+        let all = (0_u32..).zip(&self.runs);
+        all.filter_map(|(run, it)| Some((run, it.as_ref()?)))
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
+        self.runs.iter_mut().flatten()
+    }
+}
