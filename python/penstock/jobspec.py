@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from penstock import count as counts
 from penstock._core import fluid_parse, parse_duration
 from penstock.constraint import parse_requires
 from penstock.errors import JobspecError
@@ -19,14 +20,16 @@ from penstock.errors import JobspecError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock.count import Count
+
 
 def from_command(
     command: Sequence[str],
     *,
-    ntasks: int | None = None,
-    cores_per_task: int = 1,
-    gpus_per_task: int = 0,
-    nodes: int | None = None,
+    ntasks: Count | None = None,
+    cores_per_task: Count = 1,
+    gpus_per_task: Count = 0,
+    nodes: Count | None = None,
     exclusive: bool = False,
     duration: float = 0.0,
     queue: str | None = None,
@@ -40,6 +43,12 @@ def from_command(
     setattr: Mapping[str, Any] | None = None,  # noqa: A002 - the option's name
 ) -> dict[str, Any]:
     """A jobspec for a command.
+
+    A count is a number, or a range: as text (RFC 45), such as `"2-4"`, `"2+"`, `"1-9:2"`,
+    `"2+:2:*"`, or an idset; or as the dictionary of RFC 14. The job gets the most of a range that
+    there is when it starts, and runs as many tasks as it gets slots. A fixed number of tasks goes
+    on a range of nodes; a range of tasks goes on a fixed number of nodes where it can be the same
+    on each.
 
     Args:
         command: program and arguments.
@@ -71,14 +80,10 @@ def from_command(
     for place, word in enumerate(command):
         if "\0" in word or not is_text(word):
             raise JobspecError(f"word {place} of the command: expected UTF-8 without NUL")
-    for what, number, least in (
-        ("ntasks", ntasks, 1),
-        ("cores per task", cores_per_task, 1),
-        ("gpus per task", gpus_per_task, 0),
-        ("nodes", nodes, 1),
-    ):
-        if number is not None and number < least:
-            raise JobspecError(f"{what}: expected at least {least}, found {number}")
+    tasks = None if ntasks is None else counts.normal("ntasks", ntasks, 1)
+    cores = counts.normal("cores per task", cores_per_task, 1)
+    gpus = counts.normal("gpus per task", gpus_per_task, 0)
+    on_nodes = None if nodes is None else counts.normal("nodes", nodes, 1)
     texts = {
         "queue": queue,
         "job name": name,
@@ -89,7 +94,7 @@ def from_command(
     for what, text in texts.items():
         if text is not None and ("\0" in text or not is_text(text)):
             raise JobspecError(f"{what}: expected UTF-8 without NUL, found {text!r}")
-    resources, count = _resources(ntasks, cores_per_task, gpus_per_task, nodes, exclusive=exclusive)
+    resources, count = _resources(tasks, cores, gpus, on_nodes, exclusive=exclusive)
     system: dict[str, Any] = {
         "duration": duration,
         "cwd": texts["working directory"],
@@ -121,7 +126,7 @@ def from_command(
 
 
 def _resources(
-    ntasks: int | None, cores: int, gpus: int, nodes: int | None, *, exclusive: bool
+    ntasks: Count | None, cores: Count, gpus: Count, nodes: Count | None, *, exclusive: bool
 ) -> tuple[dict[str, Any], dict[str, int]]:
     children = [{"type": "core", "count": cores}]
     if gpus:
@@ -131,17 +136,27 @@ def _resources(
         if exclusive:
             raise JobspecError("exclusive: expected a number of nodes as well")
         return slot, {"per_slot": 1}
+    count = {"per_slot": 1}
     # As `flux submit`: nodes without tasks are one task a node, and the nodes are the job's own.
-    exclusive = exclusive or ntasks is None
-    ntasks = nodes if ntasks is None else ntasks
-    if ntasks < nodes:
-        raise JobspecError(f"nodes: expected at most {ntasks} (the number of tasks), found {nodes}")
-    slots, rest = divmod(ntasks, nodes)
-    slot["count"] = slots + (1 if rest else 0)
+    if ntasks is None:
+        exclusive = True
+    elif isinstance(ntasks, int):
+        if ntasks < (least := counts.minimum(nodes)):
+            raise JobspecError(
+                f"nodes: expected at most {ntasks} (the number of tasks), found {least}"
+            )
+        nodes = counts.up_to("nodes", nodes, ntasks)
+        slot["count"], rest = -(-ntasks // least), ntasks % least
+        if rest or not isinstance(nodes, int):
+            count = {"total": ntasks}
+    else:
+        if not isinstance(nodes, int):
+            raise JobspecError("ntasks: expected a number, not a range, with a range of nodes")
+        slot["count"] = counts.divided("ntasks", ntasks, nodes)
     node: dict[str, Any] = {"type": "node", "count": nodes, "with": [slot]}
     if exclusive:
         node["exclusive"] = True
-    return node, {"total": ntasks} if rest else {"per_slot": 1}
+    return node, count
 
 
 def dependency(text: str) -> dict[str, str]:

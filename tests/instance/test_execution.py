@@ -40,6 +40,16 @@ def test_output_goes_where_the_templates_say(local, tmp_path):
         assert text in json.loads(local.lines("info", "--json", job)[0])["reason"]
 
 
+@pytest.mark.parametrize("options", [["-n2-4"], ["-N1+"], ["-N1", "-n2-4"], ["-n1+", "-c2"]])
+def test_a_job_of_a_range_runs_a_task_in_every_slot_that_it_gets(start, options):
+    with start("--nodes=1", "--cores=4", "--exec=local", "--oversubscribe") as instance:
+        words = instance.lines("run", *options, "sh", "-c", "echo $PENSTOCK_NTASKS")
+        (row,) = map(json.loads, instance.lines("jobs", "-a", "--json"))
+        r = json.loads(instance.lines("info", row["id"], "R")[0])
+        assert words == [str(len(words))] * r["execution"]["nslots"]
+        assert row["ntasks"] == len(words)
+
+
 def test_a_job_that_ignores_sigterm_is_killed(start, tmp_path):
     config = tmp_path / "penstock.toml"
     config.write_text("[penstock.exec]\nkill-timeout = '0.2s'\n")

@@ -96,12 +96,82 @@ def test_options_become_resources(options, summary):
     assert made(**options)[1] == dict(zip(keys, summary, strict=True))
 
 
+def counts(**options):
+    """The counts of nodes, slots, cores and gpus, and of tasks."""
+    spec, _ = made(**options)
+    top = spec["resources"][0]
+    node, slot = (top["count"], top["with"][0]) if top["type"] == "node" else (None, top)
+    each = [child["count"] for child in slot["with"]]
+    return node, slot["count"], *each, spec["tasks"][0]["count"]
+
+
+def ranged(least, most=None, operand=1, operator="+"):
+    has_max = {} if most is None else {"max": most}
+    return {"min": least, **has_max, "operator": operator, "operand": operand}
+
+
+ONE = {"per_slot": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"ntasks": "2-4"}, (None, ranged(2, 4), 1, ONE)),
+        ({"ntasks": {"min": 2}}, (None, {"min": 2}, 1, ONE)),
+        ({"ntasks": "3-3"}, (None, 3, 1, ONE)),
+        ({"ntasks": "2,4,8"}, (None, "2,4,8", 1, ONE)),
+        (
+            {"cores_per_task": "2+:2:*", "gpus_per_task": "[1-2]"},
+            (None, 1, ranged(2, None, 2, "*"), ranged(1, 2), ONE),
+        ),
+        # Nodes alone: one task on each that the job gets.
+        ({"nodes": "2-4"}, (ranged(2, 4), 1, 1, ONE)),
+        ({"nodes": "1-9:4"}, (ranged(1, 9, 4), 1, 1, ONE)),
+        # A fixed number of tasks: room for all on the fewest nodes, no node without a task.
+        ({"nodes": "2-4", "ntasks": 8}, (ranged(2, 4), 4, 1, {"total": 8})),
+        ({"nodes": "2+", "ntasks": 5}, (ranged(2, 5), 3, 1, {"total": 5})),
+        ({"nodes": "4,9,16", "ntasks": 10}, ("4,9", 3, 1, {"total": 10})),
+        ({"nodes": "3+", "ntasks": 3}, (3, 1, 1, ONE)),
+        # A range of tasks: the same on each node.
+        ({"nodes": 2, "ntasks": "3-9"}, (2, ranged(2, 4), 1, ONE)),
+        ({"nodes": 2, "ntasks": "3+"}, (2, ranged(2), 1, ONE)),
+        ({"nodes": 2, "ntasks": "4-12:4"}, (2, ranged(2, 6, 2), 1, ONE)),
+        ({"nodes": 2, "ntasks": "4+:2:*"}, (2, ranged(2, None, 2, "*"), 1, ONE)),
+        ({"nodes": 1, "ntasks": "2+:2:^"}, (1, ranged(2, None, 2, "^"), 1, ONE)),
+    ],
+)
+def test_ranges_become_counts(options, expected):
+    assert counts(**options) == expected
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"ntasks": 0}, "ntasks: expected at least 1, found 0"),
         ({"nodes": 3, "ntasks": 2}, "nodes: expected at most 2 (the number of tasks), found 3"),
         ({"exclusive": True}, "exclusive: expected a number of nodes as well"),
+        ({"ntasks": "0-2"}, "ntasks: expected at least 1, found 0"),
+        ({"gpus_per_task": "0-2"}, "gpus per task: expected at least 1, found 0"),
+        (
+            {"nodes": "4-2"},
+            "nodes: invalid count: `4-2`: max: expected at least 4, found 2",
+        ),
+        (
+            {"nodes": {"min": 4, "max": 2}},
+            "nodes: invalid jobspec: count.max: expected at least 4, found 2",
+        ),
+        (
+            {"nodes": "3-4", "ntasks": 2},
+            "nodes: expected at most 2 (the number of tasks), found 3",
+        ),
+        (
+            {"nodes": "1-2", "ntasks": "2-4"},
+            "ntasks: expected a number, not a range, with a range of nodes",
+        ),
+        (
+            {"nodes": 4, "ntasks": "5-7"},
+            "ntasks: expected a range that gives each of 4 nodes the same number",
+        ),
         ({"dependencies": ["afterok"]}, "dependency `afterok`: expected scheme:value"),
         ({"setattr": {"a..b": 1}}, "attribute `a..b`: expected names between the periods"),
         ({"setattr": {"duration.x": 1}}, "attribute `duration.x`: `duration` is not an object"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import pytest
 
+from penstock.cli import joboptions
 from penstock.errors import JobspecError
 from penstock.jobspec import dependency, environment_from_rules
 
@@ -90,3 +92,24 @@ def test_a_time_without_a_zone_is_local():
 def test_what_is_no_time_to_begin_is_told(value):
     with pytest.raises(JobspecError, match="expected seconds since the epoch, an ISO date"):
         dependency(f"begin-time:{value}")
+
+
+def parsed(*words):
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    joboptions.register(parser)
+    return joboptions.jobspecs(parser.parse_args([*words, "true"]))
+
+
+def test_options_take_ranges():
+    (spec,) = parsed("-N2-4", "-c", "2+:2:*", "-g1-2", "--cc=7")
+    (node,) = spec["resources"]
+    assert node["count"] == {"min": 2, "max": 4, "operator": "+", "operand": 1}
+    amounts = {child["type"]: child["count"] for child in node["with"][0]["with"]}
+    assert amounts["core"] == {"min": 2, "operator": "*", "operand": 2}
+    assert amounts["gpu"] == {"min": 1, "max": 2, "operator": "+", "operand": 1}
+
+
+@pytest.mark.parametrize("text", ["0", "4-2", "x", "", "2-", "-1", "4294967296", "1:2"])
+def test_what_is_no_count_is_bad_usage(text):
+    with pytest.raises(argparse.ArgumentError, match="from 1 or a range, found"):
+        parsed(f"-N{text}" if text else "--nodes=")

@@ -79,6 +79,36 @@ def test_too_small_an_r_is_an_error():
         lay_out(spec, made_up(1, 2))
 
 
+def granted(count, ncores, ngpus=0, /, nslots=None, **options):
+    """The layout on all of a made-up R, with its number of slots or without."""
+    spec = from_command(["app"], environment={}, cwd="/", **options)
+    resources = made_up(count, ncores, ngpus)
+    resources.nslots = nslots
+    return shown(lay_out(spec, resources))
+
+
+def test_a_job_of_ranges_has_as_many_tasks_as_slots_were_granted():
+    # R says how many slots there are, and what it has is shared out evenly.
+    assert len(granted(2, 4, nslots=7, ntasks="1+")) == 7
+    assert granted(2, 4, nslots=2, ntasks="1+", cores_per_task="1-8") == [
+        (0, 0, "node0", "0-3", ""),
+        (1, 0, "node1", "0-3", ""),
+    ]
+    assert len(granted(3, 4, nslots=12, nodes=3, ntasks="3+")) == 12
+    assert len(granted(3, 4, nslots=3, nodes="2-4")) == 3
+    # Where R does not say, there are as many as it has room for and the range admits.
+    assert len(granted(2, 4, ntasks="1+")) == 8
+    assert len(granted(2, 5, ntasks="1+:2:*", cores_per_task=2)) == 4
+    assert len(granted(2, 5, 3, ntasks="1-5", gpus_per_task=1)) == 5
+    assert len(granted(2, 5, nodes=2, ntasks="2-6")) == 6
+    assert len(granted(3, 2, nodes="2-4", ntasks=4)) == 4
+
+
+def test_slots_that_differ_from_node_to_node_are_an_error():
+    with pytest.raises(LayoutError, match="R has 5 slots on 2 nodes: expected the same on each"):
+        granted(2, 4, nslots=5, nodes=2, ntasks="2-6")
+
+
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 3), st.integers(0, 1))
 @settings(deadline=None)
 def test_every_task_has_its_own_cores(nodes, ntasks, cores, gpus):

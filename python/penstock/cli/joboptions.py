@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from penstock._core import IDset, parse_duration
+from penstock._core import IDset, parse_count, parse_duration
 from penstock.cli.arguments import attribute, urgency
 from penstock.errors import Error, JobspecError
 from penstock.jobspec import environment_from_rules, from_command
 
 
 def _amount(least: int) -> Any:
-    def number(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) < 2**32:
-            raise argparse.ArgumentTypeError(
-                f"expected a whole number from {least}, found `{text}`"
-            )
-        return int(text)
+    def number(text: str) -> int | str:
+        if text.isdecimal() and least <= int(text) < 2**32:
+            return int(text)
+        try:
+            # Only what no number can be is taken for a range.
+            if not text.isdecimal() and parse_count(text):
+                return text
+        except Error:
+            pass
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number from {least} or a range, found `{text}`"
+        )
 
     return number
 
@@ -44,7 +50,12 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the options that describe a job."""
     add = parser.add_argument
     add(
-        "-n", "--ntasks", type=_amount(1), metavar="N", help="tasks (default 1, with -N one a node)"
+        "-n",
+        "--ntasks",
+        type=_amount(1),
+        metavar="N",
+        help="tasks (default 1, with -N one a node); a number, or as the three below a range: "
+        "2-4, 2+, 1-9:2, 2+:2:* (RFC 45)",
     )
     add("-c", "--cores-per-task", type=_amount(1), default=1, metavar="N", help="cores of a task")
     add("-g", "--gpus-per-task", type=_amount(0), default=0, metavar="N", help="gpus of a task")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import IDset
+from penstock.count import largest, minimum
 from penstock.errors import Error
 
 if TYPE_CHECKING:
@@ -41,18 +42,21 @@ def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlac
     `instance` is true, the slots are the resources of an instance, which one task on the first
     node starts.
 
+    Where the jobspec has ranges (RFC 14), there are as many slots as R says (`nslots`), else as
+    many as it has room for, and a slot's share of R is the same for all.
+
     Raises:
         LayoutError: R has fewer slots than the jobspec asks for.
     """
     top = jobspec["resources"][0]
     slot = top["with"][0] if top["type"] == "node" else top
     amounts = {child["type"]: child["count"] for child in slot["with"]}
-    cores, gpus = amounts["core"], amounts.get("gpu", 0)
     nodes = list(resources.nodes())
+    total, cores, gpus = _granted(top, slot, amounts, resources)
     if top["type"] == "node":
-        slots = [slot["count"]] * len(nodes)
+        slots = [total // len(nodes)] * len(nodes)
     else:
-        slots = _slots_per_node(slot["count"], cores, gpus, nodes)
+        slots = _slots_per_node(total, cores, gpus, nodes)
     if _option(jobspec, "instance"):
         tasks = [1] + [0] * (len(nodes) - 1)
     else:
@@ -78,13 +82,45 @@ def lay_out(jobspec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlac
     return places
 
 
+def _granted(
+    top: Mapping[str, Any], slot: Mapping[str, Any], amounts: Mapping[str, Any], r: ResourceSet
+) -> tuple[int, int, int]:
+    """How many slots R has altogether, and the cores and gpus of each."""
+    nodes, count = list(r.nodes()), slot["count"]
+    is_node = top["type"] == "node"
+    cores, gpus = minimum(amounts["core"]), minimum(amounts.get("gpu", 0))
+    if isinstance(count, int):
+        total = count * len(nodes) if is_node else count
+    elif r.nslots is not None:
+        total = r.nslots
+    else:
+        fits = [_fit(node, cores, gpus) for node in nodes]
+        most = min(fits, default=0) if is_node else sum(fits)
+        total = (largest(count, most) or minimum(count)) * (len(nodes) if is_node else 1)
+    if is_node:
+        # What a node has is shared out to its slots.
+        if total % len(nodes):
+            raise LayoutError(
+                f"R has {total} slots on {len(nodes)} nodes: expected the same on each"
+            )
+    elif total:
+        if not isinstance(amounts["core"], int):
+            cores = max(cores, r.ncores // total)
+        if not isinstance(amounts.get("gpu", 0), int):
+            gpus = max(gpus, r.ngpus // total)
+    return total, cores, gpus
+
+
+def _fit(node: Any, cores: int, gpus: int) -> int:
+    """Slots that a node of R has room for."""
+    fit = len(node.cores) // cores
+    return min(fit, len(node.gpus) // gpus) if gpus else fit
+
+
 def _slots_per_node(total: int, cores: int, gpus: int, nodes: list[Any]) -> list[int]:
     left, slots = total, []
     for node in nodes:
-        fit = len(node.cores) // cores
-        if gpus:
-            fit = min(fit, len(node.gpus) // gpus)
-        slots.append(min(fit, left))
+        slots.append(min(_fit(node, cores, gpus), left))
         left -= slots[-1]
     if left:
         raise LayoutError(f"R has {total - left} slots, the jobspec asks for {total}")

@@ -261,6 +261,10 @@ impl Count {
 
     /// Reads a count of a jobspec: a whole number of at least one, a dictionary with `min` and
     /// perhaps `max`, `operator` and `operand` (RFC 14), or a text (RFC 45, RFC 22).
+    pub fn from_value(value: &Value) -> Result<Self, Error> {
+        Self::from_value_at(value, "count")
+    }
+
     pub(crate) fn from_value_at(value: &Value, path: &str) -> Result<Self, Error> {
         let count = match value {
             Value::Number(_) => Self::exactly(number(value, path)?),

@@ -44,6 +44,30 @@ impl Request {
         self.nnodes.as_ref().map(Count::min)
     }
 
+    /// The most nodes that will do; `None` where there is no end, or no node level.
+    pub fn most_nodes(&self) -> Option<u32> {
+        self.nnodes.as_ref().and_then(Count::max)
+    }
+
+    /// Cores of all slots together, the most that will do; `None` where there is no end.
+    pub fn most_cores(&self) -> Option<u64> {
+        self.most(&self.cores_per_slot)
+    }
+
+    /// Gpus of all slots together, the most that will do; `None` where there is no end.
+    pub fn most_gpus(&self) -> Option<u64> {
+        self.most(&self.gpus_per_slot)
+    }
+
+    fn most(&self, per_slot: &Count) -> Option<u64> {
+        if *per_slot == 0 {
+            return Some(0);
+        }
+        let nodes = self.nnodes.as_ref().map_or(Some(1), Count::max)?;
+        let slots = u64::from(nodes) * u64::from(self.slots.max()?);
+        Some(slots.saturating_mul(per_slot.max()?.into()))
+    }
+
     /// Whether each of the numbers is one, not a range.
     pub fn is_exact(&self) -> bool {
         let per_slot = [&self.slots, &self.cores_per_slot, &self.gpus_per_slot];

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_jobspec::Jobspec;
+use penstock_jobspec::{Jobspec, TaskCount};
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
@@ -30,8 +30,10 @@ pub struct Spec {
     pub project: Option<String>,
     /// Bank to account to.
     pub bank: Option<String>,
-    /// Tasks.
+    /// Tasks; the least where they are as many as the slots that the job gets.
     pub ntasks: u64,
+    /// Whether there is a task a slot, and the number of slots is not settled before R is.
+    pub tasks_follow_slots: bool,
     /// Nodes asked for; `None` where only slots are.
     pub nnodes: Option<u32>,
     /// Cores asked for.
@@ -63,6 +65,8 @@ impl Spec {
             project: text("system.project"),
             bank: text("system.bank"),
             ntasks: jobspec.ntasks(),
+            tasks_follow_slots: matches!(jobspec.tasks, TaskCount::PerSlot(_))
+                && !request.is_exact(),
             nnodes: request.least_nodes(),
             ncores: request.total_cores(),
             duration: jobspec.duration(),

@@ -148,29 +148,38 @@ pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusa
         (
             "nodes",
             request.least_nodes().map(u64::from),
+            request.most_nodes().map(u64::from),
             own.max_nnodes.or(general.max_nnodes),
             own.min_nnodes.or(general.min_nnodes),
         ),
         (
             "cores",
             Some(request.total_cores()),
+            request.most_cores(),
             own.max_ncores.or(general.max_ncores),
             own.min_ncores.or(general.min_ncores),
         ),
         (
             "gpus",
             Some(request.total_gpus()),
+            request.most_gpus(),
             own.max_ngpus.or(general.max_ngpus),
             own.min_ngpus.or(general.min_ngpus),
         ),
     ];
     let bound = |limit: Option<i64>| limit.and_then(|it| u64::try_from(it).ok());
-    for (what, asked, most, least) in amounts {
+    for (what, asked, up_to, most, least) in amounts {
         let Some(asked) = asked else {
             continue;
         };
-        if let Some(most) = bound(most).filter(|most| asked > *most) {
-            let text = format!("{asked} {what} requested, the policy allows {most}");
+        // A range may be met to its end: all of it has to be within the limit.
+        if let Some(most) = bound(most).filter(|most| up_to.is_none_or(|it| it > *most)) {
+            let asked = match up_to {
+                Some(up_to) if up_to == asked => format!("{asked} {what}"),
+                Some(up_to) => format!("{asked} to {up_to} {what}"),
+                None => format!("{asked} {what} and more, without end,"),
+            };
+            let text = format!("{asked} requested, the policy allows {most}");
             return Err(refuse(text));
         }
         if let Some(least) = bound(least).filter(|least| asked < *least) {

@@ -33,7 +33,11 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
     ("queue", |job| job.spec.queue.as_deref().into()),
     ("project", |job| job.spec.project.as_deref().into()),
     ("bank", |job| job.spec.bank.as_deref().into()),
-    ("ntasks", |job| job.spec.ntasks.into()),
+    ("ntasks", |job| {
+        let granted = allocated(job).filter(|_| job.spec.tasks_follow_slots);
+        let slots = granted.and_then(ResourceSet::nslots);
+        slots.unwrap_or(job.spec.ntasks).into()
+    }),
     ("duration", |job| job.spec.duration.into()),
     ("ncores", |job| match allocated(job) {
         Some(r) => r.ncores().into(),

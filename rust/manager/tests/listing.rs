@@ -189,3 +189,31 @@ fn a_job_that_is_purged_meanwhile_is_left_out() {
     bench.manager.hold_back([].into());
     assert_eq!(rest(&mut bench, out).0, all);
 }
+
+#[test]
+fn a_job_of_a_range_of_slots_has_the_tasks_that_it_was_granted() {
+    let mut bench = Bench::new();
+    bench.scheduler(None);
+    let mut ids = Vec::new();
+    for tasks in [json!({"per_slot": 1}), json!({"total": 2})] {
+        let mut spec = jobspec(&json!({}));
+        spec["resources"][0]["count"] = "2-8".into();
+        spec["tasks"][0]["count"] = tasks;
+        let out = bench.request("job-ingest.submit", &json!({ "jobspec": spec }));
+        ids.push(body(&out[0])["id"].as_u64().unwrap());
+    }
+    let shown = |bench: &mut Bench, id: u64| {
+        let row = bench.row(id);
+        (row["ntasks"].clone(), row["ncores"].clone())
+    };
+    for id in &ids {
+        assert_eq!(shown(&mut bench, *id), (json!(2), json!(2)));
+    }
+    let r = common::R.replace("\"starttime\"", "\"nslots\":8,\"starttime\"");
+    for (id, cores) in ids.iter().zip(["0-3", "4-7"]) {
+        bench.commit_r(*id, &r.replace("0-3", cores));
+        bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+    }
+    assert_eq!(shown(&mut bench, ids[0]), (json!(8), json!(8)));
+    assert_eq!(shown(&mut bench, ids[1]), (json!(2), json!(8)));
+}

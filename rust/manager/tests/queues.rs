@@ -392,3 +392,59 @@ fn new_settings_ask_anew_for_the_jobs_whose_queue_has_other_resources() {
     let system = &body(&out[0])["jobspec"]["attributes"]["system"];
     assert_eq!(system["constraints"], json!({"properties": ["ssd"]}));
 }
+
+#[test]
+fn all_of_a_range_has_to_be_within_the_limits() {
+    let mut bench = Bench::with(with_limits());
+    let mut outcome = |nodes: &str, slots: &str, cores: &str| {
+        let mut spec = sized(1, 4, 0);
+        spec["attributes"]["system"]["queue"] = "plain".into();
+        spec["attributes"]["system"]["duration"] = 60.into();
+        let node = &mut spec["resources"][0];
+        node["count"] = nodes.into();
+        node["with"][0]["count"] = slots.into();
+        node["with"][0]["with"][0]["count"] = cores.into();
+        let out = bench.request("job-ingest.submit", &json!({ "jobspec": spec }));
+        if out[0].errnum() == 0 {
+            String::new()
+        } else {
+            refused(&out).1
+        }
+    };
+    for (nodes, slots, cores, expected) in [
+        ("1-2", "1", "2-4", ""),
+        ("1-2:5", "8", "1", ""),
+        (
+            "1-3",
+            "1",
+            "2",
+            "1 to 3 nodes requested, the policy allows 2",
+        ),
+        (
+            "1+",
+            "1",
+            "2",
+            "1 nodes and more, without end, requested, the policy allows 2",
+        ),
+        (
+            "1-2",
+            "1-5",
+            "2",
+            "2 to 20 cores requested, the policy allows 8",
+        ),
+        (
+            "1",
+            "2",
+            "2+",
+            "4 cores and more, without end, requested, the policy allows 8",
+        ),
+        (
+            "1-2",
+            "1",
+            "1-4",
+            "1 cores requested, the policy wants at least 2",
+        ),
+    ] {
+        assert_eq!(outcome(nodes, slots, cores), expected, "{nodes} {slots}");
+    }
+}

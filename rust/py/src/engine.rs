@@ -2,7 +2,7 @@
 
 use penstock_engine::{Decision, Job, QueueId};
 use penstock_jobspec::fluid::Fluid;
-use penstock_jobspec::{Constraint, Jobspec};
+use penstock_jobspec::{Constraint, Count, Jobspec};
 use penstock_rset::ResourceSet;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -202,6 +202,22 @@ fn validate_constraint(text: &str) -> PyResult<String> {
     Ok(constraint.to_string())
 }
 
+/// A count as text (RFC 45, RFC 22) in the form of a jobspec, as JSON.
+#[pyfunction]
+fn parse_count(text: &str) -> PyResult<String> {
+    let count: Count = text.parse().map_err(jobspec_error)?;
+    Ok(count.to_value().to_string())
+}
+
+/// The largest number that a jobspec's count (RFC 14, as JSON) admits and that is not above the
+/// limit.
+#[pyfunction]
+fn largest_count(count: &str, limit: u32) -> PyResult<Option<u32>> {
+    let value = serde_json::from_str(count).map_err(jobspec_error)?;
+    let count = Count::from_value(&value).map_err(jobspec_error)?;
+    Ok(count.largest_up_to(limit))
+}
+
 /// A Flux Standard Duration (RFC 23) in seconds.
 #[pyfunction]
 fn parse_duration(text: &str) -> PyResult<f64> {
@@ -231,6 +247,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Decided>()?;
     module.add_function(wrap_pyfunction!(validate_jobspec, module)?)?;
     module.add_function(wrap_pyfunction!(validate_constraint, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_count, module)?)?;
+    module.add_function(wrap_pyfunction!(largest_count, module)?)?;
     module.add_function(wrap_pyfunction!(parse_duration, module)?)?;
     module.add_function(wrap_pyfunction!(fluid_parse, module)?)?;
     module.add_function(wrap_pyfunction!(fluid_f58, module)?)?;
