@@ -90,7 +90,9 @@ mod restrict;
 mod segments;
 mod set;
 mod traits;
+mod writer;
 
 pub use algebra::{Operation, Scheduling};
 pub use error::Error;
 pub use set::{Node, ResourceSet};
+pub use writer::Writer;
