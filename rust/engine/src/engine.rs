@@ -353,8 +353,21 @@ impl Engine {
 
     /// Appends the JSON text of what a job holds.
     pub fn write_r(&self, id: u64, text: &mut String) -> Result<(), Error> {
-        text.push_str(&self.r(id)?.to_json());
+        let running = self.run(id)?;
+        let slots = running.shares.slots();
+        self.books.machine.write_r(
+            &running.shares,
+            Some(running.start),
+            Some(running.end).filter(|end| end.is_finite()),
+            Some(slots).filter(|slots| *slots > 0),
+            text,
+        );
         Ok(())
+    }
+
+    /// Bytes on the heap for nodes and for what finds them; shapes, queues and jobs are left out.
+    pub fn machine_bytes(&self) -> usize {
+        self.books.machine.heap_bytes()
     }
 
     /// Everything that jobs hold.

@@ -38,13 +38,8 @@ mod books;
 mod changes;
 mod engine;
 mod error;
-mod feasibility;
-mod index;
-mod inventory;
-
 mod job;
 mod machine;
-mod matching;
 mod policy;
 mod queue;
 mod queues;

@@ -1,0 +1,396 @@
+//! Which cores or gpus of a node: sets of positions, small ones without heap.
+
+use std::ops::Range;
+
+/// A set of positions. One that lies in one word, or is a run, holds no heap memory; equal sets
+/// are equal values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bits(Form);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    /// Bits of one word, which is not zero unless the set is empty (then `at` is 0).
+    Word { at: u32, bits: u64 },
+    /// Consecutive positions that lie in more than one word.
+    Run { from: u32, len: u32 },
+    /// The rest: the words from `at` on; neither the first nor the last is zero.
+    Words(Box<Words>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Words {
+    at: u32,
+    words: Box<[u64]>,
+}
+
+/// Positions a word has.
+pub(crate) const WORD: u32 = u64::BITS;
+
+/// Words for so many positions.
+pub(crate) fn words_for(positions: u32) -> u32 {
+    positions.div_ceil(WORD)
+}
+
+fn index(at: u32) -> usize {
+    at as usize
+}
+
+/// The number of a word; there are at most as many as positions in 32 bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a node has fewer positions than 2^32"
+)]
+fn number(index: usize) -> u32 {
+    index as u32
+}
+
+/// The bits from `from` to before `to`, of which both are at most 64.
+fn mask(from: u32, to: u32) -> u64 {
+    let below = |end: u32| 1_u64.checked_shl(end).map_or(u64::MAX, |bit| bit - 1);
+    below(to) & !below(from)
+}
+
+/// The lowest `count` of the bits of a word that has at least so many.
+fn lowest_bits(word: u64, count: u32) -> u64 {
+    let start = word.trailing_zeros();
+    if let Some(end) = start.checked_add(count).filter(|end| *end <= WORD) {
+        let run = mask(start, end);
+        if word & run == run {
+            return run;
+        }
+    }
+    let mut rest = word;
+    for _ in 0..count {
+        rest &= rest.wrapping_sub(1);
+    }
+    word & !rest
+}
+
+impl Bits {
+    pub const EMPTY: Self = Self(Form::Word { at: 0, bits: 0 });
+
+    /// The first `len` positions.
+    pub fn full(len: u32) -> Self {
+        Self::run(0, len)
+    }
+
+    fn run(from: u32, len: u32) -> Self {
+        if len == 0 {
+            return Self::EMPTY;
+        }
+        let (first, last) = (from / WORD, (from + (len - 1)) / WORD);
+        Self(if first == last {
+            let start = from % WORD;
+            Form::Word {
+                at: first,
+                bits: mask(start, start + len),
+            }
+        } else {
+            Form::Run { from, len }
+        })
+    }
+
+    /// The set whose words from `at` on are these.
+    fn of_words(at: u32, words: &[u64]) -> Self {
+        let Some(first) = words.iter().position(|word| *word != 0) else {
+            return Self::EMPTY;
+        };
+        let last = words.iter().rposition(|word| *word != 0).unwrap_or(first);
+        let (at, words) = (at + number(first), &words[first..=last]);
+        if let [bits] = words {
+            return Self(Form::Word { at, bits: *bits });
+        }
+        let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+        let start = words[0].trailing_zeros();
+        if run_length(words, start) == count {
+            return Self::run(at * WORD + start, count);
+        }
+        let words = words.into();
+        Self(Form::Words(Box::new(Words { at, words })))
+    }
+
+    /// The set of these positions.
+    pub fn from_positions(positions: impl IntoIterator<Item = u32>) -> Self {
+        let mut words: Vec<u64> = Vec::new();
+        for position in positions {
+            let at = index(position / WORD);
+            if words.len() <= at {
+                words.resize(at + 1, 0);
+            }
+            words[at] |= 1 << (position % WORD);
+        }
+        Self::of_words(0, &words)
+    }
+
+    /// The lowest `count` positions of words that have at least so many.
+    #[inline]
+    pub fn lowest(words: &[u64], count: u32) -> Self {
+        if count == 0 {
+            return Self::EMPTY;
+        }
+        if let [word] = words {
+            let bits = lowest_bits(*word, count);
+            return Self(Form::Word { at: 0, bits });
+        }
+        Self::lowest_of_many(words, count)
+    }
+
+    fn lowest_of_many(words: &[u64], count: u32) -> Self {
+        let Some(first) = words.iter().position(|word| *word != 0) else {
+            return Self::EMPTY;
+        };
+        let words = &words[first..];
+        let start = words[0].trailing_zeros();
+        if run_length(words, start) >= count {
+            return Self::run(number(first) * WORD + start, count);
+        }
+        let mut left = count;
+        let mut taken = Vec::new();
+        for word in words {
+            let here = word.count_ones().min(left);
+            taken.push(if here == 0 {
+                0
+            } else {
+                lowest_bits(*word, here)
+            });
+            left -= here;
+            if left == 0 {
+                break;
+            }
+        }
+        Self::of_words(number(first), &taken)
+    }
+
+    /// How many positions the set has.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        match &self.0 {
+            Form::Word { bits, .. } => bits.count_ones(),
+            Form::Run { len, .. } => *len,
+            Form::Words(words) => words.words.iter().map(|word| word.count_ones()).sum(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        matches!(self.0, Form::Word { bits: 0, .. })
+    }
+
+    /// The words that are not zero, with their numbers.
+    pub fn words(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let word = |at: u32| match &self.0 {
+            Form::Word { bits, .. } => *bits,
+            Form::Run { from, len } => {
+                let clip = |end: u32| end.saturating_sub(at * WORD).min(WORD);
+                mask(clip(*from), clip(from + len))
+            }
+            Form::Words(words) => words.words[index(at - words.at)],
+        };
+        self.span().map(move |at| (at, word(at)))
+    }
+
+    /// The numbers of the words in which the set lies.
+    fn span(&self) -> Range<u32> {
+        match &self.0 {
+            Form::Word { bits: 0, .. } => 0..0,
+            Form::Word { at, .. } => *at..at + 1,
+            Form::Run { from, len } => from / WORD..(from + (len - 1)) / WORD + 1,
+            Form::Words(words) => words.at..words.at + number(words.words.len()),
+        }
+    }
+
+    /// Takes the positions away from a node's words. Returns how many were there.
+    #[inline]
+    pub fn take_from(&self, words: &mut [u64]) -> u32 {
+        let take = |word: &mut u64, bits: u64| {
+            let taken = (*word & bits).count_ones();
+            *word &= !bits;
+            taken
+        };
+        if let Form::Word { at, bits } = self.0 {
+            return words.get_mut(index(at)).map_or(0, |word| take(word, bits));
+        }
+        let parts = self.words();
+        parts
+            .map(|(at, bits)| take(&mut words[index(at)], bits))
+            .sum()
+    }
+
+    /// Adds the positions to a node's words. Returns how many were not there.
+    #[inline]
+    pub fn give_to(&self, words: &mut [u64]) -> u32 {
+        let give = |word: &mut u64, bits: u64| {
+            let given = (!*word & bits).count_ones();
+            *word |= bits;
+            given
+        };
+        if let Form::Word { at, bits } = self.0 {
+            return words.get_mut(index(at)).map_or(0, |word| give(word, bits));
+        }
+        let parts = self.words();
+        parts
+            .map(|(at, bits)| give(&mut words[index(at)], bits))
+            .sum()
+    }
+
+    /// Whether a node's words have all the positions.
+    pub fn is_within(&self, words: &[u64]) -> bool {
+        self.words()
+            .all(|(at, bits)| words.get(index(at)).is_some_and(|word| word & bits == bits))
+    }
+
+    /// The positions in both; words past the end have none.
+    pub fn within(&self, words: &[u64]) -> Self {
+        self.combined(|at, bits| words.get(index(at)).map_or(0, |word| bits & word))
+    }
+
+    fn combined(&self, word: impl Fn(u32, u64) -> u64) -> Self {
+        let span = self.span();
+        let words: Vec<u64> = self.words().map(|(at, bits)| word(at, bits)).collect();
+        Self::of_words(span.start, &words)
+    }
+
+    /// The set as words, from the first on.
+    fn to_words(&self) -> Vec<u64> {
+        let mut words = vec![0; index(self.span().end)];
+        self.give_to(&mut words);
+        words
+    }
+
+    pub fn difference(&self, other: &Self) -> Self {
+        let words = other.to_words();
+        self.combined(|at, bits| words.get(index(at)).map_or(bits, |word| bits & !word))
+    }
+
+    pub fn union(&self, other: &Self) -> Self {
+        let mut words = self.to_words();
+        words.resize(words.len().max(index(other.span().end)), 0);
+        other.give_to(&mut words);
+        Self::of_words(0, &words)
+    }
+
+    /// Runs of consecutive positions, ascending.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        let mut words = self.words();
+        let mut word = words.next();
+        std::iter::from_fn(move || {
+            let (at, bits) = word?;
+            let start = at * WORD + bits.trailing_zeros();
+            let mut end = start;
+            let mut current = (at, bits);
+            loop {
+                let (at, bits) = current;
+                let here = end % WORD;
+                let run = (bits >> here).trailing_ones();
+                end += run;
+                if end.is_multiple_of(WORD) && run > 0 {
+                    match words.next() {
+                        Some((next, bits)) if next == at + 1 && bits & 1 == 1 => {
+                            current = (next, bits);
+                            continue;
+                        }
+                        next => word = next,
+                    }
+                } else {
+                    let rest = bits & !mask(0, end % WORD);
+                    word = if rest == 0 {
+                        words.next()
+                    } else {
+                        Some((at, rest))
+                    };
+                }
+                break;
+            }
+            // Words in the midst of a set may be zero.
+            while matches!(word, Some((_, 0))) {
+                word = words.next();
+            }
+            Some(start..end)
+        })
+    }
+}
+
+/// How many positions follow each other from `start` on, which is in the first word.
+fn run_length(words: &[u64], start: u32) -> u32 {
+    let mut len = (words[0] >> start).trailing_ones();
+    if len + start < WORD {
+        return len;
+    }
+    for word in &words[1..] {
+        let here = word.trailing_ones();
+        len += here;
+        if here < WORD {
+            break;
+        }
+    }
+    len
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::{Bits, WORD};
+
+    type Plain = BTreeSet<u32>;
+
+    fn bits(plain: &Plain) -> Bits {
+        Bits::from_positions(plain.iter().copied())
+    }
+
+    fn plain(bits: &Bits) -> Plain {
+        bits.ranges().flatten().collect()
+    }
+
+    fn words(plain: &Plain) -> Vec<u64> {
+        let mut words = vec![0; 5];
+        for position in plain {
+            words[(position / WORD) as usize] |= 1 << (position % WORD);
+        }
+        words
+    }
+
+    fn sets() -> impl Strategy<Value = Plain> {
+        let few = proptest::collection::btree_set(0_u32..320, 0..8);
+        let runs = proptest::collection::vec((0_u32..300, 1_u32..150), 0..3).prop_map(|runs| {
+            let runs = runs.into_iter();
+            runs.flat_map(|(from, len)| from..(from + len).min(320))
+                .collect()
+        });
+        prop_oneof![few, runs]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_set(left in sets(), right in sets(), count in 0_u32..320) {
+            let (a, b) = (bits(&left), bits(&right));
+            prop_assert_eq!(plain(&a), left.clone());
+            prop_assert_eq!(a.len() as usize, left.len());
+            prop_assert_eq!(a.is_empty(), left.is_empty());
+            prop_assert_eq!(a == b, left == right);
+            let ranges: Vec<_> = a.ranges().collect();
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
+            prop_assert_eq!(a.difference(&b), bits(&(&left - &right)));
+            prop_assert_eq!(a.union(&b), bits(&(&left | &right)));
+            prop_assert_eq!(a.within(&words(&right)), bits(&(&left & &right)));
+            prop_assert_eq!(a.is_within(&words(&right)), left.is_subset(&right));
+
+            let mut node = words(&right);
+            prop_assert_eq!(a.take_from(&mut node) as usize, (&left & &right).len());
+            prop_assert_eq!(&node, &words(&(&right - &left)));
+            prop_assert_eq!(a.give_to(&mut node) as usize, left.len());
+            prop_assert_eq!(&node, &words(&(&right | &left)));
+
+            let count = count.min(u32::try_from(left.len()).unwrap());
+            let lowest: Plain = left.iter().copied().take(count as usize).collect();
+            prop_assert_eq!(Bits::lowest(&words(&left), count), bits(&lowest));
+            prop_assert_eq!(Bits::full(count), bits(&(0..count).collect()));
+        }
+    }
+
+    #[test]
+    fn a_share_of_a_node_is_small() {
+        assert_eq!(size_of::<Bits>(), 16);
+    }
+}

@@ -1,0 +1,111 @@
+//! Which numbers share a bit: sets of numbers are held in one word.
+
+/// Bits for the numbers from 1 to a largest one. Up to 64 numbers have a bit of their own.
+#[derive(Clone, Debug)]
+pub(super) struct Scale {
+    /// The bit of each number from 0 on; empty where each has its own.
+    bits: Box<[u8]>,
+    /// Where the bits' numbers begin.
+    starts: Box<[u32]>,
+}
+
+/// Bits of a word.
+const BITS: u32 = u64::BITS;
+/// Numbers that always have a bit of their own, those that small requests ask for.
+const OWN: u32 = 16;
+
+impl Scale {
+    pub fn new(max: u32) -> Self {
+        let mut starts: Vec<u32> = (1..=max.min(OWN)).collect();
+        if max <= BITS {
+            starts.extend(OWN + 1..=max);
+            return Self {
+                bits: Box::default(),
+                starts: starts.into(),
+            };
+        }
+        // Even numbers begin a bit, for that is what most requests ask for; the largest, a whole
+        // node, has its own.
+        let step = (max - OWN).div_ceil(BITS - OWN - 2).next_multiple_of(2);
+        let mut start = OWN + 1;
+        while start < max {
+            starts.push(start);
+            start = (start / step + 1) * step;
+        }
+        starts.push(max);
+        let mut bits = vec![0_u8; max as usize + 1];
+        let ends = starts.iter().skip(1).copied().chain([max + 1]);
+        for ((start, end), bit) in starts.iter().zip(ends).zip(0_u8..) {
+            bits[*start as usize..end as usize].fill(bit);
+        }
+        Self {
+            bits: bits.into(),
+            starts: starts.into(),
+        }
+    }
+
+    fn bit(&self, number: u32) -> u32 {
+        match self.bits.get(number as usize) {
+            Some(bit) => u32::from(*bit),
+            None => number - 1,
+        }
+    }
+
+    /// The mask of a number of at most the largest; 0 has none.
+    #[inline]
+    pub fn mask(&self, number: u32) -> u64 {
+        if number == 0 {
+            return 0;
+        }
+        1 << self.bit(number)
+    }
+
+    /// The first and the last number that have this one's bit.
+    #[inline]
+    pub fn fellows(&self, number: u32) -> (u32, u32) {
+        if self.bits.is_empty() {
+            return (number, number);
+        }
+        let bit = self.bit(number) as usize;
+        let last = self.starts.get(bit + 1).map_or(number, |next| next - 1);
+        (self.starts[bit], last.max(number))
+    }
+
+    /// The masks of the numbers from `low` to `high`, both included, none of them 0.
+    pub fn range(&self, low: u32, high: u32) -> u64 {
+        let from = u64::MAX << self.bit(low);
+        let to = u64::MAX >> (BITS - 1 - self.bit(high));
+        from & to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Scale;
+
+    #[test]
+    fn bits_ascend_with_the_numbers() {
+        for max in (0..300).chain([384, 511, 1024, 4099, 70_000, 1 << 20]) {
+            let scale = Scale::new(max);
+            assert!(scale.starts.len() <= 64, "{max}: {}", scale.starts.len());
+            let mut last = 0;
+            for number in 1..=max {
+                let mask = scale.mask(number);
+                assert!(mask >= last && mask.is_power_of_two(), "{max}: {number}");
+                let (low, high) = scale.fellows(number);
+                assert!((low..=high).contains(&number) && high <= max);
+                assert_eq!((scale.mask(low), scale.mask(high)), (mask, mask));
+                assert!(low == 1 || scale.mask(low - 1) < mask);
+                assert!(high == max || scale.mask(high + 1) > mask);
+                last = mask;
+            }
+            if max > 0 {
+                assert_eq!(scale.fellows(max).0, max);
+                assert_eq!(
+                    scale.range(1, max).count_ones() as usize,
+                    scale.starts.len()
+                );
+            }
+        }
+    }
+}

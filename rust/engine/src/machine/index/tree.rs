@@ -1,0 +1,284 @@
+//! A tree of sets: each inner entry holds which numbers are below it, as bits of a word.
+
+use super::scale::Scale;
+
+/// Children of an entry.
+const WIDTH: usize = 16;
+
+/// The numbers from `low` to `high`, as a question to a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Query {
+    low: u32,
+    high: u32,
+    mask: u64,
+}
+
+/// Leaves with their numbers. Level 0 has an entry for every 16 leaves, each further level one for
+/// every 16 entries of the level below, the last has one.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree {
+    leaves: Vec<u32>,
+    len: u32,
+    max: u32,
+    scale: Scale,
+    levels: Vec<Vec<u64>>,
+    /// How many leaves have each number.
+    counts: Vec<u32>,
+}
+
+/// The positions in a block for which something holds, as bits.
+#[inline]
+fn marks<T: Copy>(block: &[T; WIDTH], holds: impl Fn(T) -> bool) -> u32 {
+    let mut marks = 0;
+    for (position, item) in block.iter().enumerate() {
+        marks |= u32::from(holds(*item)) << position;
+    }
+    marks
+}
+
+#[inline]
+fn block<T>(items: &[T], number: usize) -> &[T; WIDTH] {
+    items[number * WIDTH..]
+        .first_chunk()
+        .expect("levels are padded to whole blocks")
+}
+
+impl Tree {
+    /// Leaves with these numbers, none above `max`.
+    pub fn new(numbers: impl Iterator<Item = u32>, max: u32) -> Self {
+        let mut leaves: Vec<u32> = numbers.collect();
+        let len = u32::try_from(leaves.len()).unwrap_or(u32::MAX);
+        let mut counts = vec![0; max as usize + 1];
+        for number in &leaves {
+            counts[*number as usize] += 1;
+        }
+        leaves.resize(leaves.len().next_multiple_of(WIDTH).max(WIDTH), 0);
+        let scale = Scale::new(max);
+        let blocks = leaves.chunks_exact(WIDTH);
+        let mut level: Vec<u64> = blocks
+            .map(|block| block.iter().fold(0, |all, it| all | scale.mask(*it)))
+            .collect();
+        let mut levels = Vec::new();
+        while level.len() > 1 {
+            level.resize(level.len().next_multiple_of(WIDTH), 0);
+            let blocks = level.chunks_exact(WIDTH);
+            let next = blocks
+                .map(|block| block.iter().fold(0, |all, it| all | it))
+                .collect();
+            levels.push(std::mem::replace(&mut level, next));
+        }
+        levels.push(level);
+        Self {
+            leaves,
+            len,
+            max,
+            scale,
+            levels,
+            counts,
+        }
+    }
+
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub fn get(&self, leaf: u32) -> u32 {
+        self.leaves[leaf as usize]
+    }
+
+    /// Gives a leaf another number.
+    #[inline]
+    pub fn set(&mut self, leaf: u32, number: u32) {
+        let at = leaf as usize;
+        let before = std::mem::replace(&mut self.leaves[at], number);
+        if before == number {
+            return;
+        }
+        self.counts[before as usize] -= 1;
+        self.counts[number as usize] += 1;
+        let (gone, come) = (self.scale.mask(before), self.scale.mask(number));
+        if gone == come {
+            return;
+        }
+        let mut at = at / WIDTH;
+        let mut mask = self.levels[0][at] | come;
+        if gone != 0 {
+            let (low, high) = self.scale.fellows(before);
+            let block = block(&self.leaves, at);
+            if marks(block, |it| it >= low && it <= high) == 0 {
+                mask &= !gone;
+            }
+        }
+        for level in 0..self.levels.len() {
+            let entry = &mut self.levels[level][at];
+            if *entry == mask {
+                return;
+            }
+            *entry = mask;
+            at /= WIDTH;
+            if level + 1 < self.levels.len() {
+                mask = block(&self.levels[level], at)
+                    .iter()
+                    .fold(0, |all, it| all | it);
+            }
+        }
+    }
+
+    /// The question for leaves with `low` to `high`, both included; `low` is not 0.
+    pub fn query(&self, low: u32, high: u32) -> Query {
+        let high = high.min(self.max);
+        let mask = if low > high {
+            0
+        } else {
+            self.scale.range(low.max(1), high)
+        };
+        Query { low, high, mask }
+    }
+
+    /// The first leaf at or after `start` that the question asks for.
+    #[inline]
+    pub fn find(&self, start: u32, query: Query) -> Option<u32> {
+        let root = self.levels.last().and_then(|level| level.first());
+        if start >= self.len || root.is_none_or(|root| root & query.mask == 0) {
+            return None;
+        }
+        let (mut at, skip) = (start as usize / WIDTH, start as usize % WIDTH);
+        if let Some(found) = self.find_in(at, skip, query) {
+            return Some(found);
+        }
+        loop {
+            at = self.next_block(at, query.mask)?;
+            // Numbers may share a bit: what is found may not be what is asked for.
+            if let Some(found) = self.find_in(at, 0, query) {
+                return Some(found);
+            }
+        }
+    }
+
+    /// The first leaf of a block, some left out, that the question asks for.
+    #[inline]
+    fn find_in(&self, at: usize, skip: usize, query: Query) -> Option<u32> {
+        let (low, span) = (query.low, query.high - query.low);
+        let marks = marks(block(&self.leaves, at), |it| it.wrapping_sub(low) <= span);
+        let marks = marks & (u32::MAX << skip);
+        if marks == 0 {
+            return None;
+        }
+        let start = u32::try_from(at * WIDTH).unwrap_or(u32::MAX);
+        Some(start + marks.trailing_zeros())
+    }
+
+    /// The first block of leaves after this one with a bit of the mask.
+    #[inline]
+    fn next_block(&self, after: usize, mask: u64) -> Option<usize> {
+        let (mut level, mut at) = (0, after);
+        // Up, as long as nothing to the right is below the same entry.
+        loop {
+            let entries = self.levels.get(level).filter(|level| level.len() > 1)?;
+            let marks = marks(block(entries, at / WIDTH), |it| it & mask != 0);
+            let marks = marks & (u32::MAX << 1 << (at % WIDTH));
+            if marks != 0 {
+                at = at / WIDTH * WIDTH + marks.trailing_zeros() as usize;
+                break;
+            }
+            at /= WIDTH;
+            level += 1;
+        }
+        while level > 0 {
+            level -= 1;
+            let marks = marks(block(&self.levels[level], at), |it| it & mask != 0);
+            at = at * WIDTH + marks.trailing_zeros() as usize;
+        }
+        Some(at)
+    }
+
+    /// The largest number up to `from`, and at least `low`, that a leaf has.
+    pub fn last_count(&self, from: u32, low: u32) -> Option<u32> {
+        let from = from.min(self.max);
+        (low..=from).rev().find(|it| self.counts[*it as usize] > 0)
+    }
+
+    /// The least number from `from` on that a leaf has.
+    pub fn first_count(&self, from: u32) -> Option<u32> {
+        (from..=self.max).find(|it| self.counts[*it as usize] > 0)
+    }
+
+    /// How many leaves have at least `low`.
+    pub fn at_least(&self, low: u32) -> u64 {
+        let Some(counts) = self.counts.get(low as usize..) else {
+            return 0;
+        };
+        if counts.len() > self.leaves.len() {
+            return self.leaves.iter().map(|it| u64::from(*it >= low)).sum();
+        }
+        counts.iter().map(|it| u64::from(*it)).sum()
+    }
+
+    /// How often `part`, which is not 0, goes into the leaves' numbers, each for itself.
+    pub fn parts(&self, part: u32) -> u64 {
+        if self.counts.len() > self.leaves.len() {
+            return self.leaves.iter().map(|it| u64::from(it / part)).sum();
+        }
+        let parts = self.counts.chunks(part as usize).zip(0_u64..);
+        parts
+            .map(|(counts, times)| times * counts.iter().map(|it| u64::from(*it)).sum::<u64>())
+            .sum()
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let levels: usize = self.levels.iter().map(|level| level.capacity() * 8).sum();
+        levels + (self.leaves.capacity() + self.counts.capacity()) * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Tree;
+
+    proptest! {
+        #[test]
+        fn finds_and_counts_as_a_scan_does(
+            (max, mut plain, changes) in prop_oneof![1_u32..10, Just(64), 65_u32..400, Just(5000)]
+                .prop_flat_map(|max| {
+                    let number = prop_oneof![0..=max, Just(0), Just(max)];
+                    let numbers = proptest::collection::vec(number, 1..600);
+                    let changes = proptest::collection::vec((0_usize..600, 0..=max), 0..60);
+                    (Just(max), numbers, changes)
+                }),
+            low in 1_u32..500,
+            span in 0_u32..200,
+            starts in proptest::collection::vec(0_u32..700, 1..10),
+        ) {
+            let mut tree = Tree::new(plain.iter().copied(), max);
+            for (leaf, number) in changes {
+                let leaf = leaf % plain.len();
+                plain[leaf] = number;
+                tree.set(u32::try_from(leaf).unwrap(), number);
+                prop_assert_eq!(tree.get(u32::try_from(leaf).unwrap()), number);
+            }
+            for (low, high) in [(low, low + span), (low % (max + 1), u32::MAX), (1, 1), (max, max)] {
+                let low = low.max(1);
+                let query = tree.query(low, high);
+                let asked = |it: u32| (low..=high).contains(&it);
+                for start in starts.iter().copied().chain(0..3) {
+                    let scan = (start as usize..plain.len()).find(|at| asked(plain[*at]));
+                    let found = tree.find(start, query).map(|at| at as usize);
+                    prop_assert_eq!(found, scan, "{}-{} from {}", low, high, start);
+                }
+            }
+            let at_least = plain.iter().filter(|it| **it >= low).count() as u64;
+            prop_assert_eq!(tree.at_least(low), at_least);
+            let parts: u64 = plain.iter().map(|it| u64::from(it / low)).sum();
+            prop_assert_eq!(tree.parts(low), parts);
+            let largest = plain.iter().copied().filter(|it| *it > 0).max();
+            prop_assert_eq!(tree.last_count(u32::MAX, 1), largest);
+            let next = plain.iter().copied().filter(|it| *it >= low).min();
+            prop_assert_eq!(tree.first_count(low), next);
+            let last = plain.iter().copied().filter(|it| (1..=low).contains(it)).max();
+            prop_assert_eq!(tree.last_count(low, 1), last);
+        }
+    }
+}

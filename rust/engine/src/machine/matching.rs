@@ -1,0 +1,190 @@
+//! Where a shape fits now.
+
+use smallvec::SmallVec;
+
+use super::nodes::Nodes;
+use super::select::{First, Pack, Selection, Spread, Walk, smallest_span};
+use super::shape::Shape;
+use super::share::{Share, Shares};
+use super::view::View;
+
+/// Nodes that a caller may refuse before a search is given up.
+pub(crate) const MOST_REFUSED: u32 = 256;
+
+/// What matching looks at.
+#[derive(Clone, Copy)]
+pub(crate) struct Search<'a> {
+    pub nodes: &'a Nodes,
+    pub view: &'a View,
+    pub shape: &'a Shape,
+    pub selection: Selection,
+}
+
+/// A node, with the units that are to be taken of it.
+type Pick = (u32, u32);
+
+impl Search<'_> {
+    /// Units that the nodes of the view give.
+    pub fn units(self) -> u64 {
+        let tree = self.view.tree();
+        if self.shape.has_nodes() {
+            tree.at_least(self.shape.least)
+        } else {
+            tree.parts(self.shape.least)
+        }
+    }
+
+    /// The shares of the most units that will do and fit.
+    pub fn place(self) -> Option<Shares> {
+        let (tree, least) = (self.view.tree(), self.shape.least);
+        if self.shape.is_single() {
+            return match self.selection {
+                Selection::Pack => self.one(Pack::new(tree, least)),
+                Selection::Spread => self.one(Spread::new(tree, least)),
+                _ => self.one(First::new(tree, least, 0)),
+            };
+        }
+        let there = self.units();
+        if there < u64::from(self.shape.need) {
+            return None;
+        }
+        let want = self.shape.most(there);
+        let picks = self.walk(want, u32::MAX, |_, _| true)?;
+        Some(self.shares(&picks, true))
+    }
+
+    /// The shares of the units that are needed, on nodes that `accept` takes.
+    pub fn place_where(self, accept: &mut dyn FnMut(u32, u32) -> bool) -> Option<Shares> {
+        let picks = self.walk(self.shape.need, MOST_REFUSED, accept)?;
+        Some(self.shares(&picks, false))
+    }
+
+    #[inline]
+    fn one(self, mut walk: impl Walk) -> Option<Shares> {
+        let place = self.view.place(walk.next(self.view.tree())?);
+        if self.shape.exact && !self.shape.request.exclusive {
+            let share = self.nodes.share(place, self.shape.cores, self.shape.gpus);
+            let slots = if self.shape.has_nodes() {
+                self.shape.request.slots.min()
+            } else {
+                1
+            };
+            return Some(Shares::new(SmallVec::from_buf([share]), slots));
+        }
+        Some(self.shares(&[(place, 1)], true))
+    }
+
+    fn walk(
+        self,
+        want: u32,
+        refusals: u32,
+        accept: impl FnMut(u32, u32) -> bool,
+    ) -> Option<SmallVec<[Pick; 4]>> {
+        let (tree, least) = (self.view.tree(), self.shape.least);
+        match self.selection {
+            Selection::Pack => self.pick(Pack::new(tree, least), want, refusals, accept),
+            Selection::Spread => self.pick(Spread::new(tree, least), want, refusals, accept),
+            Selection::Contiguous if refusals == u32::MAX && want > 1 => {
+                let start = self.start_of_span(want)?;
+                self.pick(First::new(tree, least, start), want, refusals, accept)
+            }
+            _ => self.pick(First::new(tree, least, 0), want, refusals, accept),
+        }
+    }
+
+    fn start_of_span(self, want: u32) -> Option<u32> {
+        let tree = self.view.tree();
+        // A node is one unit, and no two nodes have the same rank.
+        let shortest = if self.shape.has_nodes() { want - 1 } else { 0 };
+        smallest_span(
+            tree,
+            self.shape.least,
+            want,
+            shortest,
+            |leaf| self.shape.units_at(tree.get(leaf)),
+            |leaf| self.nodes.rank(self.view.place(leaf)),
+        )
+    }
+
+    /// Nodes in the order of a walk, until there are enough units.
+    fn pick(
+        self,
+        mut walk: impl Walk,
+        want: u32,
+        mut refusals: u32,
+        mut accept: impl FnMut(u32, u32) -> bool,
+    ) -> Option<SmallVec<[Pick; 4]>> {
+        let tree = self.view.tree();
+        let mut picks: SmallVec<[Pick; 4]> = SmallVec::new();
+        let mut left = want;
+        let mut ascending = true;
+        while left > 0 {
+            let leaf = walk.next(tree)?;
+            let place = self.view.place(leaf);
+            let units = self.shape.units_at(tree.get(leaf)).min(left);
+            if !accept(place, units) {
+                refusals = refusals.checked_sub(1)?;
+                continue;
+            }
+            ascending &= picks.last().is_none_or(|(last, _)| *last < place);
+            picks.push((place, units));
+            left -= units;
+        }
+        if !ascending {
+            picks.sort_unstable();
+        }
+        Some(picks)
+    }
+
+    /// The shares of nodes with units, in the order of ranks.
+    fn shares(self, picks: &[Pick], grow: bool) -> Shares {
+        let shape = self.shape;
+        let request = &shape.request;
+        let per_unit = if shape.has_nodes() {
+            request.slots.min()
+        } else {
+            1
+        };
+        let mut slots_per_unit = per_unit;
+        let mut cores = request.cores_per_slot.min();
+        let mut gpus = request.gpus_per_slot.min();
+        if grow && !shape.exact {
+            // As many as every one of the nodes has, from the outermost count to the innermost.
+            let room = |per_slot: &dyn Fn(u32, u32) -> u32, units: &dyn Fn(u32) -> u32| {
+                let rooms = picks.iter().map(|(place, picked)| {
+                    let free = self.nodes.free(*place);
+                    per_slot(free.cores, free.gpus) / units(*picked).max(1)
+                });
+                rooms.min().unwrap_or(0)
+            };
+            if shape.has_nodes() {
+                let most = room(
+                    &|has_cores, has_gpus| super::shape::slots(has_cores, has_gpus, cores, gpus),
+                    &|_| 1,
+                );
+                slots_per_unit = request.slots.largest_up_to(most).unwrap_or(per_unit);
+            }
+            let times = |picked: u32| picked.saturating_mul(slots_per_unit);
+            let most = room(&|has_cores, _| has_cores, &times);
+            cores = request.cores_per_slot.largest_up_to(most).unwrap_or(cores);
+            let most = room(&|_, has_gpus| has_gpus, &times);
+            gpus = request.gpus_per_slot.largest_up_to(most).unwrap_or(gpus);
+        }
+        let part = |(place, units): &Pick| -> Share {
+            if shape.has_nodes() && request.exclusive {
+                return self.nodes.free_share(*place);
+            }
+            let slots = units.saturating_mul(slots_per_unit);
+            self.nodes.share(
+                *place,
+                cores.saturating_mul(slots),
+                gpus.saturating_mul(slots),
+            )
+        };
+        let units: u32 = picks.iter().map(|(_, units)| *units).sum();
+        Shares::new(
+            picks.iter().map(part).collect(),
+            units.saturating_mul(slots_per_unit),
+        )
+    }
+}

@@ -1,0 +1,107 @@
+//! Selection policies: in which order the nodes that fit are taken.
+//!
+//! A policy is a [`Walk`] over the leaves of a tree that have at least a number, in its order. To
+//! add one, write its walk, and name it in [`Selection`] and in [`Chosen`].
+
+mod contiguous;
+mod first;
+mod pack;
+mod spread;
+mod thrifty;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub(super) use contiguous::smallest_span;
+pub(super) use first::First;
+pub(super) use pack::Pack;
+pub(super) use spread::Spread;
+pub(super) use thrifty::waste;
+
+use super::index::Tree;
+use crate::Error;
+
+/// Which of the nodes that fit a job gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Selection {
+    /// Those of the lowest ranks.
+    #[default]
+    First,
+    /// The fullest: those with the fewest free cores (or, where a slot has gpus, with room for
+    /// the fewest such slots); of equal ones the lowest ranks.
+    Pack,
+    /// The emptiest: those with the most free cores (or slots, as above); of equal ones the
+    /// lowest ranks.
+    Spread,
+    /// Those with the fewest gpus, where none are asked for, then with the fewest properties that
+    /// the constraint does not name; of equal ones the lowest ranks.
+    Thrifty,
+    /// Where several nodes are needed, those that span the fewest ranks: of the first 4096 nodes
+    /// that fit, the first smallest span. Else those of the lowest ranks.
+    Contiguous,
+}
+
+impl Selection {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::First,
+        Self::Pack,
+        Self::Spread,
+        Self::Thrifty,
+        Self::Contiguous,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Pack => "pack",
+            Self::Spread => "spread",
+            Self::Thrifty => "thrifty",
+            Self::Contiguous => "contiguous",
+        }
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Selection {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let known = Self::ALL.into_iter().find(|it| it.name() == text);
+        known.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            let found: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+            Error::new(format!(
+                "invalid selection policy `{found}`: expected one of {names}"
+            ))
+        })
+    }
+}
+
+/// Goes over the leaves that fit.
+pub(super) trait Walk {
+    /// The next leaf.
+    fn next(&mut self, tree: &Tree) -> Option<u32>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Selection;
+
+    #[test]
+    fn names_read_as_they_are_written() {
+        for selection in Selection::ALL {
+            assert_eq!(selection.to_string().parse(), Ok(selection));
+        }
+        assert_eq!(
+            "best".parse::<Selection>().unwrap_err().to_string(),
+            "invalid selection policy `best`: expected one of first, pack, spread, thrifty, contiguous"
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! The emptiest first.
+
+use super::Walk;
+use crate::machine::index::{Query, Tree};
+
+/// Leaves by descending number, equal ones in their order.
+pub(in super::super) struct Spread {
+    least: u32,
+    number: u32,
+    query: Option<Query>,
+    next: u32,
+}
+
+impl Spread {
+    /// Leaves with at least this number.
+    pub fn new(tree: &Tree, least: u32) -> Self {
+        let mut walk = Self {
+            least,
+            number: 0,
+            query: None,
+            next: 0,
+        };
+        walk.seek(tree, u32::MAX);
+        walk
+    }
+
+    fn seek(&mut self, tree: &Tree, from: u32) {
+        self.next = 0;
+        self.query = tree.last_count(from, self.least).map(|number| {
+            self.number = number;
+            tree.query(number, number)
+        });
+    }
+}
+
+impl Walk for Spread {
+    #[inline]
+    fn next(&mut self, tree: &Tree) -> Option<u32> {
+        loop {
+            if let Some(leaf) = tree.find(self.next, self.query?) {
+                self.next = leaf + 1;
+                return Some(leaf);
+            }
+            self.seek(tree, self.number.checked_sub(1)?);
+        }
+    }
+}

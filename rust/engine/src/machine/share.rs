@@ -1,0 +1,118 @@
+//! What is taken of the machine: parts of nodes.
+
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+use super::bits::Bits;
+
+/// A part of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Place of the node in rank order.
+    pub place: u32,
+    pub(super) cores: Bits,
+    pub(super) gpus: Bits,
+}
+
+impl Share {
+    pub fn ncores(&self) -> u32 {
+        self.cores.len()
+    }
+
+    pub fn ngpus(&self) -> u32 {
+        self.gpus.len()
+    }
+
+    /// Whether nothing is left of it.
+    pub fn is_empty(&self) -> bool {
+        self.cores.is_empty() && self.gpus.is_empty()
+    }
+}
+
+/// Parts of nodes. One share is held in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shares {
+    shares: SmallVec<[Share; 1]>,
+    slots: u32,
+}
+
+impl Shares {
+    pub(super) fn new(shares: SmallVec<[Share; 1]>, slots: u32) -> Self {
+        Self { shares, slots }
+    }
+
+    /// Slots that these are, as they were placed; 0 where they were not placed here.
+    pub fn slots(&self) -> u64 {
+        self.slots.into()
+    }
+
+    /// As [`slots`](Self::slots), as it is held.
+    pub(super) fn count(&self) -> u32 {
+        self.slots
+    }
+
+    /// Adds a part of a node of which there may be one already.
+    pub fn push(&mut self, share: Share) {
+        match self.shares.iter_mut().find(|it| it.place == share.place) {
+            Some(known) => {
+                known.cores = known.cores.union(&share.cores);
+                known.gpus = known.gpus.union(&share.gpus);
+            }
+            None => self.shares.push(share),
+        }
+    }
+
+    /// Adds others.
+    pub fn merge(&mut self, others: Self) {
+        self.slots = self.slots.saturating_add(others.slots);
+        if others.shares.len() < 8 {
+            others.shares.into_iter().for_each(|share| self.push(share));
+            return;
+        }
+        // Both by place, so that equal places are neighbours.
+        self.shares.extend(others.shares);
+        self.shares.sort_by_key(|share| share.place);
+        self.shares.dedup_by(|next, share| {
+            let same = next.place == share.place;
+            if same {
+                share.cores = share.cores.union(&next.cores);
+                share.gpus = share.gpus.union(&next.gpus);
+            }
+            same
+        });
+    }
+}
+
+impl Deref for Shares {
+    type Target = [Share];
+
+    #[inline]
+    fn deref(&self) -> &[Share] {
+        &self.shares
+    }
+}
+
+impl FromIterator<Share> for Shares {
+    fn from_iter<I: IntoIterator<Item = Share>>(shares: I) -> Self {
+        Self::new(shares.into_iter().collect(), 0)
+    }
+}
+
+impl IntoIterator for Shares {
+    type Item = Share;
+    type IntoIter = smallvec::IntoIter<[Share; 1]>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.shares.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Shares {
+    type Item = &'a Share;
+    type IntoIter = std::slice::Iter<'a, Share>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.shares.iter()
+    }
+}
