@@ -105,7 +105,7 @@ impl Books {
             ));
         }
         let end = end.min(expiration);
-        if end <= now {
+        if expiration <= now {
             return Err("the resources have expired".to_owned());
         }
         Ok(end)

@@ -38,6 +38,7 @@ mod books;
 mod changes;
 mod engine;
 mod error;
+mod held;
 mod job;
 mod machine;
 mod policy;
@@ -48,6 +49,7 @@ mod timeline;
 
 pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
+pub use held::Held;
 pub use job::Job;
 pub use machine::{Selection, ShapeId};
 pub use policy::Policy;
