@@ -3,7 +3,7 @@
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use crate::books::size;
+use crate::books::{is_whole, size};
 use crate::job::State;
 use crate::queue::QueueId;
 use crate::running::Running;
@@ -90,6 +90,7 @@ impl Engine {
         let Some(running) = books.runs.at_mut(run) else {
             return Ok(());
         };
+        books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
         let all = std::mem::take(&mut running.shares);
         let (given, kept) = books.machine.split(all, ranks);
         if let Some(outside) = &mut running.outside {
@@ -99,6 +100,7 @@ impl Engine {
             }
         }
         let nothing = kept.is_empty() && running.outside.is_none();
+        books.partial += usize::from(!is_whole(&books.machine, &kept));
         running.shares = kept;
         books.machine.give(&given);
         if nothing {
@@ -168,6 +170,7 @@ impl Engine {
         let (queue, end, counted) = (running.queue, running.end, running.counted);
         books.queues.count(queue, nodes, cores, false);
         books.queues.count(queue, counted.0, counted.1, true);
+        books.changes += 1;
         let cores = books.cores_up(run);
         if let Some(timeline) = &mut books.timeline {
             timeline.remove(end, run);
@@ -189,6 +192,7 @@ impl Engine {
             )));
         }
         let end = expiration.unwrap_or(f64::INFINITY);
+        self.books.changes += 1;
         let cores = self.books.cores_up(run);
         if let Some(running) = self.books.runs.at_mut(run) {
             let before = std::mem::replace(&mut running.end, end);

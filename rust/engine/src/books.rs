@@ -19,6 +19,15 @@ pub(crate) struct Books {
     /// Built when it is asked for, and kept in step from then on.
     pub timeline: Option<Timeline>,
     pub overlong: Overlong,
+    /// Running jobs that hold a part of a node.
+    pub partial: usize,
+    /// The first and the last planned end of those that have given something back since a policy
+    /// last asked.
+    pub freed: Option<(f64, f64)>,
+    /// Grows when nodes, or planned ends, change in any other way.
+    pub changes: u64,
+    /// By shape, whether any node will do, where that is known (see [`takes_any_node`]).
+    pub any_node: Vec<Option<bool>>,
 }
 
 impl Books {
@@ -41,6 +50,16 @@ impl Books {
         running.map_or(0, |it| cores_up(&self.machine, &it.shares))
     }
 
+    /// Whether a unit of a shape is any whole node.
+    pub fn takes_any_node(&mut self, shape: ShapeId) -> bool {
+        let index = shape.0 as usize;
+        if index >= self.any_node.len() {
+            self.any_node.resize(index + 1, None);
+        }
+        let machine = &self.machine;
+        *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
+    }
+
     /// How a shape is known in a queue.
     pub fn kind(&self, shape: ShapeId, queue: QueueId) -> Kind {
         Kind {
@@ -57,6 +76,14 @@ impl Books {
         if let State::Waits(lane) = self.jobs.at(handle).state {
             self.queue.remove(&mut self.jobs, handle, lane);
             self.jobs.remove(handle);
+        }
+    }
+
+    /// The class and the time limit of a job that waits.
+    pub fn waits(&self, handle: u32) -> Option<(u32, f64)> {
+        match self.jobs.at(handle).state {
+            State::Waits(lane) => Some((self.queue.class_of(lane), self.queue.lane(lane).1)),
+            _ => None,
         }
     }
 
@@ -154,6 +181,7 @@ impl Books {
     pub fn hold(&mut self, running: Running) -> u32 {
         let (nodes, cores) = running.counted;
         self.queues.count(running.queue, nodes, cores, true);
+        self.partial += usize::from(!is_whole(&self.machine, &running.shares));
         let end = running.end;
         let up = self
             .timeline
@@ -171,8 +199,12 @@ impl Books {
         let running = self.runs.remove(run)?;
         let (nodes, cores) = running.counted;
         self.queues.count(running.queue, nodes, cores, false);
+        self.partial -= usize::from(!is_whole(&self.machine, &running.shares));
+        let end = running.end;
+        let (first, last) = self.freed.unwrap_or((end, end));
+        self.freed = Some((first.min(end), last.max(end)));
         if let Some(timeline) = &mut self.timeline {
-            timeline.remove(running.end, run);
+            timeline.remove(end, run);
         }
         Some(running)
     }
@@ -194,6 +226,43 @@ impl Books {
 pub(crate) fn size(shares: &Shares) -> (u32, u64) {
     let nodes = u32::try_from(shares.len()).unwrap_or(u32::MAX);
     (nodes, shares.iter().map(|it| u64::from(it.ncores())).sum())
+}
+
+/// Cores and gpus that so many units of a shape take of a node, of which it has them free.
+pub(crate) fn amount(machine: &Machine, shape: ShapeId, place: u32, units: u32) -> (u32, u32) {
+    let request = machine.request(shape);
+    if request.exclusive {
+        let total = machine.total(place);
+        return (total.cores, total.gpus);
+    }
+    let slots = match request.nnodes {
+        Some(_) => request.slots.min(),
+        None => units,
+    };
+    let cores = request.cores_per_slot.min().saturating_mul(slots);
+    (cores, request.gpus_per_slot.min().saturating_mul(slots))
+}
+
+/// Whether any node that there is, wholly free, is a unit of a shape.
+fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
+    let request = machine.request(shape);
+    request.exclusive
+        && request.nnodes.is_some()
+        && request.is_exact()
+        && request.constraint.is_none()
+        && (0..machine.nodes()).all(|place| {
+            let total = machine.total(place);
+            let slots = request.slots.min();
+            let cores = request.cores_per_slot.min().saturating_mul(slots);
+            let gpus = request.gpus_per_slot.min().saturating_mul(slots);
+            cores <= total.cores && gpus <= total.gpus
+        })
+}
+
+/// Whether every share is a whole node.
+pub(crate) fn is_whole(machine: &Machine, shares: &Shares) -> bool {
+    let mut shares = shares.iter();
+    shares.all(|it| machine.whole_with(it.place, it.ncores(), it.ngpus()))
 }
 
 /// Cores of shares on nodes that are up.

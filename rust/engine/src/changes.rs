@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
+use crate::books::is_whole;
 use crate::machine::Moves;
 use crate::{Engine, Error};
 
@@ -31,6 +32,9 @@ impl Engine {
     fn relocate(&mut self, moves: &Moves) {
         let books = &mut self.books;
         books.timeline = None;
+        books.changes += 1;
+        books.any_node.clear();
+        books.partial = 0;
         for running in books.runs.iter_mut() {
             let (mut shares, gone) = books.machine.relocate(&running.shares, moves);
             let mut outside = running.outside.take().map_or_else(BTreeMap::new, |it| *it);
@@ -47,6 +51,7 @@ impl Engine {
                 gone.into_iter()
                     .map(|(rank, cores, gpus)| (rank, (cores, gpus))),
             );
+            books.partial += usize::from(!is_whole(&books.machine, &shares));
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));
         }
@@ -66,6 +71,7 @@ impl Engine {
         self.books.machine.mark(ranks, up);
         // What comes back on nodes that are down does not count.
         self.books.timeline = None;
+        self.books.changes += 1;
     }
 
     /// Gives ranks a property. As with [`remove_property`](Self::remove_property), jobs in the
@@ -86,6 +92,7 @@ impl Engine {
     /// When the resources themselves end, in seconds since the epoch; `None` for never.
     pub fn set_inventory_expiration(&mut self, expiration: Option<f64>) {
         self.books.machine.set_expiration(expiration);
+        self.books.changes += 1;
     }
 
     /// When the resources themselves end.

@@ -85,10 +85,6 @@ impl Engine {
 
     /// An engine for these resources. Every target is down until it is marked up.
     pub fn with_options(inventory: &ResourceSet, options: Options) -> Result<Self, Error> {
-        if !matches!(options.policy, Policy::Fcfs | Policy::Easy) {
-            let policy = options.policy;
-            return Err(Error::new(format!("policy `{policy}` is not there yet")));
-        }
         let mut machine = Machine::new(inventory)?;
         machine.set_selection(options.selection);
         let books = Books {
@@ -99,6 +95,10 @@ impl Engine {
             runs: Runs::default(),
             timeline: None,
             overlong: options.overlong,
+            partial: 0,
+            freed: None,
+            changes: 0,
+            any_node: Vec::new(),
         };
         Ok(Self {
             books,
@@ -250,6 +250,13 @@ impl Engine {
             }
         }
         found
+    }
+
+    /// When a job that waits is to start, where the policy keeps a reservation for it
+    /// (conservative backfill).
+    pub fn reservation(&self, id: u64) -> Option<f64> {
+        let start = self.scratch.reserved(id);
+        start.filter(|_| self.is_queued(id))
     }
 
     /// Whether a job waits.

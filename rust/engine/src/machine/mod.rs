@@ -249,6 +249,22 @@ impl Machine {
         self.nodes.whole_with(place, cores, gpus)
     }
 
+    /// What a node has in all.
+    #[inline]
+    pub fn total(&self, place: u32) -> Free {
+        let kind = self.nodes.kind(place);
+        Free {
+            cores: kind.cores.len,
+            gpus: kind.gpus.len,
+            whole: true,
+        }
+    }
+
+    /// The lowest free cores and gpus of a node, of which there are so many.
+    pub fn pick(&self, place: u32, cores: u32, gpus: u32) -> Share {
+        self.nodes.share(place, cores, gpus)
+    }
+
     /// The interned shape of a request.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
         let id = self.shapes.intern(request);

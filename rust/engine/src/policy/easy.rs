@@ -3,7 +3,7 @@
 //! only what it leaves over.
 
 use super::shadow::{Overlay, Shadow};
-use super::walk::{Backfill, Verdict};
+use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::machine::{ShapeId, Shares};
 
@@ -43,12 +43,12 @@ impl Easy {
 }
 
 impl Backfill for Easy {
-    fn block(&mut self, _: &mut Books, group: u32, shape: ShapeId) -> bool {
+    fn wait(&mut self, books: &mut Books, group: u32, class: u32, _: f64) -> Later {
         self.firsts[group as usize] = First {
-            shape: Some(shape),
+            shape: Some(books.queue.classes[class as usize].shape),
             shadow: None,
         };
-        true
+        Later::Fitting
     }
 
     fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict {
@@ -74,20 +74,19 @@ impl Backfill for Easy {
             // it takes.
             let request = machine.request(shape);
             let passing = request.exclusive || !request.is_exact();
-            return Verdict::Harm { passing };
+            let by = shadow.time;
+            return Verdict::Harm { by, passing };
         }
         match shadow.place_beside(machine, overlay, shape) {
             Some(shares) => Verdict::Start(shares),
-            None => Verdict::Harm { passing: true },
+            None => Verdict::Harm {
+                by: shadow.time,
+                passing: true,
+            },
         }
     }
 
-    fn is_short(&self, group: u32, limit: f64) -> bool {
-        let shadow = self.firsts[group as usize].shadow;
-        shadow.is_some_and(|shadow| self.now + limit <= shadow.time)
-    }
-
-    fn admit(&mut self, books: &Books, group: u32, limit: f64, shares: &Shares) {
+    fn admit(&mut self, books: &Books, group: u32, _: u32, limit: f64, shares: &Shares) {
         let Some(shadow) = &mut self.firsts[group as usize].shadow else {
             return;
         };

@@ -1,7 +1,9 @@
 //! Queue policies: which of the waiting jobs start now.
 
+mod conservative;
 mod easy;
 mod fcfs;
+mod hybrid;
 mod shadow;
 mod walk;
 
@@ -65,9 +67,16 @@ impl FromStr for Policy {
 pub(crate) struct Scratch {
     walker: walk::Walker,
     easy: easy::Easy,
+    conservative: conservative::Conservative,
+    hybrid: hybrid::Hybrid,
 }
 
 impl Scratch {
+    /// When a job that waits is to start, where the policy has a reservation for it.
+    pub fn reserved(&self, id: u64) -> Option<f64> {
+        self.conservative.start(id)
+    }
+
     /// Passes until nothing more starts, or there are `max` decisions.
     pub fn run(
         &mut self,
@@ -81,9 +90,17 @@ impl Scratch {
             Policy::Fcfs => {
                 self.walker.pass(books, &mut fcfs::Fcfs, now, max, out);
             }
-            _ => loop {
+            Policy::Easy => loop {
                 self.easy.begin(books.queue.groups.len(), now);
                 let more = self.walker.pass(books, &mut self.easy, now, max, out);
+                if !more || out.len() >= max {
+                    break;
+                }
+            },
+            Policy::Conservative => self.conservative.run(books, now, max, out),
+            Policy::Hybrid { depth } => loop {
+                self.hybrid.begin(books.queue.groups.len(), depth, now);
+                let more = self.walker.pass(books, &mut self.hybrid, now, max, out);
                 if !more || out.len() >= max {
                     break;
                 }

@@ -1,6 +1,6 @@
 //! The shadow time: when the first job that waits can start, as planned, and what is spare then.
 
-use crate::books::Books;
+use crate::books::{Books, amount};
 use crate::machine::{Free, Machine, ShapeId, Share, Shares};
 
 /// What nodes will have free at the shadow time, where that is not what they have now.
@@ -134,18 +134,8 @@ impl Shadow {
         overlay: &Overlay,
         shape: ShapeId,
     ) -> Option<Shares> {
-        let request = machine.request(shape);
-        let (exclusive, slots) = (request.exclusive, request.slots.min());
-        let slots = request.nnodes.is_some().then_some(slots);
-        let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
         let mut accept = |machine: &Machine, place: u32, units: u32| {
-            let (cores, gpus) = if exclusive {
-                let free = machine.free(place);
-                (free.cores, free.gpus)
-            } else {
-                let slots = slots.unwrap_or(units);
-                (cores.saturating_mul(slots), gpus.saturating_mul(slots))
-            };
+            let (cores, gpus) = amount(machine, shape, place, units);
             self.harm(machine, overlay, place, cores, gpus) == 0
         };
         let shares = machine.place_where(shape, &mut accept)?;

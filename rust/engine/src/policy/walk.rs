@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::books::Books;
 use crate::engine::Decision;
-use crate::machine::{ShapeId, Shares};
+use crate::machine::Shares;
 use crate::queue::Key;
 
 /// What a policy says of a later job, while an earlier one waits.
@@ -14,38 +14,47 @@ pub(crate) enum Verdict {
     Start(Shares),
     /// It does not fit, nor does any with its shape.
     Unfit,
-    /// It would do harm, and so would any with its shape, unless its time limit is within the
-    /// policy's bound.
+    /// It would do harm, and so would any with its shape, unless it ends by a time.
     Harm {
+        /// That time.
+        by: f64,
         /// Whether that may change when other jobs start.
         passing: bool,
     },
 }
 
+/// What is to be looked at when a job has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Later {
+    /// No later job of the group.
+    Nothing,
+    /// Later jobs, but for those that are known not to start.
+    Fitting,
+    /// Every later job: the policy wants to know of those that wait.
+    Everything,
+}
+
 /// What makes a queue policy.
 pub(crate) trait Backfill {
-    /// A job of this shape waits, the first one of its group. Returns whether later ones may be
-    /// let past.
-    fn block(&mut self, books: &mut Books, group: u32, shape: ShapeId) -> bool;
+    /// A job has to wait, as the first one of its group or behind others. Returns what is to be
+    /// looked at from now on.
+    fn wait(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Later;
 
-    /// Whether a later job of a class may start.
+    /// Whether a job of a class may start behind one that waits.
     fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict;
 
-    /// A time limit with which a job never does harm.
-    fn is_short(&self, group: u32, limit: f64) -> bool;
-
-    /// A later job is about to take these resources.
-    fn admit(&mut self, books: &Books, group: u32, limit: f64, shares: &Shares);
+    /// A job behind one that waits is about to take these resources.
+    fn admit(&mut self, books: &Books, group: u32, class: u32, limit: f64, shares: &Shares);
 }
 
 /// How the next job of a class is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Mode {
     /// Every job so far has started.
     #[default]
     All,
-    /// Only those with short time limits.
-    Short,
+    /// Only those that end by a time.
+    Short(f64),
     /// Every job behind the last one looked at.
     Behind,
 }
@@ -65,10 +74,12 @@ pub(crate) struct Walker {
     heap: BinaryHeap<Reverse<(Key, u32)>>,
     pass: u64,
     seen: Vec<Seen>,
-    /// By group, whether a job waits, and whether later ones are looked at.
-    blocked: Vec<Option<bool>>,
+    /// By group: once a job waits, what is looked at.
+    blocked: Vec<Option<Later>>,
     /// Classes that fit but would do harm, for now.
     harmful: Vec<u32>,
+    /// Whether any queue has a limit.
+    limited: bool,
 }
 
 impl Walker {
@@ -150,9 +161,9 @@ impl Walker {
         self.harmful.clear();
         self.blocked.clear();
         self.blocked.resize(books.queue.groups.len(), None);
-        let limited = books.queues.any_limited();
+        self.limited = books.queues.any_limited();
         for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
-            if limited {
+            if self.limited {
                 self.enter_all(books, group);
             } else {
                 self.enter_first(books, group);
@@ -169,10 +180,10 @@ impl Walker {
             if let Err(note) = books.possible(class) {
                 let group = books.queue.classes[class as usize].group;
                 out.push(books.deny(key, note));
-                self.next(books, policy, group, class, key, limited);
+                self.next(books, group, class, key, now);
                 continue;
             }
-            self.visit(books, policy, (key, class), now, limited, out);
+            self.visit(books, policy, (key, class), now, out);
         }
         out.len() > before
     }
@@ -184,46 +195,47 @@ impl Walker {
         policy: &mut P,
         (key, class): (Key, u32),
         now: f64,
-        limited: bool,
         out: &mut Vec<Decision>,
     ) {
         let known = &books.queue.classes[class as usize];
         let (group, queue, shape) = (known.group, known.queue, known.shape);
         let behind = self.blocked[group as usize];
-        if behind == Some(false) || (limited && !books.may_run(shape, queue)) {
+        if behind == Some(Later::Nothing) || (self.limited && !books.may_run(shape, queue)) {
             return;
         }
         let limit = books.limit(key.handle());
-        let shares = if behind.is_some() {
-            match policy.judge(books, group, class, limit) {
-                Verdict::Start(shares) => shares,
-                Verdict::Unfit => return,
-                Verdict::Harm { passing } => {
-                    self.seen(class).mode = Mode::Short;
+        let verdict = if behind.is_some() {
+            policy.judge(books, group, class, limit)
+        } else {
+            match books.place(class) {
+                Some(shares) => Verdict::Start(shares),
+                None => Verdict::Unfit,
+            }
+        };
+        let shares = match verdict {
+            Verdict::Start(shares) => shares,
+            Verdict::Unfit => {
+                self.wait(books, policy, (key, class), limit);
+                return;
+            }
+            Verdict::Harm { by, passing } => {
+                if !self.wait(books, policy, (key, class), limit) {
+                    self.seen(class).mode = Mode::Short(by);
                     if passing {
                         self.harmful.push(class);
                     }
-                    return self.next(books, policy, group, class, key, limited);
+                    self.next(books, group, class, key, now);
                 }
+                return;
             }
-        } else if let Some(shares) = books.place(class) {
-            shares
-        } else {
-            let later = policy.block(books, group, shape);
-            self.blocked[group as usize] = Some(later);
-            // Where queues have limits, the classes are there already.
-            if later && !limited {
-                self.enter_fitting(books, group);
-            }
-            return;
         };
-        if limited && !books.may_take(queue, &shares) {
+        if self.limited && !books.may_take(queue, &shares) {
             return;
         }
         match books.end(key.handle(), now) {
             Ok(end) => {
                 if behind.is_some() {
-                    policy.admit(books, group, limit, &shares);
+                    policy.admit(books, group, class, limit, &shares);
                 }
                 books.start(key.handle(), shares, now, end);
                 out.push(Decision::Alloc {
@@ -236,27 +248,50 @@ impl Walker {
             }
             Err(note) => out.push(books.deny(key, note)),
         }
-        self.next(books, policy, group, class, key, limited);
+        self.next(books, group, class, key, now);
+    }
+
+    /// A job has to wait. Returns whether the next one of its class has been offered.
+    fn wait<P: Backfill>(
+        &mut self,
+        books: &mut Books,
+        policy: &mut P,
+        (key, class): (Key, u32),
+        limit: f64,
+    ) -> bool {
+        let group = books.queue.classes[class as usize].group;
+        let before = self.blocked[group as usize];
+        if before == Some(Later::Fitting) {
+            return false;
+        }
+        let later = policy.wait(books, group, class, limit);
+        self.blocked[group as usize] = Some(later);
+        if before.is_none() && !self.limited {
+            match later {
+                Later::Nothing => {}
+                Later::Fitting => self.enter_fitting(books, group),
+                Later::Everything => self.enter_all(books, group),
+            }
+        }
+        if later != Later::Everything {
+            return false;
+        }
+        self.seen(class).mode = Mode::Behind;
+        let next = books.queue.after(&books.jobs, class, key, |_| true);
+        self.offer(class, next);
+        true
     }
 
     /// Offers the next job after one of this class has been looked at.
-    fn next<P: Backfill>(
-        &mut self,
-        books: &mut Books,
-        policy: &P,
-        group: u32,
-        class: u32,
-        key: Key,
-        limited: bool,
-    ) {
-        if self.blocked[group as usize].is_none() && !limited {
+    fn next(&mut self, books: &mut Books, group: u32, class: u32, key: Key, now: f64) {
+        if self.blocked[group as usize].is_none() && !self.limited {
             return self.enter_first(books, group);
         }
         let queue = &mut books.queue;
         let it = &queue.classes[class as usize];
         let next = match self.seen(class).mode {
             Mode::All => it.first_within(|_| true),
-            Mode::Short => it.first_within(|limit| policy.is_short(group, limit)),
+            Mode::Short(by) => it.first_within(|limit| now + limit <= by),
             Mode::Behind => queue.after(&books.jobs, class, key, |_| true),
         };
         self.offer(class, next);

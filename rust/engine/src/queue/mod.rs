@@ -42,6 +42,11 @@ pub(crate) struct Class {
 }
 
 impl Class {
+    /// Whether jobs of it wait, held ones too.
+    pub fn has_jobs(&self) -> bool {
+        self.jobs > 0
+    }
+
     /// The first job with a time limit within a bound (see [`Ladder::first_within`]).
     pub fn first_within(&self, within: impl Fn(f64) -> bool) -> Key {
         self.lanes.first_within(within)
