@@ -38,6 +38,7 @@ mod books;
 mod changes;
 mod engine;
 mod error;
+mod explain;
 mod held;
 mod job;
 mod machine;
@@ -51,6 +52,7 @@ mod timeline;
 
 pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
+pub use explain::{Field, Lack, Nearest, Reason, Shortage, Wanted};
 pub use held::Held;
 pub use job::Job;
 pub use machine::{Selection, ShapeId};

@@ -30,6 +30,8 @@ fn operator() -> impl Strategy<Value = Operator> {
 const LIMIT: u32 = 300;
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
     #[test]
     fn a_range_is_the_list_of_its_numbers(
         min in 2_u32..20,

@@ -243,6 +243,25 @@ impl Machine {
         self.nodes.free(place)
     }
 
+    /// What a node has, in use or not.
+    pub fn size(&self, place: u32) -> Free {
+        let kind = self.nodes.kind(place);
+        Free {
+            cores: kind.cores.len,
+            gpus: kind.gpus.len,
+            whole: true,
+        }
+    }
+
+    /// The host of a node.
+    pub fn host(&self, place: u32) -> String {
+        let mut host = String::new();
+        let place = place as usize;
+        let mut hosts = self.book.hosts().iter_range(place..place + 1);
+        hosts.read_next(&mut host);
+        host
+    }
+
     /// Whether so much free is the whole node.
     #[inline]
     pub fn whole_with(&self, place: u32, cores: u32, gpus: u32) -> bool {

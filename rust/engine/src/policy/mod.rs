@@ -7,6 +7,8 @@ mod hybrid;
 mod shadow;
 mod walk;
 
+pub(crate) use shadow::{Overlay, Shadow};
+
 use std::fmt;
 use std::str::FromStr;
 

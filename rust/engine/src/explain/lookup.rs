@@ -1,0 +1,241 @@
+//! Finds the reasons in the books.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::{Reason, Shortage};
+use crate::Engine;
+use crate::books::Books;
+use crate::machine::{ShapeId, Shares};
+use crate::policy::{Overlay, Policy, Shadow};
+use crate::queue::{Key, QueueId};
+
+/// The first job of a group that waits for resources.
+#[derive(Debug)]
+struct Front {
+    key: Key,
+    /// Whether it would start if it were looked at.
+    fits: bool,
+    /// When it can start, under a policy that reserves for it.
+    shadow: Option<(Shadow, Overlay)>,
+}
+
+/// Looks for the reasons of several jobs, with nothing changed in between.
+struct Lookup<'a> {
+    books: &'a mut Books,
+    policy: Policy,
+    now: f64,
+    fronts: BTreeMap<u32, Option<Front>>,
+    shortages: BTreeMap<ShapeId, Shortage>,
+    places: BTreeMap<u32, Option<Shares>>,
+    limited: bool,
+}
+
+impl Engine {
+    /// Why a job waits, given that nothing has changed since the last pass at `now`; `None` where
+    /// it does not wait.
+    ///
+    /// Costs a look at every node, and for a job that fits but waits behind another as much as
+    /// finding when that can start. Decides nothing.
+    pub fn explain(&mut self, id: u64, now: f64) -> Option<Reason> {
+        let (handle, lane) = self.waiting(id)?;
+        let known = self.books.jobs.at(handle);
+        if known.priority == 0 {
+            return Some(Reason::Held);
+        }
+        let key = Key::new(known.priority, id, handle);
+        let class = self.books.queue.class_of(lane);
+        Some(self.lookup(now).reason(key, class))
+    }
+
+    /// Why the first jobs of the queue wait, in their order; jobs that are held are not among
+    /// them.
+    ///
+    /// Costs a look at every node for each different shape among them that does not fit, as much
+    /// as finding when the first job of each group of queues can start, and for each job a step in
+    /// the order of the queue.
+    pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(u64, Reason)> {
+        let mut lookup = self.lookup(now);
+        let mut heads = BinaryHeap::new();
+        for group in &lookup.books.queue.groups {
+            let known = group.heads.all().iter().zip(&group.classes);
+            let waiting = known.filter(|(key, _)| !key.is_none());
+            heads.extend(waiting.map(|(key, class)| Reverse((*key, *class))));
+        }
+        let mut reasons = Vec::new();
+        while reasons.len() < max
+            && let Some(Reverse((key, class))) = heads.pop()
+        {
+            reasons.push((key.id(), lookup.reason(key, class)));
+            let books = &mut *lookup.books;
+            let next = books.queue.after(&books.jobs, class, key, |_| true);
+            if !next.is_none() {
+                heads.push(Reverse((next, class)));
+            }
+        }
+        reasons
+    }
+
+    fn lookup(&mut self, now: f64) -> Lookup<'_> {
+        Lookup {
+            limited: self.books.queues.any_limited(),
+            books: &mut self.books,
+            policy: self.policy,
+            now,
+            fronts: BTreeMap::new(),
+            shortages: BTreeMap::new(),
+            places: BTreeMap::new(),
+        }
+    }
+}
+
+/// Whether the limits of a queue let one more job take these resources.
+fn may_take(books: &Books, queue: QueueId, shares: &Shares) -> Result<(), String> {
+    let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
+    books.queues.admits(queue, shares.len() as u64, cores)
+}
+
+impl Lookup<'_> {
+    fn reason(&mut self, key: Key, class: u32) -> Reason {
+        let now = self.now;
+        if let Err(note) = self.books.possible(class) {
+            return Reason::Impossible { note };
+        }
+        if self.books.end(key.handle(), now).is_err() {
+            return Reason::Outlives {
+                end: now + self.books.limit(key.handle()),
+                resources: self.books.machine.expiration().unwrap_or(f64::INFINITY),
+            };
+        }
+        let known = &self.books.queue.classes[class as usize];
+        let (shape, queue, group) = (known.shape, known.queue, known.group);
+        if let Err(note) = self.may_run(shape, queue) {
+            return Reason::QueueLimit { queue, note };
+        }
+        self.place(class);
+        let Some(shares) = self.places.get(&class).and_then(Option::as_ref) else {
+            return self.unfit(key, shape, group);
+        };
+        if let Err(note) = may_take(self.books, queue, shares) {
+            return Reason::QueueLimit { queue, note };
+        }
+        self.find_front(group);
+        let (Some(Some(front)), Some(Some(shares))) =
+            (self.fronts.get(&group), self.places.get(&class))
+        else {
+            return Reason::Unconsidered;
+        };
+        if front.fits || key <= front.key {
+            return Reason::Unconsidered;
+        }
+        let job = front.key.id();
+        let Some((shadow, overlay)) = &front.shadow else {
+            return Reason::Behind { job };
+        };
+        let takes = shadow.cost(&self.books.machine, overlay, shares);
+        // Where no planned end lets that job start, everything ends before.
+        let ends = now + self.books.limit(key.handle()) <= shadow.time;
+        if ends || takes <= shadow.spare {
+            return Reason::Unconsidered;
+        }
+        let machine = &mut self.books.machine;
+        if !shadow.fungible && shadow.place_beside(machine, overlay, shape).is_some() {
+            return Reason::Unconsidered;
+        }
+        Reason::BehindReservation {
+            job,
+            at: shadow.time,
+            takes,
+            spare: shadow.spare,
+        }
+    }
+
+    /// Whether the limits of a queue let one more job of a shape run, as far as the shape says.
+    fn may_run(&self, shape: ShapeId, queue: QueueId) -> Result<(), String> {
+        let request = self.books.machine.request(shape);
+        let nodes = u64::from(request.least_nodes().unwrap_or(1));
+        let cores = request.total_cores();
+        self.books.queues.admits(queue, nodes, cores)
+    }
+
+    /// Where a class fits.
+    fn place(&mut self, class: u32) {
+        let books = &mut *self.books;
+        let places = self.places.entry(class);
+        places.or_insert_with(|| books.place(class));
+    }
+
+    /// The reason of a job whose shape does not fit.
+    fn unfit(&mut self, key: Key, shape: ShapeId, group: u32) -> Reason {
+        let machine = &mut self.books.machine;
+        let shortage = self.shortages.entry(shape);
+        let shortage = shortage.or_insert_with(|| Shortage::of(machine, shape));
+        let shortage = shortage.clone();
+        if shortage.nodes_up == 0 {
+            let constraint = self.books.machine.request(shape).constraint.as_ref();
+            return Reason::Down {
+                constraint: constraint.map(ToString::to_string),
+                nodes: shortage.nodes,
+            };
+        }
+        self.find_front(group);
+        let front = self.fronts.get(&group).and_then(Option::as_ref);
+        match front {
+            Some(front) if front.key < key => Reason::Insufficient {
+                shortage,
+                behind: Some(front.key.id()),
+            },
+            Some(Front {
+                shadow: Some((shadow, _)),
+                ..
+            }) if shadow.time.is_finite() => Reason::Reserved {
+                at: shadow.time,
+                shortage: Some(shortage),
+            },
+            _ => Reason::Insufficient {
+                shortage,
+                behind: None,
+            },
+        }
+    }
+
+    /// Finds the first job of a group that no limit of its queue stops.
+    fn find_front(&mut self, group: u32) {
+        if self.fronts.contains_key(&group) {
+            return;
+        }
+        let known = &self.books.queue.groups[group as usize];
+        let heads = known.heads.all().iter().zip(&known.classes);
+        let mut heads: Vec<(Key, u32)> = heads
+            .filter(|(key, _)| !key.is_none())
+            .map(|(key, class)| (*key, *class))
+            .collect();
+        if self.limited {
+            heads.sort_unstable();
+        } else {
+            heads = heads.into_iter().min().into_iter().collect();
+        }
+        let front = heads.into_iter().find_map(|(key, class)| {
+            let known = &self.books.queue.classes[class as usize];
+            let (shape, queue) = (known.shape, known.queue);
+            if self.limited && self.may_run(shape, queue).is_err() {
+                return None;
+            }
+            self.place(class);
+            let shares = self.places.get(&class).and_then(Option::as_ref);
+            let fits = match shares {
+                None => false,
+                Some(shares) if may_take(self.books, queue, shares).is_ok() => true,
+                Some(_) => return None,
+            };
+            let reserves = !fits && self.policy != Policy::Fcfs;
+            let shadow = reserves.then(|| {
+                let mut overlay = Overlay::default();
+                let shadow = Shadow::of(self.books, shape, self.now, &mut overlay);
+                (shadow, overlay)
+            });
+            Some(Front { key, fits, shadow })
+        });
+        self.fronts.insert(group, front);
+    }
+}

@@ -1,0 +1,265 @@
+//! What a shape lacks now.
+
+use std::fmt;
+
+use penstock_jobspec::{Count, Request};
+
+use super::{Field, amount};
+use crate::machine::{Free, Machine, ShapeId};
+
+/// What one unit of a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whether a unit is a node, else a slot.
+    pub node: bool,
+    /// Whether the node is wanted whole.
+    pub exclusive: bool,
+    /// Cores of a unit.
+    pub cores: u64,
+    /// Gpus of a unit.
+    pub gpus: u64,
+}
+
+impl Wanted {
+    fn of(request: &Request) -> Self {
+        let node = request.nnodes.is_some();
+        let slots = if node { request.slots.min() } else { 1 };
+        let of = |each: &Count| u64::from(slots) * u64::from(each.min());
+        Self {
+            node,
+            exclusive: node && request.exclusive,
+            cores: of(&request.cores_per_slot),
+            gpus: of(&request.gpus_per_slot),
+        }
+    }
+
+    /// Whether a unit is any core.
+    fn is_core(self) -> bool {
+        !self.node && (self.cores, self.gpus) == (1, 0)
+    }
+
+    /// Units that a node gives with so much free.
+    fn units(self, free: Free) -> u64 {
+        let cores = u64::from(free.cores) / self.cores.max(1);
+        let gpus = u64::from(free.gpus).checked_div(self.gpus);
+        let slots = gpus.map_or(cores, |gpus| cores.min(gpus));
+        if self.node {
+            u64::from(slots > 0 && (free.whole || !self.exclusive))
+        } else {
+            slots
+        }
+    }
+}
+
+/// What is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// There are not so many free cores.
+    Cores,
+    /// There are not so many free gpus.
+    Gpus,
+    /// There are, but not as they are wanted together.
+    Together,
+}
+
+/// The node that is the nearest to giving one unit more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nearest {
+    /// Its rank.
+    pub rank: u32,
+    /// Its host.
+    pub host: String,
+    /// Whether gpus are short there, else cores.
+    pub gpus: bool,
+    /// What it has free beyond the units it gives.
+    pub has: u64,
+    /// What one unit more takes.
+    pub wants: u64,
+}
+
+/// What a request needs now and does not find free. Units are nodes or slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// What one unit is.
+    pub wanted: Wanted,
+    /// Units that the request needs.
+    pub need: u64,
+    /// Units that are free, on nodes that are up.
+    pub free: u64,
+    /// Units that are in use, on nodes that are up.
+    pub used: u64,
+    /// Units on nodes that are down, or drained.
+    pub down: u64,
+    /// Nodes that the constraint allows.
+    pub nodes: u32,
+    /// Of these, nodes that are up.
+    pub nodes_up: u32,
+    /// What is short.
+    pub lack: Lack,
+    /// The node that comes nearest to one unit more, the lowest rank of several.
+    pub nearest: Option<Nearest>,
+}
+
+impl Shortage {
+    /// What a shape lacks. Looks at every node.
+    pub(super) fn of(machine: &mut Machine, shape: ShapeId) -> Self {
+        // Brings what is known of the shape up to date.
+        machine.units_now(shape);
+        let wanted = Wanted::of(machine.request(shape));
+        let mut found = Self {
+            wanted,
+            need: machine.need(shape),
+            free: 0,
+            used: 0,
+            down: 0,
+            nodes: 0,
+            nodes_up: 0,
+            lack: Lack::Together,
+            nearest: None,
+        };
+        let (mut cores, mut gpus) = (0, 0);
+        let mut nearest: Option<(u64, u32)> = None;
+        for place in 0..machine.nodes() {
+            if !machine.allows(shape, place) {
+                continue;
+            }
+            found.nodes += 1;
+            let most = wanted.units(machine.size(place));
+            if !machine.is_up(place) {
+                found.down += most;
+                continue;
+            }
+            found.nodes_up += 1;
+            let free = machine.free(place);
+            cores += u64::from(free.cores);
+            gpus += u64::from(free.gpus);
+            let units = wanted.units(free);
+            found.free += units;
+            found.used += most.saturating_sub(units);
+            if units < most && !wanted.is_core() {
+                let (core, gpu) = miss(wanted, machine, place, units);
+                let missing = core.1.saturating_sub(core.0) + gpu.1.saturating_sub(gpu.0);
+                if nearest.is_none_or(|(least, _)| missing < least) {
+                    nearest = Some((missing, place));
+                }
+            }
+        }
+        if gpus < found.need.saturating_mul(wanted.gpus) {
+            found.lack = Lack::Gpus;
+        } else if cores < found.need.saturating_mul(wanted.cores) {
+            found.lack = Lack::Cores;
+        }
+        found.nearest = nearest.map(|(_, place)| {
+            let units = wanted.units(machine.free(place));
+            let (core, gpu) = miss(wanted, machine, place, units);
+            let gpus = gpu.0 < gpu.1;
+            let (has, wants) = if gpus { gpu } else { core };
+            Nearest {
+                rank: machine.rank(place),
+                host: machine.host(place),
+                gpus,
+                has,
+                wants,
+            }
+        });
+        found
+    }
+
+    pub(super) fn fields(&self, fields: &mut Vec<(&'static str, Field)>) {
+        let unit = if self.wanted.node { "node" } else { "slot" };
+        let lack = match self.lack {
+            Lack::Cores => "cores",
+            Lack::Gpus => "gpus",
+            Lack::Together => "together",
+        };
+        fields.extend([
+            ("unit", Field::Text(unit.to_owned())),
+            ("cores", Field::Count(self.wanted.cores)),
+            ("gpus", Field::Count(self.wanted.gpus)),
+            ("need", Field::Count(self.need)),
+            ("free", Field::Count(self.free)),
+            ("used", Field::Count(self.used)),
+            ("down", Field::Count(self.down)),
+            ("nodes", Field::Count(self.nodes.into())),
+            ("nodes_up", Field::Count(self.nodes_up.into())),
+            ("lack", Field::Text(lack.to_owned())),
+        ]);
+        if let Some(nearest) = &self.nearest {
+            let what = if nearest.gpus { "gpus" } else { "cores" };
+            fields.extend([
+                ("nearest_rank", Field::Count(nearest.rank.into())),
+                ("nearest_host", Field::Text(nearest.host.clone())),
+                ("nearest_lacks", Field::Text(what.to_owned())),
+                ("nearest_has", Field::Count(nearest.has)),
+                ("nearest_wants", Field::Count(nearest.wants)),
+            ]);
+        }
+    }
+}
+
+/// What a node has of cores, and of gpus, towards one unit more than it gives, and what that takes.
+fn miss(wanted: Wanted, machine: &Machine, place: u32, units: u64) -> ((u64, u64), (u64, u64)) {
+    let free = machine.free(place);
+    if wanted.exclusive {
+        let size = machine.size(place);
+        return (
+            (free.cores.into(), size.cores.into()),
+            (free.gpus.into(), size.gpus.into()),
+        );
+    }
+    let over = |free: u32, each: u64| (u64::from(free).saturating_sub(units * each), each);
+    (over(free.cores, wanted.cores), over(free.gpus, wanted.gpus))
+}
+
+impl fmt::Display for Wanted {
+    /// What a unit has: `8 cores and 1 gpu`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&amount(self.cores, "core"))?;
+        match self.gpus {
+            0 => Ok(()),
+            gpus => write!(f, " and {}", amount(gpus, "gpu")),
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = self.wanted;
+        if wanted.is_core() {
+            write!(f, "needs {}", amount(self.need, "core"))?;
+        } else if wanted.exclusive {
+            write!(f, "needs {} alone", amount(self.need, "node"))?;
+        } else if wanted.node {
+            write!(f, "needs {} with {wanted}", amount(self.need, "node"))?;
+        } else {
+            write!(f, "needs {} of {wanted}", amount(self.need, "slot"))?;
+        }
+        let verb = |count: u64| if count == 1 { "is" } else { "are" };
+        match self.free {
+            0 => f.write_str(": none is free")?,
+            free => write!(f, ": {free} {} free", verb(free))?,
+        }
+        if self.down > 0 {
+            write!(f, ", {} on nodes that are down", self.down)?;
+        }
+        if !wanted.is_core() && self.free < self.need {
+            match self.lack {
+                Lack::Cores => {}
+                Lack::Gpus => f.write_str("; gpus are short")?,
+                Lack::Together => f.write_str("; there is enough, but not together")?,
+            }
+        }
+        if let Some(nearest) = &self.nearest {
+            let what = if nearest.gpus { "gpu" } else { "core" };
+            let Nearest {
+                host, has, wants, ..
+            } = nearest;
+            write!(
+                f,
+                "; nearest is {host}, with {has} of {} free",
+                amount(*wants, what)
+            )?;
+        }
+        Ok(())
+    }
+}

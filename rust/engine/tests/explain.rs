@@ -1,0 +1,599 @@
+//! Why jobs wait: each reason, and all of them against counts by hand.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use penstock_engine::{
+    Engine, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
+};
+use penstock_idset::IdSet;
+use penstock_jobspec::{Constraint, Request};
+use penstock_rset::ResourceSet;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// Nodes with so many cores and gpus; those at odd places have the property `odd`.
+fn inventory(nodes: &[(u32, u32)]) -> ResourceSet {
+    let all = |count: u32| (0..count).collect::<IdSet>().to_string();
+    let entry = |(rank, (cores, gpus)): (usize, &(u32, u32))| {
+        let mut children = json!({"core": all(*cores)});
+        if *gpus > 0 {
+            children["gpu"] = all(*gpus).into();
+        }
+        json!({"rank": rank.to_string(), "children": children})
+    };
+    let entries: Vec<Value> = nodes.iter().enumerate().map(entry).collect();
+    let hosts: Vec<String> = (0..nodes.len()).map(|it| format!("node{it}")).collect();
+    let odd: IdSet = (0..u32::try_from(nodes.len()).unwrap())
+        .filter(|rank| rank % 2 == 1)
+        .collect();
+    let mut execution = json!({"R_lite": entries, "nodelist": hosts, "starttime": 0.0,
+                               "expiration": 0.0});
+    if !odd.is_empty() {
+        execution["properties"] = json!({"odd": odd.to_string()});
+    }
+    let r = json!({"version": 1, "execution": execution});
+    ResourceSet::from_json(&r.to_string()).unwrap()
+}
+
+fn engine(policy: Policy, nodes: &[(u32, u32)]) -> Engine {
+    let inventory = inventory(nodes);
+    let options = Options {
+        policy,
+        ..Options::default()
+    };
+    let mut engine = Engine::with_options(&inventory, options).unwrap();
+    engine.mark_up(&inventory.ranks());
+    engine
+}
+
+fn slots(slots: u32, cores: u32, gpus: u32, duration: f64) -> Request {
+    Request {
+        nnodes: None,
+        exclusive: false,
+        slots: slots.into(),
+        cores_per_slot: cores.into(),
+        gpus_per_slot: gpus.into(),
+        duration,
+        constraint: None,
+    }
+}
+
+fn nodes(nnodes: u32, cores: u32, gpus: u32, duration: f64) -> Request {
+    Request {
+        nnodes: Some(nnodes.into()),
+        ..slots(1, cores, gpus, duration)
+    }
+}
+
+fn submit(engine: &mut Engine, id: u64, request: Request) {
+    submit_to(engine, id, QueueId::default(), request);
+}
+
+fn submit_to(engine: &mut Engine, id: u64, queue: QueueId, request: Request) {
+    let priority = 16;
+    engine
+        .submit(Job {
+            id,
+            priority,
+            request,
+            queue,
+        })
+        .unwrap();
+}
+
+fn ranks(text: &str) -> IdSet {
+    text.parse().unwrap()
+}
+
+/// The kind and the sentence of a job's reason at time 100.
+fn told(engine: &mut Engine, id: u64) -> (&'static str, String) {
+    let reason = engine.explain(id, 100.0).unwrap();
+    let sentence = reason.sentence(100.0, &|id| format!("job {id}"));
+    (reason.kind(), sentence)
+}
+
+fn expect(engine: &mut Engine, id: u64, kind: &str, sentence: &str) {
+    assert_eq!(told(engine, id), (kind, sentence.to_owned()), "job {id}");
+}
+
+#[test]
+fn a_job_that_does_not_wait_has_no_reason() {
+    let mut engine = engine(Policy::Easy, &[(4, 0)]);
+    submit(&mut engine, 1, slots(4, 1, 0, 60.0));
+    engine.schedule(100.0, 10);
+    assert_eq!(engine.explain(1, 100.0), None);
+    assert_eq!(engine.explain(2, 100.0), None);
+}
+
+#[test]
+fn held_impossible_and_unconsidered() {
+    let mut engine = engine(Policy::Easy, &[(4, 0), (4, 0)]);
+    submit(&mut engine, 1, slots(1, 1, 0, 0.0));
+    expect(
+        &mut engine,
+        1,
+        "unconsidered",
+        "fits, and is to be looked at",
+    );
+    engine.prioritize(&[(1, 0)]);
+    expect(&mut engine, 1, "held", "held: its priority is 0");
+    submit(&mut engine, 2, slots(1, 5, 0, 0.0));
+    expect(
+        &mut engine,
+        2,
+        "impossible",
+        "can never run here: 5 cores per slot requested, no node has more than 4",
+    );
+}
+
+#[test]
+fn cores_are_short() {
+    let mut engine = engine(Policy::Easy, &[(4, 0), (4, 0), (4, 0)]);
+    submit(&mut engine, 1, slots(5, 1, 0, 60.0));
+    engine.schedule(100.0, 10);
+    engine.mark_down(&ranks("2"));
+    submit(&mut engine, 2, slots(4, 1, 0, 30.0));
+    submit(&mut engine, 3, slots(4, 1, 0, 30.0));
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        2,
+        "reserved",
+        "can start in 1 min, as planned: needs 4 cores: 3 are free, 4 on nodes that are down",
+    );
+    expect(
+        &mut engine,
+        3,
+        "insufficient",
+        "needs 4 cores: 3 are free, 4 on nodes that are down; job 2 is before it",
+    );
+    let Some(Reason::Insufficient { shortage, behind }) = engine.explain(3, 100.0) else {
+        panic!("job 3 waits for cores")
+    };
+    let Shortage {
+        need,
+        free,
+        used,
+        down,
+        nodes,
+        nodes_up,
+        ..
+    } = shortage;
+    assert_eq!((need, free, used, down), (4, 3, 5, 4));
+    assert_eq!((nodes, nodes_up, behind), (3, 2, Some(2)));
+    assert_eq!(shortage.nearest, None);
+}
+
+#[test]
+fn what_is_free_is_not_together() {
+    let mut engine = engine(Policy::Fcfs, &[(4, 0), (4, 0)]);
+    for id in [1, 2] {
+        submit(&mut engine, id, nodes(1, 3 - u32::from(id == 2), 0, 0.0));
+    }
+    engine.schedule(100.0, 10);
+    // The second went beside nothing: three on one node, two on the other.
+    submit(&mut engine, 3, nodes(1, 3, 0, 0.0));
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        3,
+        "insufficient",
+        "needs 1 node with 3 cores: none is free; there is enough, but not together; nearest is \
+         node1, with 2 of 3 cores free",
+    );
+}
+
+#[test]
+fn gpus_and_whole_nodes_are_short() {
+    let mut engine = engine(Policy::Fcfs, &[(4, 2), (4, 2), (4, 0)]);
+    submit(&mut engine, 1, slots(3, 1, 1, 0.0));
+    engine.schedule(100.0, 10);
+    submit(&mut engine, 2, nodes(2, 1, 1, 0.0));
+    let whole = Request {
+        exclusive: true,
+        ..nodes(2, 1, 0, 0.0)
+    };
+    submit(&mut engine, 3, whole);
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        2,
+        "insufficient",
+        "needs 2 nodes with 1 core and 1 gpu: 1 is free; gpus are short; nearest is node0, with 0 \
+         of 1 gpu free",
+    );
+    expect(
+        &mut engine,
+        3,
+        "insufficient",
+        "needs 2 nodes alone: 1 is free; there is enough, but not together; nearest is node1, with \
+         1 of 2 gpus free; job 2 is before it",
+    );
+}
+
+#[test]
+fn no_node_is_up() {
+    let mut engine = engine(Policy::Fcfs, &[(4, 0), (4, 0), (4, 0)]);
+    engine.mark_down(&ranks("1"));
+    let odd = json!({"properties": ["odd"]});
+    let request = Request {
+        constraint: Some(Constraint::from_value(&odd).unwrap()),
+        ..slots(1, 1, 0, 0.0)
+    };
+    submit(&mut engine, 1, request);
+    expect(
+        &mut engine,
+        1,
+        "down",
+        "1 node meets the constraint {\"properties\":[\"odd\"]}, none of them up",
+    );
+    engine.mark_down(&ranks("0-2"));
+    submit(&mut engine, 2, slots(1, 1, 0, 0.0));
+    expect(&mut engine, 2, "down", "of 3 nodes, none is up");
+}
+
+#[test]
+fn the_resources_end_too_early() {
+    let mut engine = engine(Policy::Fcfs, &[(4, 0)]);
+    engine.set_options(Options {
+        overlong: Overlong::Deny,
+        ..engine.options()
+    });
+    engine.set_inventory_expiration(Some(150.0));
+    submit(&mut engine, 1, slots(1, 1, 0, 60.0));
+    expect(
+        &mut engine,
+        1,
+        "outlives",
+        "its time limit is 1 min, but the resources end in 50 s",
+    );
+    engine.set_inventory_expiration(Some(100.0));
+    expect(&mut engine, 1, "outlives", "the resources have expired");
+}
+
+#[test]
+fn a_queue_has_a_limit() {
+    let mut engine = engine(Policy::Easy, &[(8, 0)]);
+    let queue = engine.queue("batch");
+    let options = QueueOptions {
+        max_cores: Some(4),
+        ..QueueOptions::default()
+    };
+    engine.set_queue(queue, options);
+    for id in [1, 2] {
+        submit_to(&mut engine, id, queue, slots(3, 1, 0, 60.0));
+    }
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        2,
+        "queue-limit",
+        "queue `batch` is limited to 4 cores in use, of which 3 are",
+    );
+}
+
+#[test]
+fn first_come_first_served_lets_nothing_past() {
+    let mut engine = engine(Policy::Fcfs, &[(4, 0)]);
+    submit(&mut engine, 1, slots(3, 1, 0, 60.0));
+    submit(&mut engine, 2, slots(2, 1, 0, 60.0));
+    submit(&mut engine, 3, slots(1, 1, 0, 60.0));
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        3,
+        "behind",
+        "fits, but job 2 is before it and waits",
+    );
+    // In another queue it would not wait.
+    let other = engine.queue("other");
+    submit_to(&mut engine, 4, other, slots(1, 1, 0, 60.0));
+    assert_eq!(engine.explain(4, 100.0), Some(Reason::Unconsidered));
+}
+
+#[test]
+fn backfill_keeps_a_reservation() {
+    let mut engine = engine(Policy::Easy, &[(4, 0)]);
+    submit(&mut engine, 1, slots(3, 1, 0, 3900.0));
+    submit(&mut engine, 2, slots(4, 1, 0, 60.0));
+    submit(&mut engine, 3, slots(1, 1, 0, 7200.0));
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        3,
+        "behind-reservation",
+        "fits, but would not end before job 2 can start, in 1 h 5 min, and would take 1 of what \
+         that needs, where 0 can be spared",
+    );
+    let names = |reason: &Reason| -> Vec<&str> {
+        reason.fields().into_iter().map(|(name, _)| name).collect()
+    };
+    let reasons = engine.explain_all(100.0, 10);
+    assert_eq!(names(&reasons[1].1), ["behind", "at", "takes", "spare"]);
+}
+
+#[test]
+fn reasons_of_many_come_in_the_order_of_the_queue() {
+    let mut engine = engine(Policy::Easy, &[(4, 0)]);
+    submit(&mut engine, 1, slots(4, 1, 0, 60.0));
+    engine.schedule(100.0, 10);
+    for id in 2..50 {
+        submit(
+            &mut engine,
+            id,
+            slots(u32::try_from(id).unwrap() % 4 + 1, 1, 0, 60.0),
+        );
+    }
+    engine.prioritize(&[(7, 0), (40, 100)]);
+    let reasons = engine.explain_all(100.0, 5);
+    let ids: Vec<u64> = reasons.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [40, 2, 3, 4, 5]);
+    for (id, reason) in engine.explain_all(100.0, 100) {
+        assert_eq!(engine.explain(id, 100.0), Some(reason));
+    }
+}
+
+// The same by hand.
+
+#[derive(Clone, Debug)]
+struct Node {
+    cores: u32,
+    gpus: u32,
+    free_cores: u32,
+    free_gpus: u32,
+    up: bool,
+}
+
+impl Node {
+    fn units(&self, request: &Request, empty: bool) -> u64 {
+        let (cores, gpus) = if empty {
+            (self.cores, self.gpus)
+        } else {
+            (self.free_cores, self.free_gpus)
+        };
+        let whole = (cores, gpus) == (self.cores, self.gpus);
+        let (each, gpus_each) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
+        let mut slots = 0;
+        while (slots + 1) * each <= cores && (slots + 1) * gpus_each <= gpus {
+            slots += 1;
+        }
+        if request.nnodes.is_some() {
+            let fits = slots >= request.slots.min() && (whole || !request.exclusive);
+            return u64::from(fits);
+        }
+        slots.into()
+    }
+}
+
+fn allowed(request: &Request, rank: usize) -> bool {
+    match &request.constraint {
+        None => true,
+        Some(Constraint::Not(_)) => rank.is_multiple_of(2),
+        Some(_) => !rank.is_multiple_of(2),
+    }
+}
+
+fn need(request: &Request) -> u64 {
+    let units = request.nnodes.as_ref().unwrap_or(&request.slots);
+    units.min().into()
+}
+
+/// What the machine looks like from outside.
+fn look(engine: &Engine, sizes: &[(u32, u32)]) -> Vec<Node> {
+    let up = engine.up();
+    let mut nodes: Vec<Node> = (0_u32..)
+        .zip(sizes)
+        .map(|(rank, (cores, gpus))| Node {
+            cores: *cores,
+            gpus: *gpus,
+            free_cores: *cores,
+            free_gpus: *gpus,
+            up: up.contains(rank),
+        })
+        .collect();
+    for held in engine.allocated().unwrap().nodes() {
+        let node = &mut nodes[held.rank as usize];
+        node.free_cores -= u32::try_from(held.cores.len()).unwrap();
+        node.free_gpus -= u32::try_from(held.gpus.len()).unwrap();
+    }
+    nodes
+}
+
+fn sum(nodes: &[Node], request: &Request, up: bool, empty: bool) -> u64 {
+    let all = nodes.iter().enumerate();
+    all.filter(|(rank, node)| node.up == up && allowed(request, *rank))
+        .map(|(_, node)| node.units(request, empty))
+        .sum()
+}
+
+/// When the request fits as planned, and the units there are then.
+fn shadow(
+    engine: &Engine,
+    running: &BTreeMap<u64, f64>,
+    nodes: &[Node],
+    request: &Request,
+    now: f64,
+) -> Option<(f64, u64)> {
+    let mut ends: Vec<(f64, u64)> = running
+        .iter()
+        .filter(|(_, end)| end.is_finite())
+        .map(|(id, end)| (if *end <= now { now + 1.0 } else { *end }, *id))
+        .collect();
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut nodes = nodes.to_vec();
+    let mut ends = ends.into_iter().peekable();
+    while let Some((time, id)) = ends.next() {
+        for held in engine.r(id).unwrap().nodes() {
+            let node = &mut nodes[held.rank as usize];
+            node.free_cores += u32::try_from(held.cores.len()).unwrap();
+            node.free_gpus += u32::try_from(held.gpus.len()).unwrap();
+        }
+        let units = sum(&nodes, request, true, false);
+        if ends.peek().is_none_or(|(next, _)| *next > time) && units >= need(request) {
+            return Some((time, units));
+        }
+    }
+    None
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    (
+        prop::option::of(1_u32..4),
+        any::<bool>(),
+        (1_u32..5, 1_u32..4, 0_u32..2),
+        prop::sample::select(vec![0.0, 10.0, 25.0, 60.0]),
+        0_u32..4,
+    )
+        .prop_map(
+            |(nnodes, exclusive, (slots, cores, gpus), duration, kind)| {
+                let odd = json!({"properties": ["odd"]});
+                let constraint = match kind {
+                    0 => Some(odd),
+                    1 => Some(json!({"not": [odd]})),
+                    _ => None,
+                };
+                Request {
+                    nnodes: nnodes.map(Into::into),
+                    exclusive: nnodes.is_some() && exclusive,
+                    slots: slots.into(),
+                    cores_per_slot: cores.into(),
+                    gpus_per_slot: gpus.into(),
+                    duration,
+                    constraint: constraint.map(|it| Constraint::from_value(&it).unwrap()),
+                }
+            },
+        )
+}
+
+fn check_shortage(shortage: &Shortage, nodes: &[Node], request: &Request) {
+    let met = || {
+        nodes
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| allowed(request, *rank))
+    };
+    assert_eq!(shortage.need, need(request));
+    assert_eq!(shortage.free, sum(nodes, request, true, false));
+    let most = sum(nodes, request, true, true);
+    assert_eq!(shortage.used, most - shortage.free);
+    assert_eq!(shortage.down, sum(nodes, request, false, true));
+    assert_eq!(shortage.nodes as usize, met().count());
+    let up = met().filter(|(_, node)| node.up).count();
+    assert_eq!(shortage.nodes_up as usize, up);
+    if let Some(nearest) = &shortage.nearest {
+        let node = &nodes[nearest.rank as usize];
+        assert!(node.up && nearest.has < nearest.wants);
+        assert!(node.units(request, true) > node.units(request, false));
+        assert_eq!(nearest.host, format!("node{}", nearest.rank));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn reasons_are_true(
+        sizes in prop::collection::vec((1_u32..6, 0_u32..3), 1..6),
+        easy in any::<bool>(),
+        rounds in prop::collection::vec(
+            (prop::collection::vec((request(), 0_u32..4), 0..6), 0_u32..40, 0_u32..64, 0_u32..3),
+            1..8,
+        ),
+    ) {
+        let policy = if easy { Policy::Easy } else { Policy::Fcfs };
+        let mut engine = engine(policy, &sizes);
+        let mut waiting: BTreeMap<u64, (u32, Request)> = BTreeMap::new();
+        let mut running: BTreeMap<u64, f64> = BTreeMap::new();
+        let (mut now, mut id) = (100.0, 0);
+        for (jobs, step, down, ending) in rounds {
+            for (request, priority) in jobs {
+                id += 1;
+                let queue = QueueId::default();
+                engine.submit(Job { id, priority, request: request.clone(), queue }).unwrap();
+                waiting.insert(id, (priority, request));
+            }
+            let all = engine.ranks().clone();
+            let lost: IdSet = all.iter().filter(|rank| down >> rank & 1 == 1).collect();
+            engine.mark_up(&all.difference(&lost));
+            engine.mark_down(&lost);
+            for decision in engine.schedule(now, usize::MAX) {
+                match decision {
+                    penstock_engine::Decision::Alloc { id, .. } => {
+                        waiting.remove(&id);
+                        running.insert(id, engine.expiration(id).unwrap_or(f64::INFINITY));
+                    }
+                    penstock_engine::Decision::Deny { id, .. } => {
+                        waiting.remove(&id);
+                    }
+                }
+            }
+            let nodes = look(&engine, &sizes);
+            let first = waiting.iter().filter(|(_, (priority, _))| *priority > 0);
+            let first = first.min_by_key(|(id, (priority, _))| (Reverse(*priority), **id));
+            let first = first.map(|(id, (_, request))| (*id, request.clone()));
+            for (id, (priority, request)) in &waiting {
+                let reason = engine.explain(*id, now).unwrap();
+                if *priority == 0 {
+                    prop_assert_eq!(reason, Reason::Held);
+                    continue;
+                }
+                let (first, first_request) = first.clone().unwrap();
+                let reached = shadow(&engine, &running, &nodes, &first_request, now);
+                let reached = reached.filter(|_| easy);
+                let fits = sum(&nodes, request, true, false) >= need(request);
+                let before = (first != *id).then_some(first);
+                match &reason {
+                    Reason::Insufficient { shortage, behind } => {
+                        prop_assert!(!fits);
+                        prop_assert_eq!(*behind, before);
+                        prop_assert!(before.is_some() || reached.is_none());
+                        check_shortage(shortage, &nodes, request);
+                    }
+                    Reason::Reserved { at, shortage: Some(shortage) } => {
+                        prop_assert!(!fits && before.is_none());
+                        prop_assert_eq!(Some(*at), reached.map(|(time, _)| time));
+                        check_shortage(shortage, &nodes, request);
+                    }
+                    Reason::Down { nodes: met, .. } => {
+                        prop_assert!(!fits);
+                        let up = |(rank, node): (usize, &Node)| node.up && allowed(request, rank);
+                        prop_assert!(!nodes.iter().enumerate().any(up));
+                        let all = (0..nodes.len()).filter(|rank| allowed(request, *rank));
+                        prop_assert_eq!(*met as usize, all.count());
+                    }
+                    Reason::Behind { job } => {
+                        prop_assert!(fits && !easy);
+                        prop_assert_eq!(Some(*job), before);
+                    }
+                    Reason::BehindReservation { job, at, takes, spare } => {
+                        prop_assert!(fits && easy);
+                        prop_assert_eq!(Some(*job), before);
+                        let (time, units) = reached.unwrap();
+                        prop_assert_eq!((*at, *spare), (time, units - need(&first_request)));
+                        prop_assert!(takes > spare);
+                        let limit = request.duration;
+                        prop_assert!(limit == 0.0 || now + limit > *at);
+                    }
+                    Reason::Impossible { .. } => {
+                        let up = sum(&nodes, request, true, true);
+                        prop_assert!(up + sum(&nodes, request, false, true) < need(request));
+                    }
+                    other => prop_assert!(false, "{other:?} after a pass"),
+                }
+                prop_assert!(!reason.sentence(now, &|id| id.to_string()).is_empty());
+            }
+            now += f64::from(step);
+            // Some end as planned, some early, some not at all.
+            let over: Vec<u64> = running
+                .iter()
+                .filter(|(id, end)| **end <= now && *id % 3 != u64::from(ending))
+                .map(|(id, _)| *id)
+                .collect();
+            for id in over {
+                running.remove(&id);
+                engine.free(id, None).unwrap();
+            }
+        }
+    }
+}
