@@ -49,6 +49,7 @@ mod queue;
 mod queues;
 mod running;
 mod timeline;
+mod whatif;
 
 pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
@@ -59,3 +60,4 @@ pub use machine::{Selection, ShapeId};
 pub use policy::Policy;
 pub use queue::QueueId;
 pub use queues::QueueOptions;
+pub use whatif::{Change, Fit, Moved, Outcome, Start};

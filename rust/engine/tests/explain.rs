@@ -1,90 +1,18 @@
 //! Why jobs wait: each reason, and all of them against counts by hand.
 
+mod machines;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use machines::{engine, nodes, random_request, ranks, slots, submit, submit_to};
 use penstock_engine::{
     Engine, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
 };
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
-use penstock_rset::ResourceSet;
 use proptest::prelude::*;
-use serde_json::{Value, json};
-
-/// Nodes with so many cores and gpus; those at odd places have the property `odd`.
-fn inventory(nodes: &[(u32, u32)]) -> ResourceSet {
-    let all = |count: u32| (0..count).collect::<IdSet>().to_string();
-    let entry = |(rank, (cores, gpus)): (usize, &(u32, u32))| {
-        let mut children = json!({"core": all(*cores)});
-        if *gpus > 0 {
-            children["gpu"] = all(*gpus).into();
-        }
-        json!({"rank": rank.to_string(), "children": children})
-    };
-    let entries: Vec<Value> = nodes.iter().enumerate().map(entry).collect();
-    let hosts: Vec<String> = (0..nodes.len()).map(|it| format!("node{it}")).collect();
-    let odd: IdSet = (0..u32::try_from(nodes.len()).unwrap())
-        .filter(|rank| rank % 2 == 1)
-        .collect();
-    let mut execution = json!({"R_lite": entries, "nodelist": hosts, "starttime": 0.0,
-                               "expiration": 0.0});
-    if !odd.is_empty() {
-        execution["properties"] = json!({"odd": odd.to_string()});
-    }
-    let r = json!({"version": 1, "execution": execution});
-    ResourceSet::from_json(&r.to_string()).unwrap()
-}
-
-fn engine(policy: Policy, nodes: &[(u32, u32)]) -> Engine {
-    let inventory = inventory(nodes);
-    let options = Options {
-        policy,
-        ..Options::default()
-    };
-    let mut engine = Engine::with_options(&inventory, options).unwrap();
-    engine.mark_up(&inventory.ranks());
-    engine
-}
-
-fn slots(slots: u32, cores: u32, gpus: u32, duration: f64) -> Request {
-    Request {
-        nnodes: None,
-        exclusive: false,
-        slots: slots.into(),
-        cores_per_slot: cores.into(),
-        gpus_per_slot: gpus.into(),
-        duration,
-        constraint: None,
-    }
-}
-
-fn nodes(nnodes: u32, cores: u32, gpus: u32, duration: f64) -> Request {
-    Request {
-        nnodes: Some(nnodes.into()),
-        ..slots(1, cores, gpus, duration)
-    }
-}
-
-fn submit(engine: &mut Engine, id: u64, request: Request) {
-    submit_to(engine, id, QueueId::default(), request);
-}
-
-fn submit_to(engine: &mut Engine, id: u64, queue: QueueId, request: Request) {
-    let priority = 16;
-    engine
-        .submit(Job {
-            id,
-            priority,
-            request,
-            queue,
-        })
-        .unwrap();
-}
-
-fn ranks(text: &str) -> IdSet {
-    text.parse().unwrap()
-}
+use serde_json::json;
 
 /// The kind and the sentence of a job's reason at time 100.
 fn told(engine: &mut Engine, id: u64) -> (&'static str, String) {
@@ -437,35 +365,6 @@ fn shadow(
     None
 }
 
-fn request() -> impl Strategy<Value = Request> {
-    (
-        prop::option::of(1_u32..4),
-        any::<bool>(),
-        (1_u32..5, 1_u32..4, 0_u32..2),
-        prop::sample::select(vec![0.0, 10.0, 25.0, 60.0]),
-        0_u32..4,
-    )
-        .prop_map(
-            |(nnodes, exclusive, (slots, cores, gpus), duration, kind)| {
-                let odd = json!({"properties": ["odd"]});
-                let constraint = match kind {
-                    0 => Some(odd),
-                    1 => Some(json!({"not": [odd]})),
-                    _ => None,
-                };
-                Request {
-                    nnodes: nnodes.map(Into::into),
-                    exclusive: nnodes.is_some() && exclusive,
-                    slots: slots.into(),
-                    cores_per_slot: cores.into(),
-                    gpus_per_slot: gpus.into(),
-                    duration,
-                    constraint: constraint.map(|it| Constraint::from_value(&it).unwrap()),
-                }
-            },
-        )
-}
-
 fn check_shortage(shortage: &Shortage, nodes: &[Node], request: &Request) {
     let met = || {
         nodes
@@ -497,7 +396,7 @@ proptest! {
         sizes in prop::collection::vec((1_u32..6, 0_u32..3), 1..6),
         easy in any::<bool>(),
         rounds in prop::collection::vec(
-            (prop::collection::vec((request(), 0_u32..4), 0..6), 0_u32..40, 0_u32..64, 0_u32..3),
+            (prop::collection::vec((random_request(), 0_u32..4), 0..6), 0_u32..40, 0_u32..64, 0_u32..3),
             1..8,
         ),
     ) {

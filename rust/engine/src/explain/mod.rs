@@ -218,7 +218,7 @@ fn amount(count: u64, noun: &str) -> String {
 }
 
 /// A time span in the two largest units that it fills, rounded up to the smaller.
-fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     const UNITS: [(u64, &str); 4] = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     if !seconds.is_finite() || seconds >= 1e15 {
         return "no known time".to_owned();

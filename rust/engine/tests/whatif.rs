@@ -1,0 +1,297 @@
+//! What would be, if something were otherwise.
+
+mod machines;
+
+use std::collections::BTreeMap;
+
+use machines::{engine, nodes, random_request, ranks, slots, submit};
+use penstock_engine::{Change, Decision, Engine, Job, Moved, Policy, QueueId, Start};
+use penstock_idset::IdSet;
+use proptest::prelude::*;
+
+fn at(time: f64, on: &str) -> Start {
+    let ranks = ranks(on);
+    Start::At { time, ranks }
+}
+
+/// Four nodes with four cores: job 1 has three until 160, job 2 waits for all four, job 3 behind
+/// it for one.
+fn busy(policy: Policy) -> Engine {
+    let mut engine = engine(policy, &[(4, 0); 4]);
+    submit(&mut engine, 1, nodes(3, 4, 0, 60.0));
+    submit(&mut engine, 2, nodes(4, 4, 0, 600.0));
+    submit(&mut engine, 3, nodes(1, 4, 0, 120.0));
+    engine.schedule(100.0, 10);
+    engine
+}
+
+fn new_job(id: u64, request: penstock_jobspec::Request) -> Change {
+    Change::Submit(Job {
+        id,
+        priority: 16,
+        request,
+        queue: QueueId::default(),
+    })
+}
+
+#[test]
+fn a_new_job_would_start() {
+    let engine = busy(Policy::Easy);
+    let before = format!("{engine:?}");
+    let short = new_job(9, nodes(1, 1, 0, 60.0));
+    let outcome = engine.what_if(&short, 100.0, 10).unwrap();
+    assert_eq!(outcome.before, None);
+    assert_eq!(outcome.after, Some(at(100.0, "3")));
+    assert_eq!(outcome.moved, []);
+    assert_eq!(outcome.sentence(100.0), "would start now");
+    // One that does not end before job 2 can start waits for that, and behind job 3.
+    let long = new_job(9, nodes(1, 1, 0, 61.0));
+    let outcome = engine.what_if(&long, 100.0, 10).unwrap();
+    assert_eq!(outcome.after, Some(at(760.0, "1")));
+    assert_eq!(outcome.sentence(100.0), "would start in 11 min");
+    let wide = new_job(9, nodes(5, 1, 0, 60.0));
+    let outcome = engine.what_if(&wide, 100.0, 10).unwrap();
+    let note = "5 nodes requested, 4 exist".to_owned();
+    assert_eq!(outcome.after, Some(Start::Denied { note }));
+    assert!(
+        engine
+            .what_if(&new_job(3, slots(1, 1, 0, 0.0)), 100.0, 0)
+            .is_err()
+    );
+    assert_eq!(format!("{engine:?}"), before);
+}
+
+#[test]
+fn without_a_job_others_start_earlier() {
+    let engine = busy(Policy::Easy);
+    let outcome = engine.what_if(&Change::Cancel(2), 100.0, 10).unwrap();
+    let moved = Moved {
+        id: 3,
+        before: at(760.0, "0"),
+        after: at(100.0, "3"),
+    };
+    assert!((moved.earlier() - 660.0).abs() < 1e-9);
+    assert_eq!(outcome.moved, [moved]);
+    assert_eq!((&outcome.before, &outcome.after), (&None, &None));
+    assert_eq!(outcome.sentence(100.0), "1 other job would start earlier");
+    // As is one that runs.
+    let outcome = engine.what_if(&Change::Cancel(1), 100.0, 10).unwrap();
+    let moved: Vec<(u64, f64)> = outcome
+        .moved
+        .iter()
+        .map(|it| (it.id, it.earlier()))
+        .collect();
+    assert_eq!(moved, [(2, 60.0), (3, 60.0)]);
+    let outcome = engine.what_if(&Change::Cancel(3), 100.0, 10).unwrap();
+    assert_eq!(
+        outcome.sentence(100.0),
+        "nothing would start at another time"
+    );
+    assert!(engine.what_if(&Change::Cancel(8), 100.0, 10).is_err());
+}
+
+#[test]
+fn nodes_go_down_and_come_up() {
+    let mut engine = busy(Policy::Fcfs);
+    let outcome = engine
+        .what_if(&Change::Down(ranks("3")), 100.0, 10)
+        .unwrap();
+    let [second, third] = &outcome.moved[..] else {
+        panic!("jobs 2 and 3 start never: {:?}", outcome.moved)
+    };
+    assert_eq!((second.id, third.id), (2, 3));
+    assert!(matches!(&second.after, Start::Never { reason } if reason.kind() == "insufficient"));
+    assert!(matches!(&third.after, Start::Never { reason } if reason.kind() == "behind"));
+    assert!(second.earlier() < 0.0 && second.earlier().is_infinite());
+    assert_eq!(outcome.sentence(100.0), "2 other jobs would start later");
+    engine.mark_down(&ranks("3"));
+    let outcome = engine.what_if(&Change::Up(ranks("3")), 100.0, 1).unwrap();
+    assert_eq!(outcome.moved[0].after, at(160.0, "0-3"));
+    assert_eq!(outcome.moved.len(), 1);
+}
+
+#[test]
+fn with_fewer_nodes_or_less_time_it_would_start_earlier() {
+    let engine = busy(Policy::Easy);
+    let request = engine.with_units(2, 1).unwrap();
+    let outcome = engine
+        .what_if(&Change::Request { id: 2, request }, 100.0, 0)
+        .unwrap();
+    assert_eq!(outcome.before, Some(at(160.0, "0-3")));
+    assert_eq!(outcome.after, Some(at(100.0, "3")));
+    assert_eq!(
+        outcome.sentence(100.0),
+        "would start now, instead of in 1 min"
+    );
+    let request = engine.with_limit(3, 60.0).unwrap();
+    let outcome = engine
+        .what_if(&Change::Request { id: 3, request }, 100.0, 0)
+        .unwrap();
+    assert_eq!(outcome.after.and_then(|it| it.time()), Some(100.0));
+    let starts = engine.alternatives(2, &[1, 2, 4, 5], 100.0).unwrap();
+    let times: Vec<Option<f64>> = starts.iter().map(Start::time).collect();
+    assert_eq!(times, [Some(100.0), Some(160.0), Some(160.0), None]);
+    let priority = Change::Priority {
+        id: 3,
+        priority: 17,
+    };
+    let outcome = engine.what_if(&priority, 100.0, 10).unwrap();
+    assert_eq!(outcome.after, Some(at(100.0, "3")));
+    assert_eq!(
+        outcome.sentence(100.0),
+        "would start now, instead of in 11 min; 1 other job would start later"
+    );
+    assert!(engine.with_units(1, 1).is_err());
+}
+
+#[test]
+fn the_most_that_would_start_now() {
+    let engine = busy(Policy::Easy);
+    let fit = engine.fit_now(2, 100.0).unwrap();
+    assert_eq!((fit.asked, fit.largest), (4, Some(1)));
+    // Job 3 would delay job 2, whatever it asks for.
+    assert_eq!(engine.fit_now(3, 100.0).unwrap().largest, None);
+    assert!(engine.fit_now(1, 100.0).is_err());
+    let mut engine = machines::engine(Policy::Fcfs, &[(4, 0); 4]);
+    submit(&mut engine, 1, slots(3, 1, 0, 0.0));
+    engine.schedule(100.0, 10);
+    submit(&mut engine, 2, slots(20, 1, 0, 0.0));
+    assert_eq!(engine.fit_now(2, 100.0).unwrap().largest, Some(13));
+}
+
+#[test]
+fn what_should_have_ended_ends_soon() {
+    let engine = busy(Policy::Fcfs);
+    let starts = engine.forecast(200.0, 10).unwrap();
+    assert_eq!(starts, [(2, at(201.0, "0-3")), (3, at(801.0, "0"))]);
+}
+
+// The same by hand: the engine itself, driven from outside.
+
+/// When every waiting job starts.
+fn drive(mut engine: Engine, now: f64) -> BTreeMap<u64, (f64, IdSet)> {
+    let running: Vec<u64> = (0..200).filter(|id| engine.is_running(*id)).collect();
+    let planned = |engine: &Engine, id: u64| engine.expiration(id).unwrap_or(f64::INFINITY);
+    let mut ends: BTreeMap<u64, f64> = BTreeMap::new();
+    for id in running {
+        let end = planned(&engine, id);
+        ends.insert(id, if end <= now { now + 1.0 } else { end });
+    }
+    let (mut time, mut starts) = (now, BTreeMap::new());
+    loop {
+        for decision in engine.schedule(time, usize::MAX) {
+            if let Decision::Alloc { id, .. } = decision {
+                starts.insert(id, (time, engine.r(id).unwrap().ranks()));
+                ends.insert(id, planned(&engine, id));
+            }
+        }
+        time = ends.values().copied().fold(f64::INFINITY, f64::min);
+        if time.is_infinite() {
+            return starts;
+        }
+        let over: Vec<u64> = ends
+            .iter()
+            .filter(|(_, end)| **end <= time)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in over {
+            ends.remove(&id);
+            engine.free(id, None).unwrap();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    #[test]
+    fn a_forecast_is_what_happens(
+        sizes in prop::collection::vec((1_u32..6, 0_u32..3), 1..5),
+        policy in prop::sample::select(vec![Policy::Fcfs, Policy::Easy]),
+        first in prop::collection::vec((random_request(), 0_u32..4), 0..8),
+        then in prop::collection::vec((random_request(), 0_u32..4), 1..8),
+        step in 0_u32..40,
+        down in 0_u32..16,
+        about in 0_usize..8,
+        change in 0_u32..6,
+    ) {
+        let mut engine = engine(policy, &sizes);
+        let (mut now, mut id) = (100.0, 0);
+        for jobs in [&first, &then] {
+            for (request, priority) in jobs {
+                id += 1;
+                let (request, queue) = (request.clone(), QueueId::default());
+                engine.submit(Job { id, priority: *priority, request, queue }).unwrap();
+            }
+            engine.schedule(now, usize::MAX);
+            now += f64::from(step);
+        }
+        let lost: IdSet = engine.ranks().iter().filter(|rank| down >> rank & 1 == 1).collect();
+        engine.mark_down(&lost);
+        let waiting = engine.clone().queued();
+        let digest = format!("{engine:?}");
+        let alone = drive(engine.clone(), now);
+        for (id, start) in engine.forecast(now, usize::MAX).unwrap() {
+            let happens = alone.get(&id).map(|(time, ranks)| (*time, ranks.clone()));
+            let told = match start {
+                Start::At { time, ranks } => Some((time, ranks)),
+                Start::Never { .. } | Start::Denied { .. } => None,
+            };
+            prop_assert_eq!(told, happens);
+        }
+        let (request, _) = &then[0];
+        let job = waiting.get(about).copied();
+        let change = match (change, job) {
+            (0, Some(id)) => Change::Cancel(id),
+            (1, Some(id)) => Change::Request { id, request: request.clone() },
+            (2, Some(id)) => Change::Priority { id, priority: 9 },
+            (3, _) => Change::Up(lost),
+            (4, _) => Change::Down(engine.ranks().clone()),
+            _ => new_job(1000, request.clone()),
+        };
+        let mut changed = engine.clone();
+        match &change {
+            Change::Cancel(id) => prop_assert!(changed.cancel(*id)),
+            Change::Request { id, request } => {
+                let job = changed.job(*id).unwrap();
+                changed.cancel(*id);
+                changed.submit(Job { request: request.clone(), ..job }).unwrap();
+            }
+            Change::Priority { id, priority } => {
+                changed.prioritize(&[(*id, *priority)]);
+            }
+            Change::Up(ranks) => changed.mark_up(ranks),
+            Change::Down(ranks) => changed.mark_down(ranks),
+            Change::Submit(job) => changed.submit(job.clone()).unwrap(),
+        }
+        let other = drive(changed, now);
+        let outcome = engine.what_if(&change, now, usize::MAX).unwrap();
+        prop_assert_eq!(format!("{engine:?}"), digest);
+        let time = |starts: &BTreeMap<u64, (f64, IdSet)>, id: u64| starts.get(&id).map(|it| it.0);
+        let (about, gone) = match &change {
+            Change::Submit(job) => (Some(job.id), None),
+            Change::Request { id, .. } | Change::Priority { id, .. } => (Some(*id), None),
+            Change::Cancel(id) => (None, Some(*id)),
+            _ => (None, None),
+        };
+        let mut moved = Vec::new();
+        for id in waiting {
+            if Some(id) != about && Some(id) != gone && time(&alone, id) != time(&other, id) {
+                moved.push((id, time(&alone, id), time(&other, id)));
+            }
+        }
+        let told: Vec<_> = outcome
+            .moved
+            .iter()
+            .map(|it| (it.id, it.before.time(), it.after.time()))
+            .collect();
+        prop_assert_eq!(told, moved);
+        if let Some(id) = about {
+            let told = outcome.after.as_ref().and_then(Start::time);
+            prop_assert_eq!(told, time(&other, id));
+            let told = outcome.before.as_ref().and_then(Start::time);
+            prop_assert_eq!(told, time(&alone, id));
+        }
+        prop_assert!(!outcome.sentence(now).is_empty());
+    }
+}
