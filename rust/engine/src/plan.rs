@@ -73,7 +73,7 @@ impl Plan {
                 let mut places = Places::new(now, books.machine.nodes());
                 for (_, it) in books.runs.iter() {
                     let end = planned(it.end, now);
-                    for share in it.shares.iter() {
+                    for share in &it.shares {
                         let (cores, gpus) = (i64::from(share.ncores()), i64::from(share.ngpus()));
                         places.add(
                             &books.machine,
