@@ -1,0 +1,234 @@
+//! How the engine's cost grows: a table of curve, series, x, and nanoseconds, as tab-separated
+//! text. `bench/curves.py` runs and plots it.
+//!
+//! Every figure is the median of several rounds on the state that the curve's title names.
+
+use std::time::Instant;
+
+use penstock_engine::{Decision, Engine, Options, Policy, QueueId, Selection, ShapeId};
+use penstock_idset::IdSet;
+use penstock_jobspec::Request;
+use penstock_rset::ResourceSet;
+
+/// Cores of each node.
+const CORES: u32 = 64;
+/// Jobs that one call decides about.
+const BATCH: u32 = 1000;
+/// Jobs of the machine that is shared by the curves of the queue, in nodes.
+const NODES: u32 = 10_000;
+
+/// Numbers that look random and are the same every time (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from((self.0 >> 32) * u64::from(bound) >> 32).unwrap_or(0)
+    }
+}
+
+fn request(nodes: Option<u32>, slots: u32, cores: u32) -> Request {
+    Request {
+        nnodes: nodes.map(Into::into),
+        exclusive: false,
+        slots: slots.into(),
+        cores_per_slot: cores.into(),
+        gpus_per_slot: 0.into(),
+        duration: 0.0,
+        constraint: None,
+    }
+}
+
+fn engine(nodes: u32, policy: Policy, selection: Selection) -> Engine {
+    let ranks = IdSet::from(0..=nodes - 1);
+    let hosts = format!("node[0-{}]", nodes - 1)
+        .parse()
+        .expect("a hostlist");
+    let cores = IdSet::from(0..=CORES - 1);
+    let inventory = ResourceSet::uniform(&ranks, &hosts, cores, IdSet::new()).expect("an R");
+    let options = Options {
+        selection,
+        policy,
+        ..Options::default()
+    };
+    let mut engine = Engine::with_options(&inventory, options).expect("an inventory");
+    engine.mark_up(&ranks);
+    engine
+}
+
+/// Nanoseconds that something takes.
+fn time(work: impl FnOnce()) -> u128 {
+    let begin = Instant::now();
+    work();
+    begin.elapsed().as_nanos()
+}
+
+fn median(mut figures: Vec<u128>) -> u128 {
+    figures.sort_unstable();
+    figures[figures.len() / 2]
+}
+
+fn print(curve: &str, series: &str, x: u32, nanoseconds: u128) {
+    println!("{curve}\t{series}\t{x}\t{nanoseconds}");
+}
+
+/// Queues a job of one shape without a time limit, or with one.
+fn submit(engine: &mut Engine, id: u64, shape: ShapeId, duration: f64) {
+    let queued = engine.submit_shape(id, 16, shape, duration, QueueId::default());
+    queued.expect("ids are distinct");
+}
+
+/// Fills the machine's cores up to a share in percent, with one-core jobs. Returns their number.
+fn fill(engine: &mut Engine, nodes: u32, percent: u32, duration: impl Fn(u32) -> f64) -> u32 {
+    let shape = engine.shape(&request(None, 1, 1));
+    let jobs = u32::try_from(u64::from(nodes * CORES) * u64::from(percent) / 100).unwrap_or(0);
+    for job in 0..jobs {
+        submit(engine, job.into(), shape, duration(job));
+    }
+    assert_eq!(engine.schedule(0.0, usize::MAX).len(), jobs as usize);
+    jobs
+}
+
+/// Matches of a batch on an empty machine, each decision for itself.
+fn matches(
+    curve: &str,
+    series: &str,
+    nodes: u32,
+    selection: Selection,
+    asked: &Request,
+    batch: u32,
+) {
+    let mut engine = engine(nodes, Policy::Fcfs, selection);
+    let shape = engine.shape(asked);
+    let ids: Vec<u64> = (0..batch.into()).collect();
+    let rounds = (0..21).map(|_| {
+        for id in &ids {
+            submit(&mut engine, *id, shape, 0.0);
+        }
+        let mut decided = Vec::new();
+        let took = time(|| decided = engine.schedule(1.0, usize::MAX));
+        assert_eq!(decided.len(), ids.len());
+        engine.finish(&ids);
+        took
+    });
+    print(
+        curve,
+        series,
+        nodes,
+        median(rounds.collect()) / u128::from(batch),
+    );
+}
+
+/// A random job goes and another comes, on a machine that is filled so far.
+fn replace(percent: u32, selection: Selection) {
+    let mut engine = engine(NODES, Policy::Fcfs, selection);
+    let jobs = fill(&mut engine, NODES, percent, |_| 0.0);
+    let shape = engine.shape(&request(None, 1, 1));
+    let mut random = Random(42);
+    let mut ids: Vec<u64> = (0..jobs.into()).collect();
+    // What is free lies scattered, as after a while of work.
+    let mut next = u64::from(jobs);
+    let mut round = |engine: &mut Engine, count: u32| {
+        for _ in 0..count {
+            let place = random.below(jobs) as usize;
+            engine.finish(&[ids[place]]);
+            submit(engine, next, shape, 0.0);
+            ids[place] = next;
+            next += 1;
+            assert_eq!(engine.schedule(1.0, usize::MAX).len(), 1);
+        }
+    };
+    round(&mut engine, jobs);
+    let rounds = (0..11).map(|_| time(|| round(&mut engine, BATCH)) / u128::from(BATCH));
+    let rounds = rounds.collect();
+    print("fill", selection.name(), percent, median(rounds));
+}
+
+/// A job ends and one starts, while so many jobs of so many shapes wait on a full machine.
+fn waiting(curve: &str, x: u32, policy: Policy, depth: u32, shapes: u32) {
+    let mut engine = engine(NODES, policy, Selection::First);
+    let mut running: Vec<u64> = Vec::new();
+    let whole = engine.shape(&request(Some(1), 1, CORES));
+    for job in 0..NODES {
+        submit(&mut engine, job.into(), whole, f64::from(1000 + job % 997));
+        running.push(job.into());
+    }
+    assert_eq!(engine.schedule(0.0, usize::MAX).len(), NODES as usize);
+    // The first in line wants most of the machine: everything else has to get past it.
+    let most = engine.shape(&request(Some(NODES / 2), 1, CORES));
+    let first = u64::from(NODES);
+    submit(&mut engine, first, most, 5000.0);
+    let shapes: Vec<ShapeId> = (0..shapes)
+        .map(|it| engine.shape(&request(Some(1 + it / 32), 1 + it % 32, 2)))
+        .collect();
+    for job in 1..depth {
+        let shape = shapes[job as usize % shapes.len()];
+        submit(
+            &mut engine,
+            first + u64::from(job),
+            shape,
+            f64::from(100 + job / 7 % 50 * 10),
+        );
+    }
+    engine.schedule(1.0, usize::MAX);
+    let rounds = (0..101).map(|round| {
+        let gone = running.swap_remove(round * 31 % running.len());
+        engine.finish(&[gone]);
+        let mut decided = Vec::new();
+        let took = time(|| decided = engine.schedule(2.0, usize::MAX));
+        running.extend(decided.iter().filter_map(|it| match it {
+            Decision::Alloc { id, .. } => Some(*id),
+            Decision::Deny { .. } => None,
+        }));
+        took
+    });
+    print(curve, &policy.to_string(), x, median(rounds.collect()));
+}
+
+fn main() {
+    for nodes in [100, 1000, 10_000, 100_000] {
+        matches(
+            "nodes",
+            "1 core",
+            nodes,
+            Selection::First,
+            &request(None, 1, 1),
+            BATCH,
+        );
+        let whole = request(Some(1), 1, CORES);
+        matches("nodes", "1 node", nodes, Selection::First, &whole, 50);
+        if nodes >= 1000 {
+            let many = request(Some(64), 1, CORES);
+            matches("nodes", "64 nodes", nodes, Selection::First, &many, 10);
+        }
+        for selection in Selection::ALL {
+            let asked = request(None, 1, 1);
+            matches(
+                "selection",
+                selection.name(),
+                nodes,
+                selection,
+                &asked,
+                BATCH,
+            );
+        }
+    }
+    for percent in [1, 10, 25, 50, 75, 90, 99, 100] {
+        for selection in [Selection::First, Selection::Pack, Selection::Spread] {
+            replace(percent, selection);
+        }
+    }
+    let backfill = [Policy::Fcfs, Policy::Easy, Policy::Hybrid { depth: 8 }];
+    for policy in backfill {
+        for shapes in [1, 10, 100, 1000, 10_000] {
+            waiting("shapes", shapes, policy, 20_000, shapes);
+        }
+    }
+    for policy in backfill {
+        for depth in [1000, 10_000, 100_000, 1_000_000] {
+            waiting("depth", depth, policy, depth, 100);
+        }
+    }
+}
