@@ -24,6 +24,7 @@ from penstock.errors import (
     RpcError,
     StoreError,
     WireError,
+    WorkloadError,
 )
 from penstock.hostlist import Hostlist
 from penstock.idset import FrozenIDset, IDset
@@ -61,5 +62,6 @@ __all__ = [
     "RpcError",
     "StoreError",
     "WireError",
+    "WorkloadError",
     "__version__",
 ]

@@ -1,5 +1,13 @@
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, MutableSet
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableSequence,
+    MutableSet,
+    Sequence,
+)
 from collections.abc import Set as AbstractSet
 from os import PathLike
 from typing import Any, ClassVar, Literal, Self, SupportsIndex, TypeAlias, final, overload
@@ -22,6 +30,9 @@ __all__ = [
     "ResourceSet",
     "Router",
     "Scheduler",
+    "SimResult",
+    "Simulation",
+    "Workload",
     "__version__",
     "fluid_dothex",
     "fluid_f58",
@@ -577,3 +588,94 @@ class Message:
     def __ne__(self, other: builtins.object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[Callable[[bytes], Message], tuple[bytes]]: ...
+
+# --- sim.rs ---
+
+@final
+class Workload:
+    @staticmethod
+    def from_swf(data: bytes, *, name: str, limit: int | None = None) -> Workload: ...
+    @staticmethod
+    def from_jsonl(data: bytes, *, name: str, limit: int | None = None) -> Workload: ...
+    @staticmethod
+    def lublin(
+        jobs: int,
+        *,
+        cores: int,
+        seed: int,
+        load: float | None = None,
+        estimates: str = "modal",
+        kinds: str = "both",
+    ) -> Workload: ...
+    @staticmethod
+    def mix(
+        spec: str,
+        jobs: int,
+        *,
+        seed: int,
+        cores: int,
+        cores_per_node: int = 1,
+        load: float | None = ...,
+        estimates: str = "exact",
+    ) -> Workload: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def jobs(self) -> int: ...
+    def __len__(self) -> int: ...
+    @property
+    def max_cores(self) -> int: ...
+    @property
+    def pool_origin(self) -> str: ...
+    @property
+    def assumptions(self) -> list[str]: ...
+    @property
+    def header(self) -> list[tuple[str, str]]: ...
+    @property
+    def first_submit(self) -> float | None: ...
+    @property
+    def last_submit(self) -> float | None: ...
+    @property
+    def unix_start(self) -> float | None: ...
+    def to_swf(self) -> bytes: ...
+    def to_jsonl(self) -> bytes: ...
+
+@final
+class Simulation:
+    def __new__(
+        cls,
+        inventory: str | None,
+        workload: Workload,
+        *,
+        policy: str,
+        selection: str = "first",
+        whole_nodes: bool = False,
+        kill_at_limit: bool = False,
+        requeue: bool = True,
+        estimates: bool = False,
+        estimate_every: int = 1,
+        allocations: bool = True,
+        failures: Sequence[tuple[float, str, bool]] = ...,
+        pool_cores: int | None = None,
+    ) -> Simulation: ...
+    def advance(self, events: int) -> bool: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def cores(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def result(self) -> SimResult: ...
+
+@final
+class SimResult:
+    def columns(self) -> dict[str, memoryview[Any]]: ...
+    def allocation(self, job: int) -> str: ...
+    def series(self) -> dict[str, memoryview[Any]]: ...
+    def summary(self) -> dict[str, Any]: ...
+    def size_classes(self) -> list[dict[str, Any]]: ...
+    def denials(self) -> list[tuple[int, str]]: ...

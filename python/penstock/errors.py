@@ -23,6 +23,7 @@ __all__ = [
     "RpcError",
     "StoreError",
     "WireError",
+    "WorkloadError",
 ]
 
 
@@ -112,3 +113,13 @@ class RpcError(Error, OSError):
         errno: The error number, as in the module `errno`.
         strerror: What the service said, or the number's usual text.
     """
+
+
+class WorkloadError(Error, ValueError):
+    """A workload cannot be read or made, or a simulation of it is refused.
+
+    Attributes:
+        line: Line of the file at fault, counted from 1; None where that is not known.
+    """
+
+    line: int | None = None

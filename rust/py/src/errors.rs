@@ -12,6 +12,7 @@ mod classes {
     pyo3::import_exception!(penstock.errors, ResourceSetError);
     pyo3::import_exception!(penstock.errors, StoreError);
     pyo3::import_exception!(penstock.errors, WireError);
+    pyo3::import_exception!(penstock.errors, WorkloadError);
 }
 
 pub(crate) use classes::*;

@@ -14,6 +14,7 @@ mod mockexec;
 mod resource;
 mod sched;
 mod shared;
+mod sim;
 mod wire;
 
 /// The compiled core of Penstock.
@@ -28,5 +29,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     broker::register(module)?;
     manager::register(module)?;
     sched::register(module)?;
-    mockexec::register(module)
+    mockexec::register(module)?;
+    sim::register(module)
 }

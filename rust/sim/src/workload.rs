@@ -86,6 +86,8 @@ pub struct Workload {
     pub(crate) shape: Vec<u32>,
     pub(crate) priority: Vec<u32>,
     pub(crate) queue: Vec<u16>,
+    /// The place of each job in file order; empty where that is the order already.
+    pub(crate) file_order: Vec<u32>,
     /// Places of a job and of one that it waits for, by the first.
     pub(crate) after: Vec<(u32, u32)>,
     pub(crate) shapes: Vec<JobShape>,
@@ -191,17 +193,16 @@ impl Workload {
         permute(&mut self.shape, &order);
         permute(&mut self.priority, &order);
         permute(&mut self.queue, &order);
-        if !self.after.is_empty() {
-            let mut place = vec![0; order.len()];
-            for (new, old) in (0u32..).zip(&order) {
-                place[*old as usize] = new;
-            }
-            for (job, before) in &mut self.after {
-                *job = place[*job as usize];
-                *before = place[*before as usize];
-            }
-            self.after.sort_unstable();
+        let mut place = vec![0; order.len()];
+        for (new, old) in (0u32..).zip(&order) {
+            place[*old as usize] = new;
         }
+        for (job, before) in &mut self.after {
+            *job = place[*job as usize];
+            *before = place[*before as usize];
+        }
+        self.after.sort_unstable();
+        self.file_order = place;
         true
     }
 
@@ -228,6 +229,16 @@ impl Workload {
         self.id.is_empty()
     }
 
+    /// The names of the jobs in the results.
+    pub fn ids(&self) -> &[u64] {
+        &self.id
+    }
+
+    /// When they are submitted, in seconds of the trace, ascending.
+    pub fn submits(&self) -> &[f64] {
+        &self.submit
+    }
+
     /// The job at a place of the order.
     pub fn job(&self, place: usize) -> Option<TraceJob> {
         Some(TraceJob {
@@ -239,6 +250,13 @@ impl Workload {
             priority: self.priority[place],
             queue: self.queues[usize::from(self.queue[place])].clone(),
         })
+    }
+
+    /// The place of a job, given its number in the file (from 0, of those that were not left out).
+    pub fn place_of_file(&self, number: usize) -> usize {
+        self.file_order
+            .get(number)
+            .map_or(number, |place| *place as usize)
     }
 
     /// What was assumed where the file left something open, a sentence each.

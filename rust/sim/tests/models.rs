@@ -113,7 +113,8 @@ fn most_jobs_come_in_the_afternoon_and_few_at_night() {
     let mut hours = [0u32; 24];
     for job in &jobs {
         let hour = (job.submit / 3600.0) % 24.0;
-        hours[(0..24).rfind(|it| f64::from(*it) <= hour).unwrap_or(0) as usize] += 1;
+        let begun = (1u8..24).filter(|it| f64::from(*it) <= hour).count();
+        hours[begun] += 1;
     }
     let busiest = *hours.iter().max().unwrap();
     let quietest = *hours.iter().min().unwrap();

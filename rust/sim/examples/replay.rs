@@ -1,0 +1,80 @@
+//! Replays jobs of the model of Lublin and Feitelson, and says what it took.
+//!
+//! `cargo run --release -p penstock-sim --example replay -- JOBS NODES CORES POLICY LOAD LARGEST`,
+//! from the left as many as are wanted; `LARGEST` is the size of the largest job in cores.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Instant;
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+use penstock_sim::{Estimates, Kinds, Lublin, Machine, Setup, Simulation, swf};
+
+fn argument<T: std::str::FromStr>(place: usize, default: T) -> Result<T, T::Err> {
+    std::env::args()
+        .nth(place)
+        .map_or(Ok(default), |it| it.parse())
+}
+
+/// The most memory that the process had, in MB, where the system says so.
+fn peak() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
+    line.unwrap_or("unknown").trim().to_owned()
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let jobs = argument(1, 100_000)?;
+    let nodes: u32 = argument(2, 10_000)?;
+    let cores: u32 = argument(3, 1)?;
+    let policy = argument(4, "easy".to_owned())?;
+    let load: f64 = argument(5, 0.9)?;
+    let machine = nodes.saturating_mul(cores);
+    let largest: u32 = argument(6, machine)?;
+    let model = Lublin {
+        jobs,
+        cores: largest,
+        seed: 1,
+        // The model takes the largest job for the machine.
+        load: Some(load * f64::from(machine) / f64::from(largest.max(1))),
+        estimates: Estimates::Modal,
+        kinds: Kinds::Both,
+    };
+    let text = swf::write(&model.draw()?)?;
+    let begun = Instant::now();
+    let workload = swf::read(text.as_bytes(), "replay", None)?;
+    println!("read {jobs} jobs in {:.2?}", begun.elapsed());
+    drop(text);
+    let ranks = IdSet::with_range(0..=nodes.saturating_sub(1));
+    let hosts: Hostlist = format!("n[{ranks}]").parse()?;
+    let resources = ResourceSet::uniform(
+        &ranks,
+        &hosts,
+        IdSet::with_range(0..=cores.saturating_sub(1)),
+        IdSet::new(),
+    )?;
+    let setup = Setup {
+        policy: policy.parse()?,
+        ..Setup::default()
+    };
+    let machine = Machine::Nodes(Box::new(resources));
+    let begun = Instant::now();
+    let mut simulation = Simulation::new(Arc::new(workload), &machine, setup)?;
+    while simulation.advance(u64::MAX)? {}
+    let taken = begun.elapsed();
+    let summary = simulation.summary();
+    let tally = simulation.tally();
+    println!(
+        "{policy}: {taken:.2?}, {} passes, {} backfilled, utilisation {:.3}, \
+         mean wait {:.0} s, deepest queue {}, peak memory {}",
+        tally.passes,
+        summary.backfilled,
+        summary.utilisation,
+        summary.wait.mean,
+        tally.deepest,
+        peak(),
+    );
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Two curves over time: cores in use, and jobs that wait.
+
+/// Points at which the resolution becomes coarser.
+const MOST: u16 = u16::MAX;
+
+/// Step functions of time with a bounded number of points: each value holds from its time on.
+/// Where there are too many points, those of a stretch of time become one, with the values at its
+/// end.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    time: Vec<f64>,
+    used: Vec<u64>,
+    queued: Vec<u32>,
+    /// Seconds in which there is one point at most.
+    step: f64,
+}
+
+impl Series {
+    /// When the values change, in seconds of the trace.
+    pub fn time(&self) -> &[f64] {
+        &self.time
+    }
+
+    /// Cores in use.
+    pub fn used(&self) -> &[u64] {
+        &self.used
+    }
+
+    /// Jobs that wait.
+    pub fn queued(&self) -> &[u32] {
+        &self.queued
+    }
+
+    pub(crate) fn push(&mut self, time: f64, used: u64, queued: u32) {
+        self.append(time, used, queued);
+        if self.time.len() >= usize::from(MOST) {
+            let span = time - self.time[0];
+            self.step = (self.step * 2.0).max(span / f64::from(MOST / 4));
+            let times = std::mem::take(&mut self.time);
+            let used = std::mem::take(&mut self.used);
+            let queued = std::mem::take(&mut self.queued);
+            for ((time, used), queued) in times.into_iter().zip(used).zip(queued) {
+                self.append(time, used, queued);
+            }
+        }
+    }
+
+    fn append(&mut self, time: f64, used: u64, queued: u32) {
+        if let (Some(last), Some(last_used), Some(last_queued)) = (
+            self.time.last(),
+            self.used.last_mut(),
+            self.queued.last_mut(),
+        ) {
+            if (*last_used, *last_queued) == (used, queued) {
+                return;
+            }
+            if self.step > 0.0 && (last / self.step).floor() >= (time / self.step).floor() {
+                (*last_used, *last_queued) = (used, queued);
+                return;
+            }
+        }
+        self.time.push(time);
+        self.used.push(used);
+        self.queued.push(queued);
+    }
+}

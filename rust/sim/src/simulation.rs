@@ -1,0 +1,442 @@
+//! The event loop: virtual time, and what happens in it.
+//!
+//! At one instant, first all completions, then failures and returns of nodes, then all arrivals,
+//! then passes of the scheduler until nothing more starts. A job of no run time holds its
+//! resources for the pass that starts it and gives them back before the next one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use penstock_engine::Decision;
+use penstock_idset::IdSet;
+
+use crate::Error;
+use crate::metrics::Tally;
+use crate::results::{Fate, Results};
+use crate::scheduler::Scheduler;
+use crate::series::Series;
+use crate::setup::{Failure, Hardware, Machine, Setup};
+use crate::workload::{Workload, real};
+
+/// Denials of which the note is kept.
+const MAX_NOTES: usize = 100;
+
+/// A workload on its way through a machine.
+pub struct Simulation {
+    workload: Arc<Workload>,
+    setup: Setup,
+    scheduler: Scheduler,
+    machine_cores: u64,
+    machine_nodes: u64,
+    is_pool: bool,
+    failures: Vec<Failure>,
+    next_failure: usize,
+    next_arrival: usize,
+    /// Planned completions: the bits of a time, which sort as times from 0 on do, and the place.
+    completions: BinaryHeap<Reverse<(u64, u32)>>,
+    /// How many others a job still waits for before it arrives; empty where none does.
+    open: Vec<u32>,
+    /// Who waits for whom: first the one that is waited for.
+    followers: Vec<(u32, u32)>,
+    /// Jobs that nothing keeps from arriving any more, though their submit time is past.
+    released: Vec<u32>,
+    now: f64,
+    used: u64,
+    queued: u32,
+    results: Results,
+    series: Series,
+    tally: Tally,
+    notes: Vec<(u64, String)>,
+    ranks: Vec<u32>,
+}
+
+impl Simulation {
+    /// Sets a workload before a machine.
+    ///
+    /// Fails where a job or a failure names what such a machine cannot have; a job that is merely
+    /// too large is denied when it comes.
+    pub fn new(workload: Arc<Workload>, machine: &Machine, setup: Setup) -> Result<Self, Error> {
+        let hardware = Hardware::new(machine)?;
+        let requests = hardware.requests(&workload, &setup)?;
+        let failures = hardware.failures(&setup)?;
+        let scheduler = Scheduler::new(&hardware.resources, &setup, &requests, &workload.queues)?;
+        let jobs = workload.len();
+        let mut open = Vec::new();
+        let mut followers: Vec<(u32, u32)> = Vec::new();
+        if !workload.after.is_empty() {
+            open = vec![0; jobs];
+            for (job, before) in &workload.after {
+                open[*job as usize] += 1;
+                followers.push((*before, *job));
+            }
+            followers.sort_unstable();
+        }
+        let allocations = setup.allocations && !hardware.is_pool;
+        Ok(Self {
+            results: Results::new(jobs, setup.estimate_every > 0, allocations),
+            workload,
+            setup,
+            scheduler,
+            machine_cores: hardware.cores,
+            machine_nodes: hardware.nodes,
+            is_pool: hardware.is_pool,
+            failures,
+            next_failure: 0,
+            next_arrival: 0,
+            completions: BinaryHeap::new(),
+            open,
+            followers,
+            released: Vec::new(),
+            now: 0.0,
+            used: 0,
+            queued: 0,
+            series: Series::default(),
+            tally: Tally::default(),
+            notes: Vec::new(),
+            ranks: Vec::new(),
+        })
+    }
+
+    /// Runs on until so many things have happened, or all of one instant more. Returns whether
+    /// anything is left.
+    ///
+    /// Fails where the scheduler contradicts itself, which is a bug.
+    pub fn advance(&mut self, events: u64) -> Result<bool, Error> {
+        let until = self.tally.events.saturating_add(events);
+        while self.tally.events < until {
+            let Some(time) = self.next_time() else {
+                return Ok(false);
+            };
+            self.now = time;
+            self.instant()?;
+        }
+        Ok(self.next_time().is_some())
+    }
+
+    /// When the next thing happens.
+    fn next_time(&self) -> Option<f64> {
+        let completion = self
+            .completions
+            .peek()
+            .map(|Reverse((time, _))| f64::from_bits(*time));
+        let arrival = self.workload.submit.get(self.next_arrival).copied();
+        let next = [completion, arrival].into_iter().flatten();
+        let next = next.min_by(f64::total_cmp);
+        // Nodes matter to jobs alone: when none is left, none needs to fail.
+        if next.is_none() && self.queued == 0 {
+            return None;
+        }
+        let failure = self.failures.get(self.next_failure).map(|it| it.time);
+        [next, failure].into_iter().flatten().min_by(f64::total_cmp)
+    }
+
+    fn instant(&mut self) -> Result<(), Error> {
+        self.complete()?;
+        self.fail_nodes()?;
+        let arrived = self.next_arrival;
+        self.arrive()?;
+        loop {
+            self.release()?;
+            self.pass();
+            // A call passes until nothing more starts: it takes a change to start anything more.
+            let before = self.tally.done;
+            self.complete()?;
+            if self.tally.done == before && self.released.is_empty() {
+                break;
+            }
+        }
+        self.series.push(self.now, self.used, self.queued);
+        self.tally.deepest = self.tally.deepest.max(self.queued);
+        self.predict(arrived);
+        Ok(())
+    }
+
+    /// Everything that ends now.
+    fn complete(&mut self) -> Result<(), Error> {
+        let now = self.now.to_bits();
+        while let Some(Reverse((time, place))) = self.completions.peek().copied() {
+            if time != now {
+                break;
+            }
+            self.completions.pop();
+            let index = place as usize;
+            // Of a job that was killed in between, or killed and started again, nothing ends now.
+            let is_it = self.results.fate[index] == Fate::Running
+                && self.results.end[index].to_bits() == now;
+            if !is_it {
+                continue;
+            }
+            self.tally.events += 1;
+            let overran = self.workload.run[index] > self.workload.limit[index];
+            let fate = if overran && self.setup.kill_at_limit {
+                Fate::Killed
+            } else {
+                Fate::Ended
+            };
+            self.stop(place)?;
+            self.end(place, fate);
+        }
+        Ok(())
+    }
+
+    /// Takes a running job off its resources.
+    fn stop(&mut self, place: u32) -> Result<(), Error> {
+        let index = place as usize;
+        self.scheduler.finish(id(place))?;
+        let cores = u64::from(self.results.cores[index]);
+        self.used = self.used.saturating_sub(cores);
+        self.tally.core_seconds += real(cores) * (self.now - self.results.start[index]);
+        self.results.end[index] = self.now;
+        Ok(())
+    }
+
+    /// A job is over, one way or another: those that waited for it may come.
+    fn end(&mut self, place: u32, fate: Fate) {
+        self.results.fate[place as usize] = fate;
+        self.tally.done += 1;
+        let from = self.followers.partition_point(|(it, _)| *it < place);
+        let followers = self.followers[from..].iter();
+        for (_, job) in followers.take_while(|(it, _)| *it == place) {
+            let open = &mut self.open[*job as usize];
+            *open -= 1;
+            if *open == 0 && (*job as usize) < self.next_arrival {
+                self.released.push(*job);
+            }
+        }
+    }
+
+    fn fail_nodes(&mut self) -> Result<(), Error> {
+        while let Some(failure) = self.failures.get(self.next_failure) {
+            if failure.time > self.now {
+                break;
+            }
+            self.next_failure += 1;
+            self.tally.events += 1;
+            let (ranks, up) = (failure.ranks.clone(), failure.up);
+            self.scheduler.mark(&ranks, up);
+            if up {
+                continue;
+            }
+            // In the order of submission, whatever order they run in.
+            let mut running: Vec<u32> = self
+                .completions
+                .iter()
+                .map(|Reverse((_, it))| *it)
+                .collect();
+            running.sort_unstable();
+            running.dedup();
+            for place in running {
+                if self.results.fate[place as usize] != Fate::Running {
+                    continue;
+                }
+                self.scheduler.held(id(place), &mut self.ranks);
+                if !self.ranks.iter().any(|rank| ranks.contains(*rank)) {
+                    continue;
+                }
+                self.tally.failed += 1;
+                self.stop(place)?;
+                if self.setup.requeue {
+                    self.results.fate[place as usize] = Fate::Waiting;
+                    self.results.start[place as usize] = f64::NAN;
+                    self.results.end[place as usize] = f64::NAN;
+                    self.submit(place)?;
+                } else {
+                    self.end(place, Fate::Lost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self) -> Result<(), Error> {
+        while let Some(submit) = self.workload.submit.get(self.next_arrival) {
+            if *submit > self.now {
+                break;
+            }
+            let place = self.next_arrival;
+            self.next_arrival += 1;
+            self.tally.events += 1;
+            if self.open.get(place).is_none_or(|open| *open == 0) {
+                self.submit(u32::try_from(place).unwrap_or(u32::MAX))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Jobs that waited for others, and need not any more.
+    fn release(&mut self) -> Result<(), Error> {
+        for place in std::mem::take(&mut self.released) {
+            self.submit(place)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, place: u32) -> Result<(), Error> {
+        let index = place as usize;
+        let limit = self.workload.limit[index];
+        self.scheduler.submit(
+            id(place),
+            self.workload.priority[index],
+            self.workload.shape[index],
+            limit,
+            self.workload.queue[index],
+        )?;
+        self.queued += 1;
+        Ok(())
+    }
+
+    /// Lets the scheduler pass over the queue until nothing more starts.
+    fn pass(&mut self) {
+        if self.queued == 0 {
+            return;
+        }
+        self.tally.passes += 1;
+        let decisions = self.scheduler.schedule(self.now);
+        for decision in decisions {
+            self.queued = self.queued.saturating_sub(1);
+            match decision {
+                Decision::Alloc { id, backfilled } => self.start(place_of(id), backfilled),
+                Decision::Deny { id, note } => {
+                    let place = place_of(id);
+                    if self.notes.len() < MAX_NOTES {
+                        let id = self.workload.id[place as usize];
+                        self.notes.push((id, note));
+                    }
+                    self.end(place, Fate::Denied);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, place: u32, backfilled: bool) {
+        let index = place as usize;
+        let (cores, nodes, first) = if self.is_pool {
+            let shape = &self.workload.shapes[self.workload.shape[index] as usize];
+            (shape.ncores(), 1, 0)
+        } else {
+            let cores = self.scheduler.held(id(place), &mut self.ranks);
+            self.results.keep(index, &self.ranks);
+            let first = self.ranks.first().copied().unwrap_or(0);
+            (cores, self.ranks.len(), first)
+        };
+        let run = self.workload.run[index];
+        let lasts = if self.setup.kill_at_limit {
+            run.min(self.workload.limit[index])
+        } else {
+            run
+        };
+        let end = self.now + lasts;
+        self.used = self.used.saturating_add(cores);
+        let results = &mut self.results;
+        results.start[index] = self.now;
+        results.end[index] = end;
+        results.cores[index] = u32::try_from(cores).unwrap_or(u32::MAX);
+        results.nodes[index] = u32::try_from(nodes).unwrap_or(u32::MAX);
+        results.first_rank[index] = first;
+        results.backfilled[index] = backfilled;
+        results.fate[index] = Fate::Running;
+        self.completions.push(Reverse((end.to_bits(), place)));
+    }
+
+    /// Predicts when the jobs that came now, the first of them at this place, will start, as far
+    /// as they wait.
+    fn predict(&mut self, from: usize) {
+        let every = u64::from(self.setup.estimate_every);
+        if every == 0 {
+            return;
+        }
+        let mut waiting = Vec::new();
+        for place in from..self.next_arrival {
+            let waits = self.results.fate[place] == Fate::Waiting;
+            if waits && self.open.get(place).is_none_or(|open| *open == 0) {
+                if self.tally.waited.is_multiple_of(every) {
+                    waiting.push(id(u32::try_from(place).unwrap_or(u32::MAX)));
+                }
+                self.tally.waited += 1;
+            }
+        }
+        if waiting.is_empty() {
+            return;
+        }
+        let (now, results, limits) = (self.now, &self.results, &self.workload.limit);
+        let places = self.completions.iter().map(|Reverse((_, place))| *place);
+        let running = places.filter(|it| results.fate[*it as usize] == Fate::Running);
+        let running = running.map(|place| {
+            let end = results.start[place as usize] + limits[place as usize];
+            (if end > now { end } else { now + 1.0 }, id(place))
+        });
+        let limit = |id| limits[place_of(id) as usize];
+        let starts = self.scheduler.forecast(&waiting, running, limit);
+        for (id, start) in waiting.into_iter().zip(starts) {
+            if start.is_finite() {
+                self.results.estimate[place_of(id) as usize] = start;
+            }
+        }
+    }
+
+    /// The jobs.
+    pub fn workload(&self) -> &Arc<Workload> {
+        &self.workload
+    }
+
+    /// What has become of them so far.
+    pub fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// Cores in use and jobs that wait, over time.
+    pub fn series(&self) -> &Series {
+        &self.series
+    }
+
+    /// The numbers of the cores that each job of a pool had, as far as it ran. Any core of a pool
+    /// is as good as another: in the order of starts, each job gets the lowest that are free.
+    pub fn pool_cores(&self) -> Vec<IdSet> {
+        self.results.pool_cores(self.machine_cores)
+    }
+
+    /// The time of the trace.
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// Jobs that are over: ended, killed, lost or denied.
+    pub fn done(&self) -> u64 {
+        self.tally.done
+    }
+
+    /// Cores of the machine.
+    pub fn cores(&self) -> u64 {
+        self.machine_cores
+    }
+
+    /// Nodes of the machine; a pool is one.
+    pub fn nodes(&self) -> u64 {
+        self.machine_nodes
+    }
+
+    /// Whether the machine is one pool of cores.
+    pub fn is_pool(&self) -> bool {
+        self.is_pool
+    }
+
+    /// What has been counted on the way.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Ids of the first jobs that were denied, with the engine's notes.
+    pub fn notes(&self) -> &[(u64, String)] {
+        &self.notes
+    }
+}
+
+/// What the engine calls the job at a place: in the order of submission, from 1.
+fn id(place: u32) -> u64 {
+    u64::from(place) + 1
+}
+
+fn place_of(id: u64) -> u32 {
+    u32::try_from(id.saturating_sub(1)).unwrap_or(u32::MAX)
+}

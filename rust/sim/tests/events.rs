@@ -1,0 +1,465 @@
+//! The event loop: every tie rule on an example that can be worked by hand, then what must hold
+//! for any workload.
+
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+use penstock_sim::{
+    Failure, Fate, JobShape, Machine, Setup, Simulation, TraceJob, Workload, jsonl,
+};
+use proptest::prelude::*;
+
+fn setup(policy: &str) -> Setup {
+    Setup {
+        policy: policy.parse().unwrap(),
+        ..Setup::default()
+    }
+}
+
+/// A job of a pool: submit, run, cores, limit.
+type Line = (u32, u32, u32, u32);
+
+fn workload(lines: &[Line]) -> Workload {
+    let mut workload = Workload::new("test");
+    for (id, (submit, run, cores, limit)) in (1..).zip(lines) {
+        let job = TraceJob {
+            id,
+            submit: f64::from(*submit),
+            run: f64::from(*run),
+            limit: f64::from(*limit),
+            shape: JobShape::cores(*cores),
+            priority: 16,
+            queue: String::new(),
+        };
+        workload.push(job).unwrap();
+    }
+    workload.finish()
+}
+
+fn run(workload: Workload, machine: &Machine, setup: Setup) -> Simulation {
+    let mut simulation = Simulation::new(Arc::new(workload), machine, setup).unwrap();
+    while simulation.advance(3).unwrap() {}
+    simulation
+}
+
+fn pool(policy: &str, cores: u64, lines: &[Line]) -> Simulation {
+    run(workload(lines), &Machine::Pool(cores), setup(policy))
+}
+
+/// Starts, and `b` behind those of backfilled jobs; `-` for jobs that never started.
+fn starts(simulation: &Simulation) -> String {
+    let results = simulation.results();
+    let starts = results.start().iter().zip(results.backfilled());
+    let words = starts.map(|(start, backfilled)| match (start.is_nan(), backfilled) {
+        (true, _) => "-".to_owned(),
+        (false, true) => format!("{start}b"),
+        (false, false) => start.to_string(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Nodes with so many cores each, host names `n0`, `n1` and so on.
+fn nodes(count: u32, cores: u32) -> Machine {
+    let ids = |count: u32| IdSet::with_range(0..=count - 1).to_string();
+    let text = format!(
+        r#"{{"version":1,"execution":{{"R_lite":[{{"rank":"{}","children":{{"core":"{}"}}}}],
+        "starttime":5,"expiration":7,"nodelist":["n[{}]"]}}}}"#,
+        ids(count),
+        ids(cores),
+        ids(count),
+    );
+    Machine::Nodes(Box::new(ResourceSet::from_json(&text).unwrap()))
+}
+
+fn lines(text: &str) -> Workload {
+    jsonl::read(text.as_bytes(), "test", None).unwrap()
+}
+
+#[test]
+fn what_ends_at_an_instant_makes_room_for_what_arrives_at_it() {
+    let simulation = pool("fcfs", 1, &[(0, 10, 1, 10), (10, 5, 1, 5)]);
+    assert_eq!(starts(&simulation), "0 10");
+    assert_eq!(simulation.results().end(), [10.0, 15.0]);
+}
+
+#[test]
+fn equal_submit_times_go_in_file_order() {
+    let simulation = pool("fcfs", 1, &[(5, 2, 1, 2), (0, 9, 1, 9), (5, 3, 1, 3)]);
+    // In order of submission: the second line, then the first, then the third.
+    assert_eq!(starts(&simulation), "0 9 11");
+    assert_eq!(simulation.workload().ids(), [2, 1, 3]);
+}
+
+#[test]
+fn first_come_first_served_lets_nobody_past() {
+    // The second needs two cores; the third would fit beside the first, and waits all the same.
+    let simulation = pool("fcfs", 2, &[(0, 10, 1, 10), (1, 5, 2, 5), (2, 1, 1, 1)]);
+    assert_eq!(starts(&simulation), "0 10 15");
+}
+
+#[test]
+fn a_job_without_run_time_needs_its_cores_for_the_pass_that_starts_it() {
+    // Each of the first two needs all cores: they start in the first and the second pass at
+    // second 3, the third job in the third.
+    let simulation = pool("fcfs", 2, &[(3, 0, 2, 0), (3, 0, 2, 0), (3, 4, 1, 4)]);
+    assert_eq!(starts(&simulation), "3 3 3");
+    assert_eq!(simulation.results().end(), [3.0, 3.0, 7.0]);
+    assert!(simulation.tally().passes >= 3);
+    // While it has them, nobody else does: in the first pass the third job of one core does not
+    // fit beside the two of the first, and the second is first in line.
+    let simulation = pool("easy", 2, &[(3, 0, 2, 0), (3, 4, 2, 4), (3, 1, 1, 1)]);
+    assert_eq!(starts(&simulation), "3 3 7");
+}
+
+#[test]
+fn a_candidate_that_is_planned_to_end_at_the_shadow_time_has_ended_by_it() {
+    // The second waits for second 10. The third would run from 1 to 10.
+    let simulation = pool("easy", 4, &[(0, 10, 3, 10), (1, 5, 4, 5), (1, 9, 1, 9)]);
+    assert_eq!(starts(&simulation), "0 10 1b");
+    // To 11: nothing is to spare, so it waits for the second to end.
+    let simulation = pool("easy", 4, &[(0, 10, 3, 10), (1, 5, 4, 5), (1, 10, 1, 10)]);
+    assert_eq!(starts(&simulation), "0 10 15");
+}
+
+#[test]
+fn a_running_job_that_is_planned_to_end_at_the_shadow_time_adds_to_the_spare_cores() {
+    // At 10, the shadow time of the third, both have ended: 5 cores, 2 of them to spare. The
+    // fourth takes one of the two for long.
+    let jobs = [
+        (0, 10, 2, 10),
+        (0, 10, 2, 10),
+        (1, 5, 3, 5),
+        (1, 100, 1, 100),
+    ];
+    assert_eq!(starts(&pool("easy", 5, &jobs)), "0 0 10 1b");
+}
+
+#[test]
+fn only_jobs_let_in_by_the_spare_cores_use_them_up() {
+    // Shadow time 10, and 5 - 4 = 1 core to spare. The third, to 10, uses none of it; the fourth
+    // takes it; for the fifth nothing is left, though two cores are free.
+    let jobs = [
+        (0, 10, 2, 10),
+        (1, 5, 4, 5),
+        (1, 9, 1, 9),
+        (1, 100, 1, 100),
+        (1, 100, 1, 100),
+    ];
+    assert_eq!(starts(&pool("easy", 5, &jobs)), "0 10 1b 1b 15");
+}
+
+#[test]
+fn an_overrun_is_taken_to_end_one_second_from_now() {
+    // The first was to end at 5 and runs to 20. At 10 it is taken to end at 11, as the third
+    // would; at 12 it is taken to end at 13, and the fourth would end at 14.
+    let jobs = [(0, 20, 2, 5), (1, 5, 3, 5), (10, 1, 1, 1), (12, 2, 1, 2)];
+    let simulation = pool("easy", 3, &jobs);
+    assert_eq!(starts(&simulation), "0 20 10b 25");
+    assert_eq!(simulation.results().fate()[0], Fate::Ended);
+}
+
+#[test]
+fn a_job_is_killed_at_its_limit_where_that_is_asked() {
+    let jobs = [(0, 20, 2, 5), (1, 5, 3, 5), (10, 0, 1, 0)];
+    let setup = Setup {
+        kill_at_limit: true,
+        ..setup("easy")
+    };
+    let simulation = run(workload(&jobs), &Machine::Pool(3), setup);
+    assert_eq!(starts(&simulation), "0 5 10");
+    assert_eq!(simulation.results().fate()[0], Fate::Killed);
+    let summary = simulation.summary();
+    assert_eq!((summary.killed, summary.ended), (1, 2));
+    // 2 cores for 5 seconds and 3 for 5, of 3 cores for 10 seconds.
+    assert!((summary.utilisation - 25.0 / 30.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_job_without_limit_never_ends_as_planned() {
+    let text = r#"{"submit": 0, "run": 10, "cores": 1, "limit": null}
+{"submit": 1, "run": 5, "cores": 2}
+{"submit": 2, "run": 50, "cores": 1}"#;
+    // The second has no shadow time at all, so the third delays nothing that was planned.
+    let simulation = run(lines(text), &Machine::Pool(2), setup("easy"));
+    assert_eq!(starts(&simulation), "0 52 2b");
+}
+
+#[test]
+fn a_held_job_stays_and_ends_nothing() {
+    let text = r#"{"submit": 0, "run": 10, "cores": 1, "priority": 0}
+{"submit": 1, "run": 5, "cores": 2, "priority": 1}
+{"submit": 1, "run": 5, "cores": 2, "priority": 20}"#;
+    for policy in ["fcfs", "easy"] {
+        let simulation = run(lines(text), &Machine::Pool(2), setup(policy));
+        assert_eq!(starts(&simulation), "- 6 1", "{policy}");
+        assert_eq!(simulation.results().fate()[0], Fate::Waiting);
+        assert_eq!((simulation.summary().waiting, simulation.done()), (1, 2));
+    }
+}
+
+#[test]
+fn a_job_too_large_is_denied_and_waited_for_no_more() {
+    let text = r#"{"submit": 0, "run": 10, "cores": 3, "id": 7}
+{"submit": 0, "run": 5, "cores": 2, "after": 7}
+{"submit": 1, "run": 5, "cores": 2, "after": [7, 9]}
+{"submit": 2, "run": 20, "cores": 1, "id": 9}"#;
+    let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
+    assert_eq!(starts(&simulation), "- 0 25 5");
+    assert_eq!(simulation.results().fate()[0], Fate::Denied);
+    let [(id, note)] = simulation.notes() else {
+        panic!("one job was denied")
+    };
+    assert_eq!(*id, 7);
+    assert!(!note.is_empty());
+    // The makespan is that of the jobs that ran.
+    assert!((simulation.summary().makespan - 30.0).abs() < 1e-12);
+}
+
+#[test]
+fn jobs_that_wait_for_others_arrive_when_those_have_ended() {
+    let text = r#"{"submit": 0, "run": 10, "cores": 1, "id": 1}
+{"submit": 0, "run": 0, "cores": 1, "id": 2, "after": 1}
+{"submit": 0, "run": 5, "cores": 2, "id": 3, "after": 2}
+{"submit": 30, "run": 5, "cores": 2, "id": 4, "after": 3}"#;
+    let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
+    assert_eq!(starts(&simulation), "0 10 10 30");
+}
+
+#[test]
+fn queues_do_not_block_each_other() {
+    let text = r#"{"submit": 0, "run": 10, "cores": 1, "queue": "a"}
+{"submit": 1, "run": 5, "cores": 2, "queue": "a"}
+{"submit": 2, "run": 5, "cores": 1, "queue": "b"}"#;
+    let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
+    assert_eq!(starts(&simulation), "0 10 2");
+}
+
+fn failure(time: u32, ranks: &str, up: bool) -> Failure {
+    Failure {
+        time: f64::from(time),
+        ranks: ranks.parse().unwrap(),
+        up,
+    }
+}
+
+#[test]
+fn a_failed_node_takes_its_jobs_with_it_and_they_wait_in_their_old_place() {
+    let text = r#"{"submit": 0, "run": 10, "nodes": 1, "exclusive": true}
+{"submit": 0, "run": 10, "nodes": 1, "exclusive": true}
+{"submit": 1, "run": 4, "nodes": 1, "exclusive": true}"#;
+    let failures = vec![failure(20, "1", true), failure(5, "1", false)];
+    let fails = |requeue| Setup {
+        failures: failures.clone(),
+        requeue,
+        ..setup("fcfs")
+    };
+    // Rank 1 fails at 5 under the second job, which then goes before the third.
+    let simulation = run(lines(text), &nodes(2, 4), fails(true));
+    assert_eq!(starts(&simulation), "0 10 20");
+    assert_eq!(simulation.results().ranks(1).to_string(), "0");
+    assert_eq!(simulation.tally().failed, 1);
+    // 4 cores for 10, 5 (lost), 10 and 4 seconds, of 8 cores for 24 seconds.
+    let expected = 4.0 * 29.0 / (8.0 * 24.0);
+    assert!((simulation.summary().utilisation - expected).abs() < 1e-12);
+    let simulation = run(lines(text), &nodes(2, 4), fails(false));
+    assert_eq!(starts(&simulation), "0 0 10");
+    assert_eq!(simulation.results().fate()[1], Fate::Lost);
+    assert_eq!(simulation.results().end(), [10.0, 5.0, 14.0]);
+}
+
+#[test]
+fn a_job_that_ends_as_its_node_fails_has_ended() {
+    let text = r#"{"submit": 0, "run": 5, "nodes": 2}
+{"submit": 5, "run": 5, "nodes": 2}"#;
+    let with = |failures| Setup {
+        failures,
+        ..setup("fcfs")
+    };
+    let machine = nodes(2, 1);
+    let simulation = run(lines(text), &machine, with(vec![failure(5, "0", false)]));
+    // The node never comes back: the second stays, and time does not go on for ever.
+    assert_eq!(starts(&simulation), "0 -");
+    assert_eq!(simulation.results().fate()[0], Fate::Ended);
+    let back = vec![failure(5, "0", false), failure(9, "0-1", true)];
+    assert_eq!(starts(&run(lines(text), &machine, with(back))), "0 9");
+}
+
+#[test]
+fn whole_nodes_are_as_many_as_hold_the_cores() {
+    let jobs = [(0, 10, 5, 10), (0, 10, 4, 10), (0, 10, 1, 10)];
+    let whole = Setup {
+        whole_nodes: true,
+        ..setup("fcfs")
+    };
+    let simulation = run(workload(&jobs), &nodes(3, 4), whole);
+    assert_eq!(starts(&simulation), "0 0 10");
+    assert_eq!(simulation.results().nodes(), [2, 1, 1]);
+    assert_eq!(simulation.results().cores(), [8, 4, 4]);
+    assert_eq!(simulation.results().first_rank(), [0, 2, 0]);
+    assert_eq!(simulation.results().ranks(0).to_string(), "0-1");
+    // Without it, cores are taken wherever they are.
+    let simulation = run(workload(&jobs), &nodes(3, 4), setup("fcfs"));
+    assert_eq!(starts(&simulation), "0 0 0");
+    assert_eq!(simulation.results().cores(), [5, 4, 1]);
+    assert_eq!(simulation.results().nodes()[0], 2);
+}
+
+#[test]
+fn a_pool_is_one_place_however_large() {
+    // 200 cores are held as nodes of 64 inside; a slot of 100 cores fits all the same.
+    let text = r#"{"submit": 0, "run": 10, "slots": 2, "cores_per_slot": 100}
+{"submit": 0, "run": 10, "cores": 1}"#;
+    let simulation = run(lines(text), &Machine::Pool(200), setup("fcfs"));
+    assert_eq!(starts(&simulation), "0 10");
+    assert_eq!(simulation.results().nodes(), [1, 1]);
+    assert_eq!((simulation.cores(), simulation.nodes()), (200, 1));
+    let cores: Vec<String> = simulation
+        .pool_cores()
+        .iter()
+        .map(IdSet::to_string)
+        .collect();
+    assert_eq!(cores, ["0-199", "0"]);
+}
+
+#[test]
+fn what_a_machine_cannot_have_is_refused() {
+    let refused = |workload: Workload, machine: &Machine, setup: Setup| {
+        let simulation = Simulation::new(Arc::new(workload), machine, setup);
+        simulation.err().unwrap().to_string()
+    };
+    let text = r#"{"submit": 0, "run": 10, "nodes": 1, "id": 3}"#;
+    let error = refused(lines(text), &Machine::Pool(2), setup("fcfs"));
+    assert!(
+        error.starts_with("test: job 3 asks for nodes, gpus or a constraint"),
+        "{error}"
+    );
+    let error = refused(workload(&[]), &Machine::Pool(0), setup("fcfs"));
+    assert_eq!(error, "a pool: expected 1 to 100,000,000 cores, found 0");
+    let fails = |failure: Failure| Setup {
+        failures: vec![failure],
+        ..setup("fcfs")
+    };
+    let error = refused(
+        workload(&[]),
+        &Machine::Pool(2),
+        fails(failure(0, "0", false)),
+    );
+    assert!(
+        error.starts_with("failures: a pool of cores has no nodes"),
+        "{error}"
+    );
+    let error = refused(workload(&[]), &nodes(2, 1), fails(failure(3, "1-4", false)));
+    assert_eq!(
+        error,
+        "failures: at 3: there are no ranks 2-4; the inventory has 0-1"
+    );
+    let late = Failure {
+        time: f64::NAN,
+        ..failure(0, "0", true)
+    };
+    let error = refused(workload(&[]), &nodes(2, 1), fails(late));
+    assert_eq!(error, "failures: time NaN: expected seconds from 0 on");
+    let error = refused(
+        workload(&[]),
+        &Machine::Nodes(Box::default()),
+        setup("fcfs"),
+    );
+    assert_eq!(error, "the inventory: expected at least one node");
+}
+
+#[test]
+fn no_jobs_take_no_time() {
+    let simulation = pool("fcfs", 4, &[]);
+    let summary = simulation.summary();
+    assert_eq!((summary.jobs, simulation.done()), (0, 0));
+    assert!(summary.utilisation.abs() < f64::MIN_POSITIVE);
+}
+
+#[test]
+fn the_figures_are_those_of_their_definitions() {
+    // Waits 0, 10, 15; runs 10, 5, 1.
+    let simulation = pool("fcfs", 2, &[(0, 10, 1, 10), (0, 5, 2, 5), (0, 1, 1, 1)]);
+    let summary = simulation.summary();
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
+    near(summary.wait.mean, 25.0 / 3.0);
+    near(summary.wait.median, 10.0);
+    near(summary.wait.p95, 14.5);
+    near(summary.wait.max, 15.0);
+    // (0 + 10) / 10, (10 + 5) / 10, (15 + 1) / 10.
+    near(summary.slowdown.mean, 4.1 / 3.0);
+    near(summary.slowdown.max, 1.6);
+    near(summary.makespan, 16.0);
+    near(summary.utilisation, 21.0 / 32.0);
+    let classes = simulation.size_classes();
+    let sizes: Vec<(u32, u32, u64)> = classes.iter().map(|it| (it.from, it.to, it.jobs)).collect();
+    assert_eq!(sizes, [(1, 1, 2), (2, 2, 1)]);
+    let series = simulation.series();
+    assert_eq!(series.time(), [0.0, 10.0, 15.0, 16.0]);
+    assert_eq!(series.used(), [1, 2, 1, 0]);
+    assert_eq!(series.queued(), [2, 1, 0, 0]);
+    assert_eq!(simulation.tally().deepest, 2);
+}
+
+#[test]
+fn a_series_is_thinned_and_keeps_its_end() {
+    let jobs: Vec<Line> = (0..60_000).map(|it| (2 * it, 1, 1, 1)).collect();
+    let simulation = pool("fcfs", 1, &jobs);
+    let series = simulation.series();
+    assert!((1000..65_535).contains(&series.time().len()));
+    assert!(series.time().is_sorted());
+    assert_eq!(series.used().last(), Some(&0));
+}
+
+fn random_jobs() -> impl Strategy<Value = Vec<Line>> {
+    let job = (0..40u32, 0..12u32, 1..6u32, 0..15u32);
+    proptest::collection::vec(job, 0..40)
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_used_twice_and_every_job_is_done(
+        jobs in random_jobs(),
+        policy in prop::sample::select(vec!["fcfs", "easy"]),
+        machine in 0..3usize,
+        kill in any::<bool>(),
+    ) {
+        let cores = 6;
+        let machine = [Machine::Pool(6), nodes(3, 2), nodes(6, 1)][machine].clone();
+        let setup = Setup { kill_at_limit: kill, ..setup(policy) };
+        let workload = workload(&jobs);
+        let simulation = run(workload.clone(), &machine, setup.clone());
+        let results = simulation.results();
+        prop_assert_eq!(simulation.done(), jobs.len() as u64);
+        let mut changes = Vec::new();
+        for place in 0..workload.len() {
+            let job = workload.job(place).unwrap();
+            let (start, end) = (results.start()[place], results.end()[place]);
+            prop_assert!(start >= job.submit);
+            let lasts = if kill { job.run.min(job.limit) } else { job.run };
+            prop_assert!((end - start - lasts).abs() < 1e-9);
+            prop_assert_eq!(results.cores()[place], job.shape.slots);
+            if end > start {
+                changes.push((end, -i64::from(job.shape.slots)));
+                changes.push((start, i64::from(job.shape.slots)));
+            }
+        }
+        changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let mut used = 0;
+        for (time, change) in changes {
+            used += change;
+            prop_assert!(used <= cores, "{} cores at {}", used, time);
+        }
+        if simulation.is_pool() {
+            for (cores, place) in simulation.pool_cores().iter().zip(0..) {
+                let held: usize = place;
+                prop_assert_eq!(cores.len(), u64::from(results.cores()[held]));
+            }
+        }
+        // The same again, in steps of another length, gives the same.
+        let mut again = Simulation::new(Arc::new(workload), &machine, setup).unwrap();
+        while again.advance(1000).unwrap() {}
+        prop_assert_eq!(starts(&again), starts(&simulation));
+        prop_assert_eq!(again.summary(), simulation.summary());
+    }
+}
