@@ -22,7 +22,7 @@ NO_LIMIT = math.inf
 
 @dataclass(frozen=True)
 class Job:
-    """What a user asks for.
+    """What a user asks for. `id` is its place in the file.
 
     `size` is in units: cores of a pool, or whole nodes. `shapes.py` reads `request` instead.
     """
@@ -34,6 +34,11 @@ class Job:
     size: int = 0
     priority: int = 16
     request: Request | None = None
+
+
+def order(job: Job) -> tuple[float, ...]:
+    """The order of the queue: the highest priority first, then as they came, then file order."""
+    return (-job.priority, job.submit, job.id)
 
 
 @dataclass
@@ -85,7 +90,7 @@ def simulate(
     ends: list[tuple[float, Job]] = []
 
     while to_come or ends:
-        now = min([job.submit for job in to_come] + [end for end, _ in ends])
+        now = min([job.submit for job in to_come[:1]] + [end for end, _ in ends])
         while True:
             for end, job in list(ends):
                 if end == now:

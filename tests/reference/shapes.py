@@ -14,7 +14,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tests.reference.events import Job, Running, planned_end
+from tests.reference.events import Job, Running, order, planned_end
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Base:
 
     def arrive(self, job: Job) -> None:
         self.waiting.append(job)
-        self.waiting.sort(key=lambda job: (-job.priority, job.id))
+        self.waiting.sort(key=order)
 
     def complete(self, job: Job) -> None:
         self.running = [it for it in self.running if it.job.id != job.id]

@@ -3,12 +3,12 @@
 A unit is what a job asks for a number of: a core of a pool, or a whole node. Each unit is a list
 of (node, core) pairs, and a job holds the pairs of the lowest units that are free.
 
-The queue is in order of priority (the highest first), then of id.
+The queue is in order of priority (the highest first), then of submission.
 """
 
 from __future__ import annotations
 
-from tests.reference.events import Job, Running, planned_end
+from tests.reference.events import Job, Running, order, planned_end
 
 Unit = list[tuple[int, int]]
 
@@ -42,7 +42,7 @@ class Base:
 
     def arrive(self, job: Job) -> None:
         self.waiting.append(job)
-        self.waiting.sort(key=lambda job: (-job.priority, job.id))
+        self.waiting.sort(key=order)
 
     def complete(self, job: Job) -> None:
         for running in list(self.running):
@@ -257,7 +257,7 @@ class Conservative(Planner):
 
 def job_before(waiting: list[Job], job: Job) -> bool:
     """Whether a job that comes earlier in the order still waits."""
-    return any((-it.priority, it.id) < (-job.priority, job.id) for it in waiting)
+    return any(order(it) < order(job) for it in waiting)
 
 
 def scheduler(policy: str, units: list[Unit]) -> Base:

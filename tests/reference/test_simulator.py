@@ -52,6 +52,13 @@ def test_equal_submit_times_are_in_file_order(policy):
     assert times(policy, 2, rows) == [(6, 9), (9, 11), (0, 6), (11, 12)]
 
 
+@pytest.mark.parametrize("policy", ALL)
+def test_who_came_first_is_first_wherever_in_the_file(policy):
+    # 3 runs 0 to 6. 2 comes at 1, 1 at 2: both need the machine, 2 has come first.
+    rows = [(2, 3, 3, 2), (1, 2, 2, 2), (0, 6, 6, 2)]
+    assert times(policy, 2, rows) == [(8, 11), (6, 8), (0, 6)]
+
+
 def test_fcfs_stops_at_the_first_that_does_not_fit():
     # 1 holds 3 of 4 until 10; 2 needs 2 and waits; 3 needs 1, which is free, but is behind 2.
     rows = [(0, 10, 10, 3), (1, 5, 5, 2), (2, 1, 1, 1)]

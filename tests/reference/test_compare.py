@@ -1,0 +1,57 @@
+"""Penstock's simulator against the reference, on random workloads.
+
+More of the same: `python -m tests.reference.compare --workloads 20000 --seed 1`, which also makes
+small what differs.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.reference import compare
+from tests.reference.workloads import random_shapes, random_workload
+
+SEED = 5
+
+
+@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("policy", compare.POLICIES)
+def test_equal_units(policy, block):
+    for index in range(100 * block, 100 * (block + 1)):
+        found = compare.compare(random_workload(f"{SEED}:{index}"), policy)
+        assert found is None, f"--seed {SEED} --only {index}\n{found}"
+
+
+@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("policy", compare.SHAPE_POLICIES)
+def test_shapes(policy, block):
+    for index in range(100 * block, 100 * (block + 1)):
+        found = compare.compare(random_shapes(f"{SEED}:{index}"), policy)
+        assert found is None, f"--seed {SEED} --only {index}\n{found}"
+
+
+def test_the_random_workloads_are_worth_comparing():
+    """Each of the hard cases is there often enough, so that no comparison is of nothing."""
+    workloads = [random_workload(f"{SEED}:{index}") for index in range(300)]
+    jobs = [job for workload in workloads for job in workload.jobs]
+    assert sum(job.run == 0 for job in jobs) > 50
+    assert sum(job.estimate < job.run for job in jobs) > 50, "overruns"
+    assert sum(job.estimate > job.run for job in jobs) > 50
+    assert sum(job.priority != 16 for job in jobs) > 50
+    assert {workload.kind for workload in workloads} == {"pool", "slots", "whole"}
+    assert {workload.form for workload in workloads} == {"swf", "jsonl"}
+    capacity = {id(it): sum(node.cores for node in it.machine) for it in workloads}
+    assert sum(job.size > capacity[id(it)] for it in workloads for job in it.jobs) > 20
+    outcomes = [it for one in workloads for it in compare.expected(one, "easy").values()]
+    assert sum(it.backfilled for it in outcomes) > 100
+    shaped = [random_shapes(f"{SEED}:{index}") for index in range(300)]
+    outcomes = [it for one in shaped for it in compare.expected(one, "easy").values()]
+    assert sum(it.backfilled for it in outcomes) > 100
+    assert sum(it.start is None for it in outcomes) > 20
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_files_of_the_command_line(index):
+    found = compare.by_command_line(
+        random_workload(f"{SEED}:{index}"), ["fcfs", "easy", "conservative", "hybrid:2"]
+    )
+    assert found == []
