@@ -421,23 +421,20 @@ impl SimResult {
         summary.set_item("seconds", seconds)?;
         spread(&summary, "wait", figures.wait)?;
         spread(&summary, "slowdown", figures.slowdown)?;
-        match figures.estimates {
-            Some(error) => {
-                summary.set_item("estimate_jobs", error.jobs)?;
-                spread(&summary, "estimate_error", error.absolute)?;
-                summary.set_item("estimate_bias", error.bias)?;
-            }
-            None => {
-                summary.set_item("estimate_jobs", 0)?;
-                for part in [
-                    "error_mean",
-                    "error_median",
-                    "error_p95",
-                    "error_max",
-                    "bias",
-                ] {
-                    summary.set_item(format!("estimate_{part}"), py.None())?;
-                }
+        if let Some(error) = figures.estimates {
+            summary.set_item("estimate_jobs", error.jobs)?;
+            spread(&summary, "estimate_error", error.absolute)?;
+            summary.set_item("estimate_bias", error.bias)?;
+        } else {
+            summary.set_item("estimate_jobs", 0)?;
+            for part in [
+                "error_mean",
+                "error_median",
+                "error_p95",
+                "error_max",
+                "bias",
+            ] {
+                summary.set_item(format!("estimate_{part}"), py.None())?;
             }
         }
         Ok(summary)
