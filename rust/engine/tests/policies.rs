@@ -687,3 +687,97 @@ proptest! {
         check_plan(cores, whole, steps, Policy::Conservative);
     }
 }
+
+/// An engine with one node of so many cores.
+fn pool(cores: u32, policy: Policy) -> Engine {
+    let mut r = ResourceSet::new();
+    r.insert(0, "n0", (0..cores).collect(), IdSet::new())
+        .expect("a new rank");
+    let options = Options {
+        policy,
+        ..Options::default()
+    };
+    let mut engine = Engine::with_options(&r, options).expect("R is complete");
+    engine.mark_up(&r.ranks());
+    engine
+}
+
+fn submit(engine: &mut Engine, id: u64, cores: u32, duration: f64) {
+    let request = Request {
+        nnodes: None,
+        exclusive: false,
+        slots: Count::exactly(cores),
+        cores_per_slot: Count::exactly(1),
+        gpus_per_slot: Count::exactly(0),
+        duration,
+        constraint: None,
+    };
+    let job = Job {
+        id,
+        priority: 16,
+        request,
+        queue: QueueId::default(),
+    };
+    engine.submit(job).expect("a new job");
+}
+
+fn started(engine: &mut Engine, now: f64) -> Vec<(u64, bool)> {
+    let decisions = engine.schedule(now, usize::MAX);
+    let alloc = decisions.into_iter().map(|decision| match decision {
+        Decision::Alloc { id, backfilled } => (id, backfilled),
+        Decision::Deny { id, note } => panic!("job {id} denied: {note}"),
+    });
+    alloc.collect()
+}
+
+#[test]
+fn a_job_that_is_to_end_when_it_starts_is_planned_to_end_a_second_later() {
+    let mut engine = pool(8, Policy::Easy);
+    submit(&mut engine, 2, 1, f64::MIN_POSITIVE);
+    submit(&mut engine, 6, 6, 1.0);
+    submit(&mut engine, 11, 2, f64::MIN_POSITIVE);
+    // Job 11 has its shadow at 1, when both before it end: job 18 has ended by then.
+    submit(&mut engine, 18, 1, 1.0);
+    assert_eq!(
+        started(&mut engine, 0.0),
+        [(2, false), (6, false), (18, true)]
+    );
+}
+
+#[test]
+fn estimates_follow_the_policy_and_leave_the_engine_alone() {
+    for (policy, expected) in [
+        ("fcfs", [Some(110.0), Some(120.0), Some(120.0), None]),
+        ("easy", [Some(110.0), Some(100.0), Some(120.0), None]),
+        (
+            "conservative",
+            [Some(110.0), Some(100.0), Some(120.0), None],
+        ),
+        ("hybrid:2", [Some(110.0), Some(100.0), Some(120.0), None]),
+    ] {
+        let policy = policy.parse().expect("a policy");
+        let mut engine = pool(4, policy);
+        submit(&mut engine, 1, 3, 10.0);
+        assert_eq!(started(&mut engine, 100.0), [(1, false)]);
+        submit(&mut engine, 2, 4, 10.0);
+        submit(&mut engine, 3, 1, 10.0);
+        submit(&mut engine, 4, 1, 20.0);
+        // For ever on all cores: what comes behind it never starts as planned.
+        submit(&mut engine, 5, 4, 0.0);
+        submit(&mut engine, 6, 4, 1.0);
+        let before = format!("{engine:?}");
+        let estimates = engine.estimate(100.0);
+        assert_eq!(format!("{engine:?}"), before);
+        let found: Vec<Option<f64>> = estimates.iter().map(|it| it.start).collect();
+        assert_eq!(found[..3], expected[..3], "{policy}");
+        assert_eq!(estimates[4].start, None, "{policy}");
+        assert_eq!(engine.estimate_of(100.0, &[3]), estimates[1..2]);
+        // Long overdue: job 1 ends a second from now.
+        let late = engine.estimate_of(500.0, &[2, 7]);
+        assert_eq!(
+            (late[0].start, late[1].start),
+            (Some(501.0), None),
+            "{policy}"
+        );
+    }
+}
