@@ -138,7 +138,12 @@ impl Results {
             .filter(|place| self.end[*place] >= self.start[*place])
             .collect();
         let mut ends = order.clone();
-        order.sort_by(|a, b| self.start[*a].total_cmp(&self.start[*b]));
+        // Jobs of no run time first: they may have come and gone before others of the instant.
+        order.sort_by(|a, b| {
+            let lasts = |place: usize| self.end[place] > self.start[place];
+            let start = self.start[*a].total_cmp(&self.start[*b]);
+            start.then(lasts(*a).cmp(&lasts(*b)))
+        });
         ends.sort_by(|a, b| self.end[*a].total_cmp(&self.end[*b]));
         let mut ends = ends.into_iter().peekable();
         for place in order {

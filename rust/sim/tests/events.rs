@@ -323,6 +323,21 @@ fn a_pool_is_one_place_however_large() {
 }
 
 #[test]
+fn jobs_without_run_time_have_cores_of_a_pool_as_well() {
+    // The second starts before the first, and gives its cores back at once.
+    let text = r#"{"submit": 0, "run": 10, "cores": 2, "priority": 10}
+{"submit": 0, "run": 0, "cores": 2, "priority": 20}"#;
+    let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
+    assert_eq!(starts(&simulation), "0 0");
+    let cores: Vec<String> = simulation
+        .pool_cores()
+        .iter()
+        .map(IdSet::to_string)
+        .collect();
+    assert_eq!(cores, ["0-1", "0-1"]);
+}
+
+#[test]
 fn what_a_machine_cannot_have_is_refused() {
     let refused = |workload: Workload, machine: &Machine, setup: Setup| {
         let simulation = Simulation::new(Arc::new(workload), machine, setup);
@@ -420,7 +435,7 @@ proptest! {
     #[test]
     fn nothing_is_used_twice_and_every_job_is_done(
         jobs in random_jobs(),
-        policy in prop::sample::select(vec!["fcfs", "easy"]),
+        policy in prop::sample::select(vec!["fcfs", "easy", "conservative", "hybrid:2"]),
         machine in 0..3usize,
         kill in any::<bool>(),
     ) {
