@@ -618,6 +618,9 @@ class Workload:
         load: float | None = ...,
         estimates: str = "exact",
     ) -> Workload: ...
+    def vary(
+        self, *, pace: float = 1.0, estimates: str | None = None, seed: int = 0
+    ) -> Workload: ...
     @property
     def name(self) -> str: ...
     @property

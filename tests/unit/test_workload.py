@@ -139,3 +139,12 @@ def test_a_made_workload_says_what_it_is():
         "10 jobs of the mix nodes, all submitted at once, seed 1, estimates exact"
     ]
     assert b'"exclusive":true' in mix.to_jsonl()
+
+
+def test_a_trace_can_come_faster_and_with_made_up_estimates():
+    workload = Workload.from_swf(SWF, name="a.swf")
+    varied = workload.vary(pace=2.5, estimates="modal", seed=1)
+    assert (varied.jobs, varied.last_submit) == (2, 2.0)
+    assert varied.assumptions[-1] == "estimates are made up: modal, seed 1"
+    with pytest.raises(WorkloadError, match="pace: expected a number above 0, found 0"):
+        workload.vary(pace=0)

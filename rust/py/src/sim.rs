@@ -103,6 +103,18 @@ impl Workload {
         Self::made(py, || mix.draw())
     }
 
+    #[pyo3(signature = (*, pace = 1.0, estimates = None, seed = 0))]
+    fn vary(
+        &self,
+        py: Python<'_>,
+        pace: f64,
+        estimates: Option<&str>,
+        seed: u64,
+    ) -> PyResult<Self> {
+        let estimates = estimates.map(parse::<Estimates>).transpose()?;
+        Self::made(py, || self.0.vary(pace, estimates, seed))
+    }
+
     #[getter]
     fn name(&self) -> &str {
         self.0.name()

@@ -25,6 +25,15 @@ fn peak() -> String {
     line.unwrap_or("unknown").trim().to_owned()
 }
 
+/// Seconds of processor time that the process had, where the system says so (in hundredths).
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = after.split_whitespace().collect();
+    let ticks = |it: usize| fields.get(it).and_then(|it| it.parse::<f64>().ok());
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let jobs = argument(1, 100_000)?;
     let nodes: u32 = argument(2, 10_000)?;
@@ -61,13 +70,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let machine = Machine::Nodes(Box::new(resources));
     let begun = Instant::now();
+    let before = cpu();
     let mut simulation = Simulation::new(Arc::new(workload), &machine, setup)?;
     while simulation.advance(u64::MAX)? {}
     let taken = begun.elapsed();
+    let cpu = cpu() - before;
     let summary = simulation.summary();
     let tally = simulation.tally();
     println!(
-        "{policy}: {taken:.2?}, {} passes, {} backfilled, utilisation {:.3}, \
+        "{policy}: {taken:.2?} ({cpu:.2} s of processor), {} passes, {} backfilled, utilisation {:.3}, \
          mean wait {:.0} s, deepest queue {}, peak memory {}",
         tally.passes,
         summary.backfilled,

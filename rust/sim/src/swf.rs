@@ -68,6 +68,7 @@ struct Census {
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
     let mut census = Census::default();
+    let mut sizes = Sizes::default();
     let queue = workload.queue_number(String::new())?;
     for (index, line) in data.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
@@ -95,7 +96,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         let cores = whole(fields[processors])
             .and_then(|it| u32::try_from(it).ok())
             .ok_or_else(|| at(processors, "expected a whole number below 4294967296"))?;
-        let shape = workload.shape_number(JobShape::cores(cores))?;
+        let shape = sizes.shape(&mut workload, cores)?;
         workload
             .push_shape(id, times, shape, (DEFAULT_PRIORITY, queue))
             .map_err(|error| Error::at(name, index + 1, error))?;
@@ -116,6 +117,30 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         }
     }
     Ok(workload)
+}
+
+/// Sizes up to here are looked up without a hash.
+const USUAL: usize = 1 << 16;
+
+/// The shapes of the usual sizes: their numbers, each plus one, 0 for those not met so far.
+#[derive(Default)]
+struct Sizes(Vec<u32>);
+
+impl Sizes {
+    fn shape(&mut self, workload: &mut Workload, cores: u32) -> Result<u32, Error> {
+        let place = cores as usize;
+        if let Some(known) = self.0.get(place).and_then(|it| it.checked_sub(1)) {
+            return Ok(known);
+        }
+        let number = workload.shape_number(JobShape::cores(cores))?;
+        if place < USUAL {
+            if self.0.len() <= place {
+                self.0.resize(place + 1, 0);
+            }
+            self.0[place] = number.saturating_add(1);
+        }
+        Ok(number)
+    }
 }
 
 impl Census {

@@ -6,6 +6,8 @@ use penstock_jobspec::Constraint;
 
 use crate::Error;
 use crate::error::grouped;
+use crate::estimates::Estimates;
+use crate::random::Random;
 
 /// The priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 16;
@@ -327,6 +329,40 @@ impl Workload {
         let jobs = self.shape.iter().zip(&self.run);
         let cores: Vec<f64> = self.shapes.iter().map(|it| real(it.ncores())).collect();
         jobs.map(|(shape, run)| cores[*shape as usize] * run).sum()
+    }
+
+    /// The same jobs, coming `pace` times as fast (in whole seconds), and with other estimates
+    /// where some are given: traces whose submit times are start times, or that know no estimates,
+    /// hardly make anybody wait as they are.
+    ///
+    /// Fails where the pace is not above 0.
+    pub fn vary(&self, pace: f64, estimates: Option<Estimates>, seed: u64) -> Result<Self, Error> {
+        if !(pace > 0.0 && pace.is_finite()) {
+            let text = format!("pace: expected a number above 0, found {pace}");
+            return Err(Error::new(text));
+        }
+        let mut varied = self.clone();
+        if pace.to_bits() != 1.0_f64.to_bits() {
+            let first = self.submit.first().copied().unwrap_or(0.0);
+            for submit in &mut varied.submit {
+                *submit = first + ((*submit - first) / pace).round();
+            }
+            if let Some(late) = varied.submit.iter().find(|it| !it.is_finite()) {
+                let text = format!("pace: {pace} makes jobs come at second {late}");
+                return Err(Error::new(text));
+            }
+            varied.assume(format!(
+                "jobs come {pace} times as fast as the workload says, in whole seconds"
+            ));
+        }
+        if let Some(estimates) = estimates {
+            let mut random = Random::new(seed);
+            for (limit, run) in varied.limit.iter_mut().zip(&self.run) {
+                *limit = estimates.draw(*run, &mut random);
+            }
+            varied.assume(format!("estimates are made up: {estimates}, seed {seed}"));
+        }
+        Ok(varied)
     }
 
     /// The bytes of heap that the columns take.

@@ -251,3 +251,30 @@ fn what_no_model_can_draw_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_workload_can_come_faster_and_with_other_estimates() {
+    let workload = mix("1c:10m").draw().unwrap();
+    let same = workload.vary(1.0, None, 0).unwrap();
+    assert_eq!(jobs(&same), jobs(&workload));
+    assert_eq!(same.assumptions(), workload.assumptions());
+    let varied = workload.vary(4.0, Some(Estimates::Modal), 1).unwrap();
+    for (job, before) in jobs(&varied).iter().zip(jobs(&workload)) {
+        assert!((job.submit - before.submit / 4.0).abs() <= 0.5);
+        assert!((job.id, job.run) == (before.id, before.run) && job.limit >= job.run);
+    }
+    let [_, pace, estimates] = varied.assumptions() else {
+        panic!("two sentences more")
+    };
+    assert!(pace.starts_with("jobs come 4 times as fast"));
+    assert_eq!(estimates, "estimates are made up: modal, seed 1");
+    for pace in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let error = workload.vary(pace, None, 0).unwrap_err().to_string();
+        assert!(
+            error.starts_with("pace: expected a number above 0"),
+            "{error}"
+        );
+    }
+    let error = workload.vary(1e-308, None, 0).unwrap_err().to_string();
+    assert!(error.contains("makes jobs come at second inf"), "{error}");
+}
