@@ -124,7 +124,12 @@ impl Books {
     pub fn end(&self, handle: u32, now: f64) -> Result<f64, String> {
         let limit = self.limit(handle);
         let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
-        let end = now + limit;
+        // The least number there is stands for no time at all: at second 0, too, it moves no clock.
+        let end = if limit > f64::MIN_POSITIVE {
+            now + limit
+        } else {
+            now
+        };
         if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
             return Err(format!(
                 "a time limit of {limit} s from {now} on ends at {end}, the resources end at \

@@ -160,6 +160,16 @@ fn an_overrun_is_taken_to_end_one_second_from_now() {
 }
 
 #[test]
+fn an_estimate_of_no_time_is_overrun_as_soon_as_the_job_runs() {
+    // All come at second 0. In the first pass the first two start, and the third finds one core
+    // free. The first was to end at 0 and is taken to end at 1, as is the second: the third waits
+    // for 1, and the fourth, which would end at 1, goes before it. Run times are 0 throughout, so
+    // that the second pass finds all cores free.
+    let jobs = [(0, 0, 1, 0), (0, 0, 6, 1), (0, 0, 2, 0), (0, 0, 1, 1)];
+    assert_eq!(starts(&pool("easy", 8, &jobs)), "0 0 0 0b");
+}
+
+#[test]
 fn a_job_is_killed_at_its_limit_where_that_is_asked() {
     let jobs = [(0, 20, 2, 5), (1, 5, 3, 5), (10, 0, 1, 0)];
     let setup = Setup {
