@@ -194,7 +194,7 @@ def simplifications(workload: Workload) -> Iterator[Workload]:
 def simpler_jobs(job: Job) -> Iterator[Job]:
     if job.priority != 16:
         yield replace(job, priority=16)
-    if job.estimate != job.run:
+    if job.estimate > job.run:
         yield replace(job, estimate=job.run)
     for name in ("submit", "run", "estimate", "size"):
         value = getattr(job, name)
