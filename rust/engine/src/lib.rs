@@ -53,7 +53,7 @@ mod whatif;
 
 pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
-pub use explain::{Field, Lack, Nearest, Reason, Shortage, Wanted};
+pub use explain::{Field, Harm, Lack, Nearest, Reason, Shortage, Wanted};
 pub use held::Held;
 pub use job::Job;
 pub use machine::{Selection, ShapeId};

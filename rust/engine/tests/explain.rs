@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use machines::{engine, nodes, random_request, ranks, slots, submit, submit_to};
 use penstock_engine::{
-    Engine, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
+    Engine, Harm, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
 };
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
@@ -242,6 +242,45 @@ fn backfill_keeps_a_reservation() {
 }
 
 #[test]
+fn several_jobs_have_reservations() {
+    for (policy, third) in [
+        (Policy::Hybrid { depth: 1 }, "insufficient"),
+        (Policy::Hybrid { depth: 2 }, "reserved"),
+        (Policy::Conservative, "reserved"),
+    ] {
+        let mut engine = engine(policy, &[(4, 0)]);
+        submit(&mut engine, 1, slots(3, 1, 0, 60.0));
+        submit(&mut engine, 2, slots(4, 1, 0, 60.0));
+        submit(&mut engine, 3, slots(2, 1, 0, 600.0));
+        submit(&mut engine, 4, slots(1, 1, 0, 600.0));
+        engine.schedule(100.0, 10);
+        let (kind, _) = told(&mut engine, 3);
+        assert_eq!(kind, third, "{policy}");
+        if policy == Policy::Conservative {
+            expect(
+                &mut engine,
+                4,
+                "reserved",
+                "can start in 2 min, as planned, without delaying others",
+            );
+        } else {
+            expect(
+                &mut engine,
+                4,
+                "behind-reservation",
+                "fits, but would not end before job 2 can start, in 1 min",
+            );
+        }
+        expect(
+            &mut engine,
+            2,
+            "reserved",
+            "can start in 1 min, as planned: needs 4 cores: 1 is free",
+        );
+    }
+}
+
+#[test]
 fn reasons_of_many_come_in_the_order_of_the_queue() {
     let mut engine = engine(Policy::Easy, &[(4, 0)]);
     submit(&mut engine, 1, slots(4, 1, 0, 60.0));
@@ -394,13 +433,13 @@ proptest! {
     #[test]
     fn reasons_are_true(
         sizes in prop::collection::vec((1_u32..6, 0_u32..3), 1..6),
-        easy in any::<bool>(),
+        policy in machines::policy(),
         rounds in prop::collection::vec(
             (prop::collection::vec((random_request(), 0_u32..4), 0..6), 0_u32..40, 0_u32..64, 0_u32..3),
             1..8,
         ),
     ) {
-        let policy = if easy { Policy::Easy } else { Policy::Fcfs };
+        let (easy, ahead) = (policy == Policy::Easy, !matches!(policy, Policy::Fcfs | Policy::Easy));
         let mut engine = engine(policy, &sizes);
         let mut waiting: BTreeMap<u64, (u32, Request)> = BTreeMap::new();
         let mut running: BTreeMap<u64, f64> = BTreeMap::new();
@@ -443,10 +482,23 @@ proptest! {
                 let fits = sum(&nodes, request, true, false) >= need(request);
                 let before = (first != *id).then_some(first);
                 match &reason {
+                    Reason::Reserved { at, shortage } if ahead => {
+                        prop_assert!(*at > now);
+                        prop_assert_eq!(shortage.is_none(), fits);
+                        if let Some(shortage) = shortage {
+                            check_shortage(shortage, &nodes, request);
+                        }
+                    }
+                    Reason::BehindReservation { job, at, harm: None } if ahead => {
+                        prop_assert!(fits && policy != Policy::Conservative);
+                        prop_assert!(*at > now && waiting.contains_key(job));
+                        let limit = request.duration;
+                        prop_assert!(limit == 0.0 || now + limit > *at);
+                    }
                     Reason::Insufficient { shortage, behind } => {
                         prop_assert!(!fits);
                         prop_assert_eq!(*behind, before);
-                        prop_assert!(before.is_some() || reached.is_none());
+                        prop_assert!(before.is_some() || reached.is_none() || ahead);
                         check_shortage(shortage, &nodes, request);
                     }
                     Reason::Reserved { at, shortage: Some(shortage) } => {
@@ -462,14 +514,16 @@ proptest! {
                         prop_assert_eq!(*met as usize, all.count());
                     }
                     Reason::Behind { job } => {
-                        prop_assert!(fits && !easy);
+                        let kept_out = policy == Policy::Conservative;
+                        prop_assert!(fits && (kept_out || policy == Policy::Fcfs));
                         prop_assert_eq!(Some(*job), before);
                     }
-                    Reason::BehindReservation { job, at, takes, spare } => {
+                    Reason::BehindReservation { job, at, harm } => {
                         prop_assert!(fits && easy);
                         prop_assert_eq!(Some(*job), before);
                         let (time, units) = reached.unwrap();
-                        prop_assert_eq!((*at, *spare), (time, units - need(&first_request)));
+                        let Harm { takes, spare } = harm.unwrap();
+                        prop_assert_eq!((*at, spare), (time, units - need(&first_request)));
                         prop_assert!(takes > spare);
                         let limit = request.duration;
                         prop_assert!(limit == 0.0 || now + limit > *at);

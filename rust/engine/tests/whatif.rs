@@ -207,7 +207,7 @@ proptest! {
     #[test]
     fn a_forecast_is_what_happens(
         sizes in prop::collection::vec((1_u32..6, 0_u32..3), 1..5),
-        policy in prop::sample::select(vec![Policy::Fcfs, Policy::Easy]),
+        policy in machines::policy(),
         first in prop::collection::vec((random_request(), 0_u32..4), 0..8),
         then in prop::collection::vec((random_request(), 0_u32..4), 1..8),
         step in 0_u32..40,

@@ -1,13 +1,17 @@
 //! Finds the reasons in the books.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
-use super::{Reason, Shortage};
+use penstock_jobspec::Constraint;
+
+use super::ahead::Ahead;
+use super::shortage::Census;
+use super::{Harm, Reason, Shortage};
 use crate::Engine;
 use crate::books::Books;
 use crate::machine::{ShapeId, Shares};
-use crate::policy::{Overlay, Policy, Shadow};
+use crate::policy::{Overlay, Policy, Scratch, Shadow};
 use crate::queue::{Key, QueueId};
 
 /// The first job of a group that waits for resources.
@@ -26,8 +30,12 @@ struct Lookup<'a> {
     policy: Policy,
     now: f64,
     fronts: BTreeMap<u32, Option<Front>>,
+    censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
     places: BTreeMap<u32, Option<Shares>>,
+    /// Under a hybrid policy, by group.
+    aheads: BTreeMap<u32, Ahead>,
+    scratch: &'a Scratch,
     limited: bool,
 }
 
@@ -51,9 +59,9 @@ impl Engine {
     /// Why the first jobs of the queue wait, in their order; jobs that are held are not among
     /// them.
     ///
-    /// Costs a look at every node for each different shape among them that does not fit, as much
-    /// as finding when the first job of each group of queues can start, and for each job a step in
-    /// the order of the queue.
+    /// Costs a look at every node for each different constraint among them, as much as finding when
+    /// the first job of each group of queues can start, and for each different shape a look at
+    /// every kind of node: nodes are of a kind that have the same and have the same free.
     pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(u64, Reason)> {
         let mut lookup = self.lookup(now);
         let mut heads = BinaryHeap::new();
@@ -83,8 +91,11 @@ impl Engine {
             policy: self.policy,
             now,
             fronts: BTreeMap::new(),
+            censuses: HashMap::new(),
             shortages: BTreeMap::new(),
             places: BTreeMap::new(),
+            aheads: BTreeMap::new(),
+            scratch: &self.scratch,
         }
     }
 }
@@ -113,11 +124,20 @@ impl Lookup<'_> {
             return Reason::QueueLimit { queue, note };
         }
         self.place(class);
+        let reserved = self.reserved(key, group).filter(|at| *at > now);
         let Some(shares) = self.places.get(&class).and_then(Option::as_ref) else {
-            return self.unfit(key, shape, group);
+            return self.unfit(key, shape, group, reserved);
         };
         if let Err(note) = may_take(self.books, queue, shares) {
             return Reason::QueueLimit { queue, note };
+        }
+        if let Some(at) = reserved {
+            return Reason::Reserved { at, shortage: None };
+        }
+        let kept_out = self.policy == Policy::Conservative
+            && self.scratch.reserved(key.id()) == Some(f64::INFINITY);
+        if self.policy == Policy::Conservative && !kept_out {
+            return Reason::Unconsidered;
         }
         self.find_front(group);
         let (Some(Some(front)), Some(Some(shares))) =
@@ -125,10 +145,26 @@ impl Lookup<'_> {
         else {
             return Reason::Unconsidered;
         };
+        if kept_out && key > front.key {
+            // What those before it have reserved is never its own, as planned.
+            let job = front.key.id();
+            return Reason::Behind { job };
+        }
         if front.fits || key <= front.key {
             return Reason::Unconsidered;
         }
         let job = front.key.id();
+        if let Some(ahead) = self.aheads.get(&group) {
+            let limit = self.books.limit(key.handle());
+            return match ahead.disturbed(self.books, class, now, limit) {
+                Some((other, at)) => Reason::BehindReservation {
+                    job: other.id(),
+                    at,
+                    harm: None,
+                },
+                None => Reason::Unconsidered,
+            };
+        }
         let Some((shadow, overlay)) = &front.shadow else {
             return Reason::Behind { job };
         };
@@ -145,8 +181,10 @@ impl Lookup<'_> {
         Reason::BehindReservation {
             job,
             at: shadow.time,
-            takes,
-            spare: shadow.spare,
+            harm: Some(Harm {
+                takes,
+                spare: shadow.spare,
+            }),
         }
     }
 
@@ -158,6 +196,48 @@ impl Lookup<'_> {
         self.books.queues.admits(queue, nodes, cores)
     }
 
+    /// When a job is to start, where a policy with several reservations has one for it.
+    fn reserved(&mut self, key: Key, group: u32) -> Option<f64> {
+        let at = match self.policy {
+            Policy::Fcfs | Policy::Easy => None,
+            Policy::Conservative => self.scratch.reserved(key.id()),
+            Policy::Hybrid { depth } => {
+                if !self.aheads.contains_key(&group) {
+                    let jobs = self.line(group, depth);
+                    let ahead = Ahead::of(self.books, group, &jobs, self.now);
+                    self.aheads.insert(group, ahead);
+                }
+                self.aheads.get(&group)?.start(key)
+            }
+        };
+        at.filter(|at| at.is_finite())
+    }
+
+    /// The first jobs of a group that no limit of their queue stops.
+    fn line(&mut self, group: u32, count: u32) -> Vec<(Key, u32)> {
+        let known = &self.books.queue.groups[group as usize];
+        let heads = known.heads.all().iter().zip(&known.classes);
+        let heads = heads.filter(|(key, _)| !key.is_none());
+        let mut heads: BinaryHeap<_> = heads.map(|it| Reverse((*it.0, *it.1))).collect();
+        let mut line = Vec::new();
+        while line.len() < count as usize
+            && let Some(Reverse((key, class))) = heads.pop()
+        {
+            let known = &self.books.queue.classes[class as usize];
+            let (shape, queue) = (known.shape, known.queue);
+            if self.books.possible(class).is_err() || self.may_run(shape, queue).is_err() {
+                continue;
+            }
+            line.push((key, class));
+            let books = &mut *self.books;
+            let next = books.queue.after(&books.jobs, class, key, |_| true);
+            if !next.is_none() {
+                heads.push(Reverse((next, class)));
+            }
+        }
+        line
+    }
+
     /// Where a class fits.
     fn place(&mut self, class: u32) {
         let books = &mut *self.books;
@@ -165,18 +245,33 @@ impl Lookup<'_> {
         places.or_insert_with(|| books.place(class));
     }
 
-    /// The reason of a job whose shape does not fit.
-    fn unfit(&mut self, key: Key, shape: ShapeId, group: u32) -> Reason {
+    /// What a shape lacks.
+    fn shortage(&mut self, shape: ShapeId) -> Shortage {
+        if let Some(shortage) = self.shortages.get(&shape) {
+            return shortage.clone();
+        }
         let machine = &mut self.books.machine;
-        let shortage = self.shortages.entry(shape);
-        let shortage = shortage.or_insert_with(|| Shortage::of(machine, shape));
-        let shortage = shortage.clone();
+        let constraint = machine.request(shape).constraint.clone();
+        let census = self.censuses.entry(constraint);
+        let census = census.or_insert_with(|| Census::of(machine, shape));
+        let shortage = Shortage::of(machine, shape, census);
+        self.shortages.insert(shape, shortage.clone());
+        shortage
+    }
+
+    /// The reason of a job whose shape does not fit.
+    fn unfit(&mut self, key: Key, shape: ShapeId, group: u32, reserved: Option<f64>) -> Reason {
+        let shortage = self.shortage(shape);
         if shortage.nodes_up == 0 {
             let constraint = self.books.machine.request(shape).constraint.as_ref();
             return Reason::Down {
                 constraint: constraint.map(ToString::to_string),
                 nodes: shortage.nodes,
             };
+        }
+        if let Some(at) = reserved {
+            let shortage = Some(shortage);
+            return Reason::Reserved { at, shortage };
         }
         self.find_front(group);
         let front = self.fronts.get(&group).and_then(Option::as_ref);
@@ -228,7 +323,7 @@ impl Lookup<'_> {
                 Some(shares) if may_take(self.books, queue, shares).is_ok() => true,
                 Some(_) => return None,
             };
-            let reserves = !fits && self.policy != Policy::Fcfs;
+            let reserves = !fits && self.policy == Policy::Easy;
             let shadow = reserves.then(|| {
                 let mut overlay = Overlay::default();
                 let shadow = Shadow::of(self.books, shape, self.now, &mut overlay);

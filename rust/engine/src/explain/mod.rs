@@ -1,5 +1,6 @@
 //! Why a job waits: as data, and as a sentence.
 
+mod ahead;
 mod lookup;
 mod shortage;
 
@@ -52,7 +53,8 @@ pub enum Reason {
         /// What is needed, and what there is; `None` where it would fit now.
         shortage: Option<Shortage>,
     },
-    /// It fits, but the job before it waits, and nothing may go past that.
+    /// It fits, but the job before it waits and nothing may go past that, or those before it have
+    /// reserved for good what it needs.
     Behind {
         /// The job that is before it.
         job: u64,
@@ -63,13 +65,20 @@ pub enum Reason {
         job: u64,
         /// When that can start as planned, in seconds since the epoch.
         at: f64,
-        /// Units of that job's kind that this one would take away then.
-        takes: u64,
-        /// Units that are left over then.
-        spare: u64,
+        /// How much it would take; `None` under a policy with several reservations.
+        harm: Option<Harm>,
     },
     /// Nothing is in its way: it was not looked at since something changed.
     Unconsidered,
+}
+
+/// What a job would take of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Harm {
+    /// Units of the other job's kind that this one would take away when that can start.
+    pub takes: u64,
+    /// Units that are left over then.
+    pub spare: u64,
 }
 
 /// A part of a reason: a value for the edges of a program.
@@ -139,16 +148,13 @@ impl Reason {
                 }
             }
             Self::Behind { job } => fields.push(("behind", Field::Job(*job))),
-            Self::BehindReservation {
-                job,
-                at,
-                takes,
-                spare,
-            } => {
+            Self::BehindReservation { job, at, harm } => {
                 fields.push(("behind", Field::Job(*job)));
                 fields.push(("at", Field::Time(*at)));
-                fields.push(("takes", Field::Count(*takes)));
-                fields.push(("spare", Field::Count(*spare)));
+                if let Some(Harm { takes, spare }) = harm {
+                    fields.push(("takes", Field::Count(*takes)));
+                    fields.push(("spare", Field::Count(*spare)));
+                }
             }
         }
         fields
@@ -195,17 +201,17 @@ impl Reason {
                 }
             }
             Self::Behind { job } => format!("fits, but {} is before it and waits", name(*job)),
-            Self::BehindReservation {
-                job,
-                at,
-                takes,
-                spare,
-            } => format!(
-                "fits, but would not end before {} can start, in {}, and would take {takes} of \
-                 what that needs, where {spare} can be spared",
-                name(*job),
-                span(at - now)
-            ),
+            Self::BehindReservation { job, at, harm } => {
+                let (job, at) = (name(*job), span(at - now));
+                let text = format!("fits, but would not end before {job} can start, in {at}");
+                match harm {
+                    Some(Harm { takes, spare }) => format!(
+                        "{text}, and would take {takes} of what that needs, where {spare} can be \
+                         spared"
+                    ),
+                    None => text,
+                }
+            }
             Self::Unconsidered => "fits, and is to be looked at".to_owned(),
         }
     }

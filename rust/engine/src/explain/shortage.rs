@@ -1,6 +1,9 @@
 //! What a shape lacks now.
 
+use std::collections::HashMap;
 use std::fmt;
+
+use rustc_hash::FxBuildHasher;
 
 use penstock_jobspec::{Count, Request};
 
@@ -48,6 +51,19 @@ impl Wanted {
         } else {
             slots
         }
+    }
+
+    /// What a node has of cores, and of gpus, beyond the units it gives, and what one more takes.
+    fn miss(self, node: &Alike, units: u64) -> ((u64, u64), (u64, u64)) {
+        let (free, size) = (node.free, node.size);
+        if self.exclusive {
+            return (
+                (free.cores.into(), size.cores.into()),
+                (free.gpus.into(), size.gpus.into()),
+            );
+        }
+        let over = |free: u32, each: u64| (u64::from(free).saturating_sub(units * each), each);
+        (over(free.cores, self.cores), over(free.gpus, self.gpus))
     }
 }
 
@@ -100,11 +116,57 @@ pub struct Shortage {
     pub nearest: Option<Nearest>,
 }
 
-impl Shortage {
-    /// What a shape lacks. Looks at every node.
-    pub(super) fn of(machine: &mut Machine, shape: ShapeId) -> Self {
+/// Nodes of which the same is in use.
+#[derive(Clone, Copy, Debug)]
+struct Alike {
+    size: Free,
+    free: Free,
+    up: bool,
+    count: u32,
+    /// The first of them.
+    place: u32,
+}
+
+/// Nodes by what they have and what of it is free: there are far fewer kinds than nodes.
+#[derive(Clone, Debug)]
+pub(super) struct Census(Vec<Alike>);
+
+impl Census {
+    /// The nodes that a shape may run on. Looks at every node.
+    pub fn of(machine: &mut Machine, shape: ShapeId) -> Self {
         // Brings what is known of the shape up to date.
         machine.units_now(shape);
+        let mut alike: Vec<Alike> = Vec::new();
+        let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
+        for place in 0..machine.nodes() {
+            if !machine.allows(shape, place) {
+                continue;
+            }
+            let (size, free, up) = (
+                machine.size(place),
+                machine.free(place),
+                machine.is_up(place),
+            );
+            let key = (size.cores, size.gpus, free.cores, free.gpus, up);
+            let at = *known.entry(key).or_insert(alike.len());
+            match alike.get_mut(at) {
+                Some(it) => it.count += 1,
+                None => alike.push(Alike {
+                    size,
+                    free,
+                    up,
+                    count: 1,
+                    place,
+                }),
+            }
+        }
+        Self(alike)
+    }
+}
+
+impl Shortage {
+    /// What a shape lacks, given the nodes that it may run on.
+    pub(super) fn of(machine: &Machine, shape: ShapeId, census: &Census) -> Self {
         let wanted = Wanted::of(machine.request(shape));
         let mut found = Self {
             wanted,
@@ -118,29 +180,26 @@ impl Shortage {
             nearest: None,
         };
         let (mut cores, mut gpus) = (0, 0);
-        let mut nearest: Option<(u64, u32)> = None;
-        for place in 0..machine.nodes() {
-            if !machine.allows(shape, place) {
+        let mut nearest: Option<(u64, u32, &Alike)> = None;
+        for it in &census.0 {
+            let count = u64::from(it.count);
+            found.nodes += it.count;
+            let most = wanted.units(it.size);
+            if !it.up {
+                found.down += most * count;
                 continue;
             }
-            found.nodes += 1;
-            let most = wanted.units(machine.size(place));
-            if !machine.is_up(place) {
-                found.down += most;
-                continue;
-            }
-            found.nodes_up += 1;
-            let free = machine.free(place);
-            cores += u64::from(free.cores);
-            gpus += u64::from(free.gpus);
-            let units = wanted.units(free);
-            found.free += units;
-            found.used += most.saturating_sub(units);
+            found.nodes_up += it.count;
+            cores += u64::from(it.free.cores) * count;
+            gpus += u64::from(it.free.gpus) * count;
+            let units = wanted.units(it.free);
+            found.free += units * count;
+            found.used += most.saturating_sub(units) * count;
             if units < most && !wanted.is_core() {
-                let (core, gpu) = miss(wanted, machine, place, units);
+                let (core, gpu) = wanted.miss(it, units);
                 let missing = core.1.saturating_sub(core.0) + gpu.1.saturating_sub(gpu.0);
-                if nearest.is_none_or(|(least, _)| missing < least) {
-                    nearest = Some((missing, place));
+                if nearest.is_none_or(|(least, place, _)| (missing, it.place) < (least, place)) {
+                    nearest = Some((missing, it.place, it));
                 }
             }
         }
@@ -149,9 +208,8 @@ impl Shortage {
         } else if cores < found.need.saturating_mul(wanted.cores) {
             found.lack = Lack::Cores;
         }
-        found.nearest = nearest.map(|(_, place)| {
-            let units = wanted.units(machine.free(place));
-            let (core, gpu) = miss(wanted, machine, place, units);
+        found.nearest = nearest.map(|(_, place, it)| {
+            let (core, gpu) = wanted.miss(it, wanted.units(it.free));
             let gpus = gpu.0 < gpu.1;
             let (has, wants) = if gpus { gpu } else { core };
             Nearest {
@@ -195,20 +253,6 @@ impl Shortage {
             ]);
         }
     }
-}
-
-/// What a node has of cores, and of gpus, towards one unit more than it gives, and what that takes.
-fn miss(wanted: Wanted, machine: &Machine, place: u32, units: u64) -> ((u64, u64), (u64, u64)) {
-    let free = machine.free(place);
-    if wanted.exclusive {
-        let size = machine.size(place);
-        return (
-            (free.cores.into(), size.cores.into()),
-            (free.gpus.into(), size.gpus.into()),
-        );
-    }
-    let over = |free: u32, each: u64| (u64::from(free).saturating_sub(units * each), each);
-    (over(free.cores, wanted.cores), over(free.gpus, wanted.gpus))
 }
 
 impl fmt::Display for Wanted {

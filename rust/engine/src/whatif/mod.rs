@@ -2,6 +2,8 @@
 
 mod forecast;
 
+use std::collections::BTreeMap;
+
 use penstock_idset::IdSet;
 use penstock_jobspec::{Count, Request};
 
@@ -147,17 +149,17 @@ impl Engine {
         let mut changed = self.clone();
         changed.apply(change)?;
         let job = change.job();
-        let mut before = self.clone();
-        let queued = before.queued();
-        let others = queued.into_iter().filter(|id| Some(*id) != job);
-        let others: Vec<u64> = others.take(look).collect();
-        let watched = || others.iter().copied().chain(job);
-        let mut before = if watched().any(|id| before.is_queued(id)) {
-            forecast::run(before, now, watched())?
-        } else {
-            std::collections::BTreeMap::new()
-        };
-        let mut after = forecast::run(changed, now, watched())?;
+        let mut before = BTreeMap::new();
+        let mut others = Vec::new();
+        if look > 0 || job.is_some_and(|id| self.is_queued(id)) {
+            let mut snapshot = self.clone();
+            if look > 0 {
+                let queued = snapshot.queued().into_iter();
+                others.extend(queued.filter(|id| Some(*id) != job).take(look));
+            }
+            before = forecast::run(snapshot, now, others.iter().copied().chain(job))?;
+        }
+        let mut after = forecast::run(changed, now, others.iter().copied().chain(job))?;
         let moved = others.iter().filter_map(|id| {
             let moved = Moved {
                 id: *id,

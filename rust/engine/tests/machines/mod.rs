@@ -117,3 +117,14 @@ pub fn random_request() -> impl Strategy<Value = Request> {
             },
         )
 }
+
+/// Any queue policy.
+pub fn policy() -> impl Strategy<Value = Policy> {
+    prop::sample::select(vec![
+        Policy::Fcfs,
+        Policy::Easy,
+        Policy::Conservative,
+        Policy::Hybrid { depth: 1 },
+        Policy::Hybrid { depth: 3 },
+    ])
+}
