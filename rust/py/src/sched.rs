@@ -1,9 +1,17 @@
 //! `Scheduler`: RFC 27 and 28 from the scheduler's side.
 
-use penstock_sched::{Options, Phase};
+use std::time::Instant;
+
+use penstock_sched::{Options, Phase, Settings};
 use pyo3::prelude::*;
 
+use crate::errors::EngineError;
 use crate::wire::Batch;
+
+/// Reasons and estimates take no more than one part in so many of the time.
+const SHARE: f64 = 20.0;
+/// Nor are they made more often than this, in seconds.
+const PAUSE: f64 = 1.0;
 
 /// A Flux scheduler, sans-IO: messages in, messages out.
 #[pyclass(module = "penstock._core")]
@@ -12,9 +20,15 @@ struct Scheduler(penstock_sched::Scheduler);
 #[pymethods]
 impl Scheduler {
     #[new]
-    #[pyo3(signature = (*, limit = None, grow = true))]
-    fn new(limit: Option<u32>, grow: bool) -> Self {
-        Self(penstock_sched::Scheduler::new(Options { limit, grow }))
+    #[pyo3(signature = (*, limit = None, grow = true, settings = "{}"))]
+    fn new(limit: Option<u32>, grow: bool, settings: &str) -> PyResult<Self> {
+        let settings = Settings::from_json(settings).map_err(EngineError::new_err)?;
+        let options = Options {
+            limit,
+            grow,
+            settings,
+        };
+        Ok(Self(penstock_sched::Scheduler::new(options)))
     }
 
     fn start(&mut self) {
@@ -32,6 +46,21 @@ impl Scheduler {
 
     fn schedule(&mut self, py: Python<'_>, now: f64) -> bool {
         py.detach(|| self.0.schedule(now))
+    }
+
+    /// Tells jobs that wait why, and says for how long that is enough.
+    fn annotate(&mut self, py: Python<'_>, now: f64) {
+        py.detach(|| {
+            let began = Instant::now();
+            self.0.annotate(now);
+            let took = began.elapsed().as_secs_f64();
+            self.0.rest(now + (SHARE * took).max(PAUSE));
+        });
+    }
+
+    #[getter]
+    fn deadline(&self) -> Option<f64> {
+        self.0.deadline()
     }
 
     fn take_out(&mut self) -> Batch {

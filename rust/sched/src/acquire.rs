@@ -9,7 +9,7 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::{ENODATA, Phase, Scheduler, Sent, describe, payload};
+use crate::{ENODATA, Phase, Scheduler, Sent, Settings, describe, payload};
 
 #[derive(Deserialize)]
 struct Initial {
@@ -60,9 +60,15 @@ impl Scheduler {
         let initial: Initial = payload(response)?;
         let inventory = ResourceSet::from_json(initial.resources.get());
         let inventory = inventory.map_err(|error| error.to_string())?;
-        let mut engine = Engine::new(&inventory).map_err(|error| error.to_string())?;
+        let options = self.options.settings.engine();
+        let engine = Engine::with_options(&inventory, options);
+        let mut engine = engine.map_err(|error| error.to_string())?;
         engine.mark_up(&idset(&initial.up)?);
+        self.options
+            .settings
+            .set_queues(&mut engine, &Settings::default());
         self.engine = Some(engine);
+        self.queues.clear();
         Ok(())
     }
 

@@ -1,8 +1,6 @@
 //! RFC 27 as the scheduler speaks it: requests into the engine, decisions back.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use penstock_engine::{Decision, Job, QueueId};
+use penstock_engine::{Decision, Job};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::Fluid;
@@ -12,29 +10,22 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::{EAGAIN, EINVAL, Phase, Scheduler, Sent, describe, payload};
+use crate::{EAGAIN, EINVAL, Outcome, Phase, Scheduler, Settings, Waiting, malformed, payload};
 
 /// Alloc response types (RFC 27).
-const SUCCESS: u64 = 0;
-const ANNOTATE: u64 = 1;
-const DENY: u64 = 2;
-const CANCEL: u64 = 3;
+pub(crate) const SUCCESS: u64 = 0;
+pub(crate) const ANNOTATE: u64 = 1;
+pub(crate) const DENY: u64 = 2;
+pub(crate) const CANCEL: u64 = 3;
 
 /// Allocations that go into one commit at the most.
 const BATCH: usize = 1024;
-
-/// A decision on its way into the store.
-#[derive(Debug)]
-pub(crate) struct Allocated {
-    id: u64,
-    r: String,
-    summary: String,
-}
 
 #[derive(Deserialize)]
 struct Alloc {
     id: u64,
     priority: u32,
+    userid: Option<u32>,
     jobspec: Box<RawValue>,
 }
 
@@ -68,13 +59,6 @@ struct Feasibility {
     jobspec: Box<RawValue>,
 }
 
-/// What a request comes to: a payload, no answer, or an error number and a text.
-type Outcome = Result<Option<String>, (u32, String)>;
-
-fn malformed(text: String) -> (u32, String) {
-    (EINVAL, text)
-}
-
 impl Scheduler {
     pub(crate) fn alloc(&mut self, request: &Message) {
         // The job manager means a predecessor, and does not know yet that it has gone: it asks
@@ -89,7 +73,12 @@ impl Scheduler {
             Ok(alloc) => alloc,
             Err(error) => return self.malformed_alloc(request, header, error),
         };
-        let known = self.requests.insert(alloc.id, header).is_some();
+        let waiting = Waiting {
+            header,
+            userid: alloc.userid,
+        };
+        let known = self.requests.insert(alloc.id, waiting).is_some();
+        let (settings, names) = (&self.options.settings, &mut self.queues);
         let Some(engine) = &mut self.engine else {
             return;
         };
@@ -105,11 +94,17 @@ impl Scheduler {
         let queued = Jobspec::from_json(alloc.jobspec.get())
             .map_err(|error| error.to_string())
             .and_then(|jobspec| {
+                let name = jobspec.queue().unwrap_or_default();
+                let queue = *names.entry(name.to_owned()).or_insert_with(|| {
+                    let queue = engine.queue(name);
+                    engine.set_queue(queue, settings.queue(name));
+                    queue
+                });
                 let job = Job {
                     id: alloc.id,
                     priority: alloc.priority,
                     request: jobspec.request().clone(),
-                    queue: QueueId::default(),
+                    queue,
                 };
                 engine.submit(job).map_err(|error| error.to_string())
             });
@@ -123,7 +118,8 @@ impl Scheduler {
     /// ends the conversation (RFC 27, Finalization).
     fn malformed_alloc(&mut self, request: &Message, header: Message, error: String) {
         if let Ok(Id { id }) = payload(request) {
-            self.requests.insert(id, header);
+            let userid = None;
+            self.requests.insert(id, Waiting { header, userid });
             self.answer(id, DENY, &json!({ "note": error }));
         } else {
             self.out.push(Message::error_to(request, EINVAL, &error));
@@ -183,6 +179,20 @@ impl Scheduler {
         Ok(None)
     }
 
+    /// The configuration has changed: from the next pass on it is so.
+    pub(crate) fn reload(&mut self, request: &Message) -> Outcome {
+        let bytes = request.payload_json().unwrap_or(b"{}");
+        let text = std::str::from_utf8(bytes).map_err(|error| malformed(error.to_string()))?;
+        let settings = Settings::from_json(text).map_err(malformed)?;
+        let before = std::mem::replace(&mut self.options.settings, settings);
+        if let Some(engine) = &mut self.engine {
+            engine.set_options(self.options.settings.engine());
+            self.options.settings.set_queues(engine, &before);
+        }
+        self.stale = true;
+        Ok(Some("{}".to_owned()))
+    }
+
     pub(crate) fn feasibility(&mut self, request: &Message) -> Outcome {
         let check: Feasibility = payload(request).map_err(malformed)?;
         let jobspec = Jobspec::from_json(check.jobspec.get());
@@ -196,8 +206,15 @@ impl Scheduler {
     }
 
     /// Lets the engine decide, if anything has changed since it last did. Denials are answered
-    /// at once; allocations go into the store first. Returns whether there may be more to do.
+    /// at once; allocations go into the store first. Then answers what people have asked. `now` is
+    /// in seconds since the epoch. Returns whether there may be more to do.
     pub fn schedule(&mut self, now: f64) -> bool {
+        let more = self.pass(now);
+        self.answer_questions(now);
+        more
+    }
+
+    fn pass(&mut self, now: f64) -> bool {
         if !self.stale || self.phase != Phase::Running {
             return false;
         }
@@ -207,152 +224,50 @@ impl Scheduler {
         };
         let decisions = engine.schedule(now, BATCH);
         let more = decisions.len() >= BATCH;
-        let head = engine.head();
         let mut allocated = Vec::new();
-        let mut denied = Vec::new();
         for decision in decisions {
             match decision {
-                Decision::Alloc { id, .. } => match engine.r(id) {
-                    Ok(r) => allocated.push(Allocated {
-                        id,
-                        r: r.to_json(),
-                        summary: r.summary(),
-                    }),
-                    Err(error) => {
-                        engine.set_aside(id);
-                        denied.push((id, error.to_string()));
-                    }
-                },
-                Decision::Deny { id, note } => denied.push((id, note)),
+                Decision::Alloc { id, .. } => {
+                    self.band.started(id, now);
+                    allocated.push(id);
+                }
+                Decision::Deny { id, note } => self.answer(id, DENY, &json!({ "note": note })),
             }
-        }
-        for (id, note) in denied {
-            self.answer(id, DENY, &json!({ "note": note }));
         }
         if !allocated.is_empty() {
             self.commit(allocated);
         }
-        if more {
-            self.stale = true;
-        } else if let Some(id) = head.filter(|id| self.blocked != Some(*id)) {
-            self.blocked = Some(id);
-            let reason = json!({"sched": {"reason_pending": "insufficient resources"}});
-            self.answer(id, ANNOTATE, &json!({ "annotations": reason }));
-        }
+        self.stale = more;
+        self.pass_ended(now);
         more
     }
 
-    fn commit(&mut self, allocated: Vec<Allocated>) {
-        let ops: Vec<Value> = allocated
-            .iter()
-            .map(|it| {
-                let key = format!("job.{}.R", Fluid(it.id).dothex());
-                let dirent = json!({"ver": 1, "type": "val", "data": BASE64.encode(&it.r)});
-                json!({"key": key, "flags": 0, "dirent": dirent})
-            })
-            .collect();
-        let payload = json!({"namespace": "primary", "flags": 0, "ops": ops}).to_string();
-        self.ask("kvs.commit", &payload, 0, Sent::Commit(allocated));
-    }
-
-    /// R is in the store: now the job manager may hear of it.
-    pub(crate) fn committed(&mut self, mut allocated: Vec<Allocated>, response: &Message) {
-        if response.errnum() == 0 {
-            for Allocated { id, r, summary } in allocated {
-                self.succeed(id, &r, &summary);
-            }
-        } else if allocated.len() > 1 {
-            // One bad entry fails a commit as a whole: find out which.
-            for one in allocated.drain(..) {
-                self.commit(vec![one]);
-            }
-        } else {
-            let reason = describe(response);
-            for Allocated { id, summary, .. } in allocated {
-                if response.errnum() == EINVAL {
-                    self.not_committed(id, &summary, &reason);
-                } else {
-                    self.not_wanted(id, &reason);
-                }
-            }
-        }
-    }
-
-    fn succeed(&mut self, id: u64, r: &str, summary: &str) {
-        if self.blocked == Some(id) {
-            self.blocked = None;
-        }
-        // R is JSON text already: it goes in as it is.
-        let annotations = json!({
-            "sched": {"resource_summary": summary, "reason_pending": null}
-        });
-        let payload =
-            format!("{{\"id\":{id},\"type\":{SUCCESS},\"R\":{r},\"annotations\":{annotations}}}");
-        self.respond(id, &payload);
-    }
-
-    /// The store takes no R for this job, whatever it is: what it was to get is free again.
-    fn not_wanted(&mut self, id: u64, reason: &str) {
-        let name = Fluid(id);
-        self.log.push(format!("job {name} gets nothing: {reason}"));
-        if let Some(engine) = &mut self.engine
-            && let Err(error) = engine.free(id, None)
-        {
-            self.log.push(error.to_string());
-        }
-        if self.recalled.contains(&id) {
-            self.answer(id, CANCEL, &json!({}));
-        } else {
-            self.answer(id, DENY, &json!({ "note": reason }));
-        }
-        self.stale = true;
-    }
-
-    /// The store does not take a job's R: somebody else has these resources, or they have left
-    /// the inventory. The job gets others; these are given to nobody until the next start.
-    fn not_committed(&mut self, id: u64, summary: &str, reason: &str) {
-        let name = Fluid(id);
-        self.log.push(format!(
-            "{summary} set aside, job {name} is queued again: {reason}"
-        ));
-        let Some(engine) = &mut self.engine else {
-            return;
-        };
-        let job = engine.job(id);
-        engine.set_aside(id);
-        if self.recalled.contains(&id) {
-            self.answer(id, CANCEL, &json!({}));
-        } else if let Some(Err(error)) = job.map(|job| engine.submit(job)) {
-            self.log.push(error.to_string());
-        }
-        self.stale = true;
-    }
-
     /// Answers an alloc request; anything but an annotation is its last answer.
-    fn answer(&mut self, id: u64, kind: u64, extra: &Value) {
+    pub(crate) fn answer(&mut self, id: u64, kind: u64, extra: &Value) {
         let mut payload = json!({ "id": id, "type": kind });
         if let (Some(payload), Some(extra)) = (payload.as_object_mut(), extra.as_object()) {
             payload.extend(extra.clone());
         }
         let payload = payload.to_string();
         if kind == ANNOTATE {
-            if let Some(request) = self.requests.get(&id) {
+            if let Some(waiting) = self.requests.get(&id) {
                 let payload = Some(Message::json_payload(&payload));
-                self.out.push(Message::response_to(request, 0, payload));
+                let response = Message::response_to(&waiting.header, 0, payload);
+                self.out.push(response);
             }
         } else {
-            if self.blocked == Some(id) {
-                self.blocked = None;
-            }
             self.respond(id, &payload);
         }
     }
 
-    fn respond(&mut self, id: u64, payload: &str) {
+    pub(crate) fn respond(&mut self, id: u64, payload: &str) {
         self.recalled.remove(&id);
-        if let Some(request) = self.requests.remove(&id) {
+        self.notes.forget(id);
+        self.band.forget(id);
+        if let Some(waiting) = self.requests.remove(&id) {
             let payload = Some(Message::json_payload(payload));
-            self.out.push(Message::response_to(&request, 0, payload));
+            let response = Message::response_to(&waiting.header, 0, payload);
+            self.out.push(response);
         }
     }
 }

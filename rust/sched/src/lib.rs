@@ -19,16 +19,25 @@
 
 mod acquire;
 mod alloc;
+mod annotate;
+mod band;
+mod change;
+mod commit;
+mod expect;
+mod fields;
 mod handshake;
+mod questions;
+mod settings;
 
 use std::collections::{HashMap, HashSet};
 
-use penstock_engine::Engine;
+use penstock_engine::{Engine, QueueId};
 use penstock_wire::{Kind, Message};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use handshake::Phase;
+pub use settings::Settings;
 
 /// No data: the good end of a stream (RFC 6).
 const ENODATA: u32 = 61;
@@ -46,7 +55,7 @@ const EAGAIN: u32 = 11;
 const EEXIST: u32 = 17;
 
 /// What a scheduler is started with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// The most alloc requests the job manager may have outstanding; `None` for no limit.
     pub limit: Option<u32>,
@@ -54,6 +63,8 @@ pub struct Options {
     /// instance then sends `grow`. RFC 28 gives that request no payload, so this is to be off
     /// for a Flux broker.
     pub grow: bool,
+    /// How it decides.
+    pub settings: Settings,
 }
 
 impl Default for Options {
@@ -61,6 +72,7 @@ impl Default for Options {
         Self {
             limit: None,
             grow: true,
+            settings: Settings::default(),
         }
     }
 }
@@ -73,7 +85,16 @@ enum Sent {
     Hello,
     Lookup(handshake::Held),
     Ready,
-    Commit(Vec<alloc::Allocated>),
+    Commit(commit::Allocated),
+}
+
+/// An alloc request that is not yet answered for good.
+#[derive(Debug)]
+struct Waiting {
+    /// The request without its payload, to be answered.
+    header: Message,
+    /// Whose the job is, where the job manager says so.
+    userid: Option<u32>,
 }
 
 /// The scheduler: its phase, its engine, and what it has asked and been asked.
@@ -85,14 +106,20 @@ pub struct Scheduler {
     sent: HashMap<u32, Sent>,
     next_tag: u32,
     hello: handshake::Hello,
-    /// Alloc requests not yet answered for good, without their payloads, by job.
-    requests: HashMap<u64, Message>,
+    /// Alloc requests not yet answered for good, by job.
+    requests: HashMap<u64, Waiting>,
     /// Jobs whose request was cancelled while their R was on its way to the store.
     recalled: HashSet<u64>,
+    /// The queues that jobs have named, as the engine knows them.
+    queues: HashMap<String, QueueId>,
     /// Whether something has changed since the last pass.
     stale: bool,
-    /// The job that is told to be waiting for resources.
-    blocked: Option<u64>,
+    /// What jobs that wait have been told, and when they are to be told more.
+    notes: annotate::Notes,
+    /// How good estimates have been.
+    band: band::Band,
+    /// What people have asked; answered by the next call of [`schedule`](Self::schedule).
+    questions: Vec<Message>,
     out: Vec<Message>,
     log: Vec<String>,
 }
@@ -109,8 +136,11 @@ impl Scheduler {
             hello: handshake::Hello::default(),
             requests: HashMap::new(),
             recalled: HashSet::new(),
+            queues: HashMap::new(),
             stale: false,
-            blocked: None,
+            notes: annotate::Notes::default(),
+            band: band::Band::default(),
+            questions: Vec::new(),
             out: Vec::new(),
             log: Vec::new(),
         }
@@ -136,7 +166,7 @@ impl Scheduler {
         std::mem::take(&mut self.log)
     }
 
-    /// Takes one message in. `now` is in seconds since the epoch.
+    /// Takes one message in. What comes of it may need a call of [`schedule`](Self::schedule).
     pub fn handle(&mut self, message: &Message) {
         match message.kind {
             Kind::Request => self.handle_request(message),
@@ -146,6 +176,9 @@ impl Scheduler {
     }
 
     fn handle_request(&mut self, request: &Message) {
+        if questions::is_one(request) {
+            return self.questions.push(request.clone());
+        }
         // Allocating and freeing is between the instance owner's services.
         if request.service() == "sched" && request.rolemask & ROLE_OWNER == 0 {
             if !request.is_noresponse() {
@@ -160,6 +193,7 @@ impl Scheduler {
             "sched.prioritize" => return self.prioritize(request),
             "sched.free" => self.free(request),
             "sched.expiration" => self.expiration(request),
+            "sched.config-reload" => self.reload(request),
             "feasibility.check" => self.feasibility(request),
             topic => match request.method() {
                 "disconnect" => return,
@@ -170,6 +204,11 @@ impl Scheduler {
                 _ => Err((ENOSYS, format!("unknown method `{topic}`"))),
             },
         };
+        self.reply(request, outcome);
+    }
+
+    /// Answers a request, where an answer is wanted and due.
+    fn reply(&mut self, request: &Message, outcome: Outcome) {
         if request.is_noresponse() {
             return;
         }
@@ -190,6 +229,9 @@ impl Scheduler {
             "queued": engine.map_or(0, Engine::queue_len),
             "running": engine.map_or(0, Engine::running),
             "unanswered": self.requests.len(),
+            "policy": self.options.settings.policy.to_string(),
+            "selection": self.options.settings.selection.to_string(),
+            "estimates": self.band.describe(),
         })
     }
 
@@ -223,6 +265,14 @@ impl Scheduler {
         self.log.push(reason.clone());
         self.phase = Phase::Failed(reason);
     }
+}
+
+/// What a request comes to: a payload, no answer, or an error number and a text.
+type Outcome = Result<Option<String>, (u32, String)>;
+
+/// An error about what is asked.
+fn malformed(text: String) -> (u32, String) {
+    (EINVAL, text)
 }
 
 /// Reads a payload; the error names the message and the field.

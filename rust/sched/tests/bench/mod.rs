@@ -1,0 +1,140 @@
+//! A scheduler with whom a test speaks, and jobs for it.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_sched::{Options, Phase, Scheduler};
+use penstock_wire::{Kind, Message};
+use serde_json::{Value, json};
+
+/// A scheduler, and what it has asked and not yet been answered.
+pub struct Bench {
+    pub scheduler: Scheduler,
+    pub asked: Vec<Message>,
+}
+
+pub fn inventory() -> Value {
+    json!({"version": 1, "execution": {
+        "R_lite": [{"rank": "0-1", "children": {"core": "0-1"}}],
+        "nodelist": ["n[0-1]"], "starttime": 0.0, "expiration": 0.0}})
+}
+
+pub fn jobspec(cores: u32) -> Value {
+    json!({
+        "version": 1,
+        "resources": [{"type": "slot", "count": 1, "label": "t",
+                       "with": [{"type": "core", "count": cores}]}],
+        "tasks": [{"command": ["x"], "slot": "t", "count": {"per_slot": 1}}],
+        "attributes": {"system": {"duration": 60}},
+    })
+}
+
+pub fn body(message: &Message) -> Value {
+    assert_eq!(message.errnum(), 0, "{:?}", message.error_text());
+    message
+        .payload_json()
+        .map_or(Value::Null, |json| serde_json::from_slice(json).unwrap())
+}
+
+impl Bench {
+    pub fn new(limit: Option<u32>) -> Self {
+        let mut scheduler = Scheduler::new(Options {
+            limit,
+            ..Options::default()
+        });
+        scheduler.start();
+        let asked = scheduler.take_out();
+        Self { scheduler, asked }
+    }
+
+    /// Answers the oldest question on a topic; streams stay open.
+    pub fn answer(&mut self, topic: &str, payload: &Value) {
+        let request = self.question(topic);
+        let payload = (!payload.is_null()).then(|| Message::json_payload(&payload.to_string()));
+        self.respond(&Message::response_to(&request, 0, payload));
+    }
+
+    pub fn refuse(&mut self, topic: &str, errnum: u32) {
+        let request = self.question(topic);
+        self.respond(&Message::error_to(&request, errnum, "because"));
+    }
+
+    pub fn question(&mut self, topic: &str) -> Message {
+        let place = self.asked.iter().position(|it| it.topic() == topic);
+        let place = place.unwrap_or_else(|| panic!("no question on {topic}: {:?}", self.asked));
+        if self.asked[place].is_streaming() {
+            self.asked[place].clone()
+        } else {
+            self.asked.remove(place)
+        }
+    }
+
+    pub fn respond(&mut self, response: &Message) {
+        self.scheduler.handle(response);
+        self.asked.extend(self.scheduler.take_out());
+    }
+
+    /// Sends a request; returns the responses that it and what follows from it get.
+    pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
+        let mut request = Message::request(topic, &payload.to_string());
+        request.rolemask = 5;
+        request.push_route(b"manager");
+        self.scheduler.handle(&request);
+        self.responses()
+    }
+
+    pub fn responses(&mut self) -> Vec<Message> {
+        self.scheduler.schedule(1000.0);
+        let (responses, asked) = self
+            .scheduler
+            .take_out()
+            .into_iter()
+            .partition(|it| it.kind == Kind::Response);
+        self.asked.extend::<Vec<Message>>(asked);
+        responses
+    }
+
+    /// Through the handshake, with the jobs in `held`.
+    pub fn running(limit: Option<u32>, held: &[Value]) -> Self {
+        let mut bench = Self::new(limit);
+        bench.answer("service.add", &Value::Null);
+        bench.answer("service.add", &Value::Null);
+        let acquired = json!({"resources": inventory(), "up": "0-1"});
+        bench.answer("resource.acquire", &acquired);
+        for job in held {
+            bench.answer("job-manager.sched-hello", job);
+            let r = inventory().to_string();
+            let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(r)});
+            bench.answer("kvs.lookup", &json!({ "val": val }));
+        }
+        bench.refuse("job-manager.sched-hello", 61);
+        bench
+    }
+
+    pub fn ready(limit: Option<u32>, held: &[Value]) -> Self {
+        let mut bench = Self::running(limit, held);
+        bench.answer("job-manager.sched-ready", &json!({"count": 0}));
+        assert_eq!(*bench.scheduler.phase(), Phase::Running);
+        bench
+    }
+
+    pub fn alloc(&mut self, id: u64, cores: u32) -> Vec<Message> {
+        let payload = json!({"id": id, "priority": 16, "userid": 0, "jobspec": jobspec(cores)});
+        self.request("sched.alloc", &payload)
+    }
+
+    /// The ids in the commit that is being waited for, which then succeeds.
+    pub fn commit(&mut self) -> Vec<Message> {
+        self.answer("kvs.commit", &json!({"rootseq": 1}));
+        self.told()
+    }
+
+    /// The responses that an answer has brought about.
+    pub fn told(&mut self) -> Vec<Message> {
+        let (responses, asked) = std::mem::take(&mut self.asked)
+            .into_iter()
+            .partition(|it| it.kind == Kind::Response);
+        self.asked = asked;
+        responses
+    }
+}

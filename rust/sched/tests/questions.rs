@@ -1,0 +1,339 @@
+//! Settings, reasons and estimates: what jobs are told, what people ask, who may ask it.
+
+mod bench;
+
+use bench::{Bench, body, inventory, jobspec};
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+const OWNER: u32 = 5;
+const GUEST: u32 = 6;
+
+/// Asks as somebody; returns the one answer.
+fn ask(bench: &mut Bench, topic: &str, payload: &Value, userid: u32, rolemask: u32) -> Message {
+    let mut request = Message::request(topic, &payload.to_string()).with_matchtag(9);
+    request.userid = userid;
+    request.rolemask = rolemask;
+    bench.scheduler.handle(&request);
+    let mut answers = bench.responses();
+    answers.retain(|it| it.topic() == topic);
+    assert_eq!(answers.len(), 1);
+    answers.remove(0)
+}
+
+fn owner(bench: &mut Bench, topic: &str, payload: &Value) -> Value {
+    body(&ask(bench, topic, payload, 0, OWNER))
+}
+
+/// A job of a user.
+fn alloc(bench: &mut Bench, id: u64, cores: u32, userid: u32) -> Vec<Message> {
+    let payload = json!({"id": id, "priority": 16, "userid": userid, "jobspec": jobspec(cores)});
+    bench.request("sched.alloc", &payload)
+}
+
+/// Two nodes of two cores: jobs 1 and 2 hold them until 1060, jobs 3 and up wait.
+fn busy(waiting: u64) -> Bench {
+    let mut bench = Bench::ready(None, &[]);
+    for id in [1, 2] {
+        alloc(&mut bench, id, 2, 0);
+        bench.commit();
+    }
+    for id in 3..3 + waiting {
+        alloc(&mut bench, id, 2, 100 + u32::try_from(id).unwrap());
+    }
+    bench
+}
+
+fn annotations(messages: &[Message]) -> Vec<(u64, Value)> {
+    let told = messages.iter().map(body).filter(|it| it["type"] == 1);
+    told.map(|it| {
+        (
+            it["id"].as_u64().unwrap(),
+            it["annotations"]["sched"].clone(),
+        )
+    })
+    .collect()
+}
+
+fn annotate(bench: &mut Bench, now: f64) -> Vec<(u64, Value)> {
+    bench.scheduler.annotate(now);
+    annotations(&bench.scheduler.take_out())
+}
+
+#[test]
+fn the_first_in_line_are_told_why_and_when_and_only_what_is_new() {
+    let idle = Bench::ready(None, &[]);
+    assert_eq!(idle.scheduler.deadline(), None, "nobody waits");
+    let mut bench = busy(3);
+    assert_eq!(bench.scheduler.deadline(), Some(0.0), "at once");
+    let told = annotate(&mut bench, 1000.0);
+    let ids: Vec<u64> = told.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [3, 4, 5]);
+    let starts: Vec<&Value> = told.iter().map(|(_, it)| &it["t_estimate"]).collect();
+    assert_eq!(starts, [1060.0, 1060.0, 1120.0]);
+    // Why the first waits it has been told at once.
+    assert_eq!(told[0].1.get("reason_pending"), None);
+    assert!(
+        told[1].1["reason_pending"]
+            .as_str()
+            .unwrap()
+            .contains("2 cores")
+    );
+    assert_eq!(annotate(&mut bench, 1001.0), []);
+    bench.scheduler.rest(1005.0);
+    assert_eq!(
+        bench.scheduler.deadline(),
+        Some(1061.0),
+        "nothing has changed"
+    );
+    // One that ends early moves all.
+    bench.request("sched.free", &json!({"id": 1}));
+    assert_eq!(bench.scheduler.deadline(), Some(1005.0));
+    let success = body(&bench.commit()[0]);
+    assert_eq!(success["id"], 3);
+    let told = &success["annotations"]["sched"];
+    assert_eq!(
+        (&told["reason_pending"], &told["t_estimate"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert!(told.as_object().unwrap().contains_key("t_estimate"));
+    // Another one is before each of them now.
+    let told = annotate(&mut bench, 1005.0);
+    assert_eq!(told.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [4, 5]);
+    assert!(told.iter().all(|(_, it)| it["reason_pending"].is_string()));
+}
+
+#[test]
+fn one_that_is_not_among_the_first_any_more_is_told_nothing_that_will_not_be_kept_true() {
+    let mut bench = busy(1);
+    let settings = json!({"annotate": 1});
+    owner(&mut bench, "sched.config-reload", &settings);
+    assert_eq!(annotate(&mut bench, 1000.0)[0].0, 3);
+    alloc(&mut bench, 4, 2, 0);
+    bench.request("sched.prioritize", &json!({"jobs": [[4, 99]]}));
+    let told = annotate(&mut bench, 1001.0);
+    assert_eq!(told[0].0, 4);
+    let nothing = json!({"reason_pending": null, "t_estimate": null});
+    assert_eq!(told[1], (3, nothing));
+    owner(&mut bench, "sched.config-reload", &json!({"annotate": 0}));
+    assert_eq!(bench.scheduler.deadline(), None);
+}
+
+#[test]
+fn questions_are_answered_job_by_job() {
+    let mut bench = busy(2);
+    let answer = owner(&mut bench, "sched.explain", &json!({"ids": [4, 1, 77]}));
+    let job = &answer["jobs"][0];
+    assert_eq!(
+        (&job["id"], &job["kind"]),
+        (&json!(4), &json!("insufficient"))
+    );
+    assert!(job["reason"].as_str().unwrap().contains("2 cores"), "{job}");
+    assert_eq!(job["details"]["free"], 0);
+    assert_eq!(job["start"], 1060.0);
+    let errors = answer["errors"].as_object().unwrap();
+    assert_eq!(errors.keys().collect::<Vec<_>>(), ["1", "77"]);
+    let answer = owner(&mut bench, "sched.estimate", &json!({"max_entries": 1}));
+    assert_eq!(answer["jobs"], json!([{"id": 3, "start": 1060.0}]));
+    assert_eq!(answer["accuracy"]["count"], 0);
+    let answer = owner(&mut bench, "sched.estimate", &json!({"id": 4}));
+    assert_eq!(answer["jobs"], json!([{"id": 4, "start": 1060.0}]));
+    let all = owner(&mut bench, "sched.estimate", &json!({}));
+    assert_eq!(all["jobs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
+    let mut bench = busy(2);
+    let before = format!("{:?}", bench.scheduler.engine());
+    let mut what_if = |change: Value| owner(&mut bench, "sched.what-if", &change);
+    let answer = what_if(json!({"submit": jobspec(1)}));
+    assert_eq!(answer["start"], 1060.0 + 60.0);
+    let answer = what_if(json!({"submit": jobspec(1), "urgency": 31}));
+    assert_eq!(
+        (&answer["start"], &answer["ranks"]),
+        (&json!(1060.0), &json!("0"))
+    );
+    assert_eq!(
+        answer["moved"],
+        json!([{"id": 4, "before": 1060.0, "after": 1120.0}])
+    );
+    let answer = what_if(json!({"cancel": 1}));
+    assert_eq!(
+        answer["moved"][0],
+        json!({"id": 3, "before": 1060.0, "after": 1000.0})
+    );
+    let answer = what_if(json!({"down": "0-1"}));
+    assert_eq!(
+        answer["moved"][1],
+        json!({"id": 4, "before": 1060.0, "after": null})
+    );
+    let answer = what_if(json!({"job": 3, "duration": 5}));
+    assert_eq!(answer["start"], 1060.0);
+    let answer = what_if(json!({"fit": 3}));
+    assert_eq!(answer["text"], "with no number of slots would it start now");
+    assert_eq!(format!("{:?}", bench.scheduler.engine()), before);
+    for (change, text) in [
+        (
+            json!({"submit": jobspec(3)}),
+            "3 cores per slot requested, no node has more than 2",
+        ),
+        (json!({"submit": {}}), "submit: invalid jobspec"),
+        (
+            json!({"submit": jobspec(1), "urgency": 32}),
+            "urgency: expected 0 to 31, found 32",
+        ),
+        (json!({"cancel": 77}), "cancel: job "),
+        (
+            json!({"down": "0-2"}),
+            "down: ranks 2 are not in the inventory",
+        ),
+        (json!({"up": "x"}), "up: "),
+        (json!({"job": 1, "nodes": 1}), "job: job "),
+        (
+            json!({"job": 3}),
+            "job: expected `nodes` or `duration` with it",
+        ),
+        (json!({"job": 3, "nodes": 0}), "nodes: expected 1 to"),
+        (
+            json!({"job": 3, "duration": -1}),
+            "duration: expected a number of seconds",
+        ),
+        (json!({"fit": 1}), "fit: job "),
+    ] {
+        let answer = ask(&mut bench, "sched.what-if", &change, 0, OWNER);
+        let error = answer.error_text().unwrap_or_default().into_owned();
+        assert_eq!(answer.errnum(), 22);
+        assert!(error.starts_with(text), "{error}");
+    }
+}
+
+#[test]
+fn a_guest_may_ask_about_jobs_of_its_own() {
+    let mut bench = busy(2);
+    for topic in ["sched.explain", "sched.estimate"] {
+        let answer = body(&ask(&mut bench, topic, &json!({"ids": [3, 4]}), 103, GUEST));
+        assert_eq!(answer["jobs"].as_array().unwrap().len(), 1);
+        assert_eq!(answer["jobs"][0]["id"], 3);
+        assert!(
+            answer["errors"]["4"]
+                .as_str()
+                .unwrap()
+                .contains("another user's")
+        );
+    }
+    for (topic, payload) in [
+        ("sched.estimate", json!({})),
+        ("sched.what-if", json!({"cancel": 3})),
+        ("sched.config-reload", json!({"policy": "fcfs"})),
+    ] {
+        assert_eq!(
+            ask(&mut bench, topic, &payload, 103, GUEST).errnum(),
+            1,
+            "{topic}"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_question_is_told_by_the_name_of_the_field() {
+    let mut bench = busy(1);
+    for (topic, payload, text) in [
+        (
+            "sched.explain",
+            json!({}),
+            "ids: expected a list of job ids",
+        ),
+        (
+            "sched.explain",
+            json!({"ids": 3}),
+            "ids: expected a list of job ids, found 3",
+        ),
+        (
+            "sched.explain",
+            json!([]),
+            "sched.explain: expected an object",
+        ),
+        (
+            "sched.estimate",
+            json!({"max_entries": "x"}),
+            "max_entries: expected a whole number",
+        ),
+        ("sched.what-if", json!({"duration": 5}), "job: "),
+        ("sched.config-reload", json!({"policy": "x"}), "policy: "),
+    ] {
+        let answer = ask(&mut bench, topic, &payload, 0, OWNER);
+        let error = answer.error_text().unwrap_or_default().into_owned();
+        assert_eq!(answer.errnum(), 22, "{topic}");
+        assert!(error.starts_with(text), "{error}");
+    }
+    let mut early = Bench::running(None, &[]);
+    let answer = ask(&mut early, "sched.estimate", &json!({}), 0, OWNER);
+    assert_eq!(answer.errnum(), 11);
+}
+
+#[test]
+fn starts_are_compared_with_what_was_expected_of_them() {
+    let mut bench = busy(1);
+    annotate(&mut bench, 1000.0);
+    // Expected at 1060, it starts at 1000: everybody in these tests does.
+    bench.request(
+        "sched.free",
+        &json!({"id": 1, "R": inventory(), "final": true}),
+    );
+    let stats = owner(&mut bench, "sched.stats-get", &json!({}));
+    assert_eq!(stats["estimates"]["count"], 1);
+    assert_eq!(stats["estimates"]["mean"], -60.0);
+}
+
+/// A job for both nodes.
+fn wide() -> Value {
+    let mut spec = jobspec(2);
+    spec["resources"][0]["count"] = 2.into();
+    spec
+}
+
+fn submit(bench: &mut Bench, id: u64, mut spec: Value, queue: &str) {
+    spec["attributes"]["system"]["queue"] = queue.into();
+    let payload = json!({"id": id, "priority": 16, "userid": 0, "jobspec": spec});
+    bench.request("sched.alloc", &payload);
+}
+
+#[test]
+fn another_policy_holds_from_the_next_pass_on() {
+    let mut bench = Bench::ready(None, &[]);
+    owner(
+        &mut bench,
+        "sched.config-reload",
+        &json!({"policy": "fcfs"}),
+    );
+    submit(&mut bench, 1, jobspec(2), "");
+    bench.commit();
+    submit(&mut bench, 2, wide(), "");
+    submit(&mut bench, 3, jobspec(1), "");
+    assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
+    owner(
+        &mut bench,
+        "sched.config-reload",
+        &json!({"policy": "easy"}),
+    );
+    assert_eq!(body(&bench.commit()[0])["id"], 3);
+}
+
+#[test]
+fn a_queue_of_a_group_of_its_own_does_not_wait_for_others() {
+    let mut bench = Bench::ready(None, &[]);
+    let settings = json!({"policy": "fcfs", "queues": {"b": {"group": "b"}}});
+    owner(&mut bench, "sched.config-reload", &settings);
+    submit(&mut bench, 1, jobspec(2), "a");
+    bench.commit();
+    submit(&mut bench, 2, wide(), "a");
+    submit(&mut bench, 3, jobspec(1), "c");
+    submit(&mut bench, 4, jobspec(1), "b");
+    let ids: Vec<Value> = bench
+        .commit()
+        .iter()
+        .map(|it| body(it)["id"].clone())
+        .collect();
+    assert_eq!(ids, [4]);
+}
