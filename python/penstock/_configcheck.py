@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import Hostlist, IDset, ResourceSet, validate_constraint
+from penstock._core import Hostlist, IDset, ResourceSet, Scheduler, validate_constraint
 from penstock.errors import Error
 
 if TYPE_CHECKING:
@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from penstock.config import Config, Policy
 
 
-def contradictions(config: Config) -> list[str]:
-    """What is wrong with a configuration whose keys are all of the right kind."""
+def contradictions(config: Config, settings: dict[str, Any]) -> list[str]:
+    """What is wrong with a configuration whose keys are all of the right kind.
+
+    Args:
+        config: the configuration.
+        settings: what a scheduler would get to know of it.
+    """
     problems: list[str] = []
     _check_queues(config, problems)
     for name in ("prolog", "epilog"):
@@ -43,6 +48,15 @@ def contradictions(config: Config) -> list[str]:
     _check_policy(config.policy, None, "policy", problems)
     if not 0 <= config.penstock.scheduler.limit <= 0x7FFFFFFF:
         problems.append("penstock.scheduler.limit: expected 0 to 2147483647")
+    unknown = config.penstock.scheduler.queues.keys() - config.queues.keys()
+    problems += [
+        f"penstock.scheduler.queues.{name}: there is no queue of that name"
+        for name in sorted(unknown)
+    ]
+    try:
+        Scheduler(settings=json.dumps(settings))
+    except Error as error:
+        problems.append(f"penstock.scheduler.{error}")
     return problems
 
 

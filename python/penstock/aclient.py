@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from penstock.aconnection import Encoding
     from penstock.rows import (
         DrainMode,
+        Estimates,
         Event,
+        Explained,
         JobRow,
         Level,
         LogRow,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         ServiceRow,
         Submission,
         UndrainMode,
+        WhatIf,
     )
 
 __all__ = ["Client", "NoInstanceError", "Stream", "connect"]
@@ -322,6 +325,22 @@ class Client(Connection):
     async def resource_history(self, targets: str | None = None) -> list[Event]:
         """As `penstock.client.Client.resource_history`."""
         return await self._do(calls.resource_history(targets))
+
+    # --- what the scheduler expects
+
+    async def explain(self, ids: Iterable[int]) -> Explained:
+        """As `penstock.client.Client.explain`."""
+        return await self._do(calls.explain(ids))
+
+    async def estimate(
+        self, ids: Iterable[int] | None = None, *, max_entries: int = 100
+    ) -> Estimates:
+        """As `penstock.client.Client.estimate`."""
+        return await self._do(calls.estimate(ids, max_entries))
+
+    async def what_if(self, change: Mapping[str, Any]) -> WhatIf:
+        """As `penstock.client.Client.what_if`."""
+        return await self._do(calls.what_if(change))
 
     # --- the instance
 

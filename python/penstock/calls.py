@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from penstock.errors import JobspecError, RpcError
-from penstock.rows import Outcome
+from penstock.rows import Estimates, Explained, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ServiceRow,
         Submission,
         UndrainMode,
+        WhatIf,
     )
 
 T = TypeVar("T")
@@ -63,7 +64,11 @@ def _nothing(_answer: dict[str, Any]) -> None:
 
 
 def _outcome(answer: dict[str, Any]) -> Outcome:
-    return Outcome(answer["count"], {int(job): text for job, text in answer["errors"].items()})
+    return Outcome(answer["count"], _errors(answer))
+
+
+def _errors(answer: dict[str, Any]) -> dict[int, str]:
+    return {int(job): text for job, text in answer["errors"].items()}
 
 
 def _whole(answer: dict[str, Any]) -> Any:
@@ -367,6 +372,30 @@ def resource_status() -> Call[ResourceStatus]:
 def sched_status() -> Call[SchedStatus]:
     """What the scheduler may use."""
     return plain("resource.sched-status")
+
+
+def explain(ids: Iterable[int]) -> Call[Explained]:
+    """Why jobs wait."""
+
+    def read(answer: dict[str, Any]) -> Explained:
+        return Explained(answer["jobs"], _errors(answer))
+
+    return Call("sched.explain", {"ids": list(ids)}, read)
+
+
+def estimate(ids: Iterable[int] | None, max_entries: int) -> Call[Estimates]:
+    """When jobs are expected to start."""
+
+    def read(answer: dict[str, Any]) -> Estimates:
+        return Estimates(answer["jobs"], answer["accuracy"], _errors(answer))
+
+    payload: dict[str, Any] = {"max_entries": max_entries} if ids is None else {"ids": list(ids)}
+    return Call("sched.estimate", payload, read)
+
+
+def what_if(change: Mapping[str, Any]) -> Call[WhatIf]:
+    """What would come of a change."""
+    return plain("sched.what-if", dict(change))
 
 
 def drain(targets: str, reason: str, mode: DrainMode | None) -> Call[None]:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from penstock.rows import (
         DrainMode,
+        Estimates,
         Event,
+        Explained,
         JobRow,
         Level,
         LogRow,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         ServiceRow,
         Submission,
         UndrainMode,
+        WhatIf,
     )
 
 __all__ = ["Client", "NoInstanceError", "Stream", "connect"]
@@ -330,6 +333,47 @@ class Client(Connection):
     def resource_history(self, targets: str | None = None) -> list[Event]:
         """What has happened to the resources, or to some of them: drains and the like."""
         return self._do(calls.resource_history(targets))
+
+    # --- what the scheduler expects
+
+    def explain(self, ids: Iterable[int]) -> Explained:
+        """Asks the scheduler why jobs wait, with the numbers and as a sentence.
+
+        Raises:
+            RpcError: there is no scheduler that answers this (ENOSYS), or a job is another user's
+                (EPERM).
+        """
+        return self._do(calls.explain(ids))
+
+    def estimate(self, ids: Iterable[int] | None = None, *, max_entries: int = 100) -> Estimates:
+        """Asks the scheduler when jobs are expected to start.
+
+        An estimate takes running jobs to end at their time limits and nothing more to be submitted.
+
+        Args:
+            ids: these jobs; by default those that wait, from the first in the queue on.
+            max_entries: of those at most so many; 0 for all, which may take seconds.
+
+        Raises:
+            RpcError: there is no scheduler that answers this (ENOSYS), or a job is another user's
+                (EPERM).
+        """
+        return self._do(calls.estimate(ids, max_entries))
+
+    def what_if(self, change: Mapping[str, Any]) -> WhatIf:
+        """Asks the scheduler what would come of a change, which is not made.
+
+        Args:
+            change: one of `{"submit": jobspec, "urgency": n}`, `{"cancel": job}`,
+                `{"down": ranks}`, `{"up": ranks}` (idsets), `{"job": job, "nodes": n}`,
+                `{"job": job, "duration": seconds}`, and `{"fit": job}`, which asks with how many
+                nodes it would start now; jobs are ids, of jobs that wait.
+
+        Raises:
+            RpcError: there is no scheduler that answers this (ENOSYS), or the change cannot be
+                (EINVAL).
+        """
+        return self._do(calls.what_if(change))
 
     # --- the instance
 

@@ -30,6 +30,7 @@ timeout = "1m"                     # 0: any time
 
 [penstock.scheduler]
 mode = "inside"                    # or "process", "none"
+policy = "easy"                    # or "fcfs", "conservative", "hybrid:N"
 [compat]
 exec_hello = "replace"             # or "refuse": a second execution service while jobs run
 ```
@@ -197,11 +198,35 @@ class Compat:
 
 
 @dataclass(frozen=True)
+class QueueSettings:
+    """`penstock.scheduler.queues.NAME`: how the scheduler treats a queue.
+
+    Queues of one `group` share an order: a job that waits goes before the later ones of its group.
+    The others are what the jobs of a queue may hold at a time.
+    """
+
+    group: str | None = None
+    max_jobs: Count | None = None
+    max_nodes: Count | None = None
+    max_cores: Count | None = None
+
+
+@dataclass(frozen=True)
 class SchedulerSettings:
-    """`penstock.scheduler`: where it runs, and how many requests it takes at a time (0: all)."""
+    """`penstock.scheduler`: where it runs, and how it decides.
+
+    `limit`: requests that it takes at a time (0: all); `overlong`: what becomes of a job that would
+    outlive the resources; `annotate`: for how many of the jobs that wait, from the first on, it
+    keeps the reason and the estimated start in `penstock jobs`.
+    """
 
     mode: typing.Literal["inside", "process", "none"] = "inside"
     limit: int = 0
+    policy: str = "easy"
+    selection: typing.Literal["first", "pack", "spread", "thrifty", "contiguous"] = "first"
+    overlong: typing.Literal["shorten", "deny"] = "shorten"
+    annotate: int = 100
+    queues: dict[str, QueueSettings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -254,6 +279,15 @@ class Config:
         return plain
 
 
+def scheduler_settings(config: Config) -> dict[str, Any]:
+    """What a scheduler gets to know of the configuration."""
+    settings = config.penstock.scheduler
+    chosen = {
+        key: getattr(settings, key) for key in ("policy", "selection", "overlong", "annotate")
+    }
+    return chosen | {"queues": {name: _plain(queue) for name, queue in settings.queues.items()}}
+
+
 def parse(text: str, name: str = "configuration") -> Config:
     """Reads a configuration.
 
@@ -280,7 +314,7 @@ def from_dict(document: dict[str, Any], name: str = "configuration") -> Config:
     problems: list[str] = []
     config = _build(Config, document, "", problems)
     if not problems:
-        problems += contradictions(config)
+        problems += contradictions(config, scheduler_settings(config))
     if problems:
         raise ConfigError(name, problems)
     assert isinstance(config, Config)

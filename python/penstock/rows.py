@@ -8,20 +8,27 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple, NotRequired, Required, TypedDict
 
 __all__ = [
+    "Accuracy",
     "DrainMode",
     "Drained",
+    "Estimates",
     "Event",
+    "Explained",
     "JobRow",
     "Level",
     "LogRow",
+    "Moved",
     "Outcome",
     "Purged",
     "QueueStatus",
+    "Reason",
     "ResourceStatus",
     "SchedStatus",
     "ServiceRow",
+    "StartEstimate",
     "Submission",
     "UndrainMode",
+    "WhatIf",
 ]
 
 Level = Literal["debug", "info", "warning", "error", "critical"]
@@ -144,6 +151,95 @@ class SchedStatus(TypedDict):
     all: dict[str, Any]
     down: dict[str, Any]
     allocated: dict[str, Any]
+
+
+class StartEstimate(TypedDict):
+    """When a job is expected to start. Times are seconds since the epoch.
+
+    `start` is None where no start can be told, and `reason` says why. `earliest` and `latest` are
+    the bounds within which 80 % of the starts so far would have been, once there are enough.
+    """
+
+    id: int
+    start: float | None
+    earliest: NotRequired[float]
+    latest: NotRequired[float]
+    reason: NotRequired[str]
+
+
+class Reason(TypedDict):
+    """Why a job waits: a word for the kind, the numbers, a sentence, and the estimated start."""
+
+    id: int
+    kind: str
+    reason: str
+    details: dict[str, Any]
+    start: NotRequired[float | None]
+    earliest: NotRequired[float]
+    latest: NotRequired[float]
+
+
+class Accuracy(TypedDict):
+    """How far starts were from their first estimates, in seconds; what is positive was late.
+
+    A tenth of them was below `low`, a tenth above `high`.
+    """
+
+    count: int
+    mean: float
+    low: float
+    median: float
+    high: float
+
+
+class Explained(NamedTuple):
+    """Why jobs wait.
+
+    Attributes:
+        reasons: For each job that waits.
+        errors: For each other job what the scheduler has to say.
+    """
+
+    reasons: list[Reason]
+    errors: dict[int, str]
+
+
+class Estimates(NamedTuple):
+    """When jobs are expected to start.
+
+    Attributes:
+        jobs: In the order of the queue, or as they were asked for.
+        accuracy: How good first estimates have been.
+        errors: For each job that does not wait what the scheduler has to say.
+    """
+
+    jobs: list[StartEstimate]
+    accuracy: Accuracy
+    errors: dict[int, str]
+
+
+class Moved(TypedDict):
+    """A job whose expected start would be another: seconds since the epoch, None for unknown."""
+
+    id: int
+    before: float | None
+    after: float | None
+
+
+class WhatIf(TypedDict):
+    """What would come of a change.
+
+    `text` is the answer as a sentence. `start` (seconds since the epoch, None for never as far as
+    can be told) and `ranks` are those of the job that was asked about; `moved` has the pending
+    jobs that would start at another time, the first in the queue first.
+    """
+
+    text: str
+    start: NotRequired[float | None]
+    ranks: NotRequired[str]
+    asked: NotRequired[int]
+    largest: NotRequired[int | None]
+    moved: list[Moved]
 
 
 class ServiceRow(TypedDict):

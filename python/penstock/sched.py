@@ -7,6 +7,7 @@ so it can be killed, replaced and watched like any process.
 from __future__ import annotations
 
 import logging
+import select
 import time
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,9 @@ log = logging.getLogger("penstock.sched")
 READ_SIZE = 256 * 1024
 
 
-def run(uri: str | None = None, limit: int | None = None, *, grow: bool = True) -> int:
+def run(
+    uri: str | None = None, limit: int | None = None, *, grow: bool = True, settings: str = "{}"
+) -> int:
     """Schedules for the instance at `uri` until either ends.
 
     Args:
@@ -29,13 +32,15 @@ def run(uri: str | None = None, limit: int | None = None, *, grow: bool = True) 
         limit: the most alloc requests to be outstanding at a time; no limit by default.
         grow: whether to ask for new ranks in the payload of `resource.acquire`, which has none in
             RFC 28: to be off for a Flux broker.
+        settings: `policy`, `selection`, `overlong`, `annotate` as JSON, as they are called in the
+            configuration; what is left out has its default.
 
     Returns:
         An exit code: 0 when the instance has ended, 1 on a protocol error (RFC 27: a scheduler
         logs the error of hello or ready and exits).
     """
     with connect(uri) as connection:
-        return _converse(connection, Scheduler(limit=limit, grow=grow))
+        return _converse(connection, Scheduler(limit=limit, grow=grow, settings=settings))
 
 
 def _converse(connection: socket.socket, scheduler: Scheduler) -> int:
@@ -47,6 +52,9 @@ def _converse(connection: socket.socket, scheduler: Scheduler) -> int:
         if scheduler.failure is not None:
             return 1
         try:
+            if scheduler.deadline is not None and not _readable(connection, scheduler.deadline):
+                scheduler.annotate(time.time())
+                continue
             data = connection.recv(READ_SIZE)
         except ConnectionResetError:
             return 0
@@ -58,6 +66,12 @@ def _converse(connection: socket.socket, scheduler: Scheduler) -> int:
         while scheduler.schedule(time.time()):
             if not _send(connection, scheduler):
                 return 0
+
+
+def _readable(connection: socket.socket, deadline: float) -> bool:
+    """Waits until there is something to read, or for the deadline; then it is False."""
+    left = max(0.0, deadline - time.time())
+    return bool(select.select([connection], [], [], left)[0])
 
 
 def _send(connection: socket.socket, scheduler: Scheduler) -> bool:

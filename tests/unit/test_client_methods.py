@@ -11,7 +11,7 @@ import trio
 from penstock import aclient
 from penstock.client import Client
 from penstock.errors import RpcError
-from penstock.rows import Outcome
+from penstock.rows import Estimates, Explained, Outcome
 
 SPEC = {"version": 1}
 ROW = {"id": 1, "state": 64}
@@ -22,6 +22,9 @@ LINE = '{"timestamp":1.5,"name":"submit","context":{"userid":0}}\n'
 LISTED = {"max_entries": 0, "attrs": ["all"], "since": 0.0}
 STATUS = {"enable": True, "start": False, "stop_reason": "later"}
 LOGGED = {"timestamp": 1.5, "level": "info", "component": "user", "text": "hello"}
+WHY = {"id": 1, "kind": "first", "reason": "r", "details": {}, "start": None}
+WHEN = {"id": 1, "start": 5.0}
+SEEN = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
 SERVICE = {"name": "sched", "pid": 1, "uid": 0, "inside": True}
 
 
@@ -109,6 +112,22 @@ ASKED = [
     ("queue_drain", ["a"], {}, "job-manager.drain", {"name": "a"}, None, None),
     ("resource_status", [], {}, "resource.status", None, {"R": {}}, {"R": {}}),
     ("sched_status", [], {}, "resource.sched-status", None, {"all": {}}, {"all": {}}),
+    (
+        *("explain", [[1, 2]], {}, "sched.explain", {"ids": [1, 2]}),
+        *({"jobs": [WHY], "errors": {"2": "no"}}, Explained([WHY], {2: "no"})),
+    ),
+    (
+        *("estimate", [], {"max_entries": 3}, "sched.estimate", {"max_entries": 3}),
+        *({"jobs": [WHEN], "accuracy": SEEN, "errors": {}}, Estimates([WHEN], SEEN, {})),
+    ),
+    (
+        *("estimate", [[1]], {}, "sched.estimate", {"ids": [1]}),
+        *({"jobs": [], "accuracy": SEEN, "errors": {"1": "no"}}, Estimates([], SEEN, {1: "no"})),
+    ),
+    (
+        *("what_if", [{"cancel": 1}], {}, "sched.what-if", {"cancel": 1}),
+        *({"text": "t", "moved": []}, {"text": "t", "moved": []}),
+    ),
     ("drain", ["0-1"], {}, "resource.drain", {"targets": "0-1", "reason": ""}, None, None),
     (
         *("drain", ["n1", "bad"], {"mode": "update"}, "resource.drain"),

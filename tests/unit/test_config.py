@@ -35,6 +35,10 @@ allow-guest-user = true
 [penstock.scheduler]
 mode = "process"
 limit = 8
+policy = "hybrid:4"
+selection = "pack"
+[penstock.scheduler.queues.batch]
+max-jobs = 5
 [penstock.exec]
 kill-timeout = "1s"
 """
@@ -50,6 +54,12 @@ def test_what_is_written_is_read_and_the_rest_has_defaults():
     assert config.policy.jobspec.defaults.system.duration == 3600
     assert config.access.allow_guest_user
     assert config.penstock.scheduler.mode == "process"
+    assert config.penstock.scheduler.policy == "hybrid:4"
+    assert config.penstock.scheduler.queues["batch"].max_jobs == 5
+    assert (config.penstock.scheduler.overlong, config.penstock.scheduler.annotate) == (
+        "shorten",
+        100,
+    )
     assert config.penstock.exec.kill_timeout == 1
     assert config.penstock.store.synchronous == "full"
 
@@ -89,6 +99,10 @@ def test_the_effective_configuration_reads_back(config):
         (
             "[policy.limits]\nduration = 'soon'",
             'policy.limits.duration: expected a duration such as "30m", or seconds, found "soon"',
+        ),
+        (
+            "[penstock.scheduler.queues.gone]\nmax-jobs = 1",
+            "penstock.scheduler.queues.gone: there is no queue of that name",
         ),
         (
             "[penstock.scheduler]\nmode = 'outside'",

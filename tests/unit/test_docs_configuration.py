@@ -128,7 +128,7 @@ def leaves(value: object, path: str = "") -> typing.Iterator[str]:
                 yield from leaves(item, f"{path}[]")
     elif isinstance(value, dict) and path != "queues.NAME.constraint":
         for key, item in value.items():
-            named = path in ("queues", "resource.properties")
+            named = path in ("queues", "resource.properties", "penstock.scheduler.queues")
             name = "NAME" if named else key.replace("_", "-")
             yield from leaves(item, f"{path}.{name}" if path else name)
     else:

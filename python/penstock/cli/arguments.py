@@ -8,9 +8,10 @@ import signal
 from argparse import ArgumentTypeError
 from typing import Any
 
-from penstock._core import parse_duration
+from penstock._core import Scheduler, parse_duration
 from penstock.errors import Error
 
+SELECTIONS = ("first", "pack", "spread", "thrifty", "contiguous")
 URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 
 
@@ -73,3 +74,12 @@ def signum(text: str) -> int:
     except KeyError:
         expected = f"1 to {signal.NSIG - 1} or a name such as TERM"
         raise ArgumentTypeError(f"unknown signal `{text}`: expected {expected}") from None
+
+
+def queue_policy(text: str) -> str:
+    """A queue policy: fcfs, easy, conservative, or hybrid:N."""
+    try:
+        Scheduler(settings=json.dumps({"policy": text}))
+    except Error as error:
+        raise ArgumentTypeError(str(error)) from None
+    return text

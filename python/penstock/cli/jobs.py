@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.arguments import seconds, userid, whole
 from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_row
 from penstock.cli.text import json_text, safe
+from penstock.cli.when import clock
 from penstock.client import Client
 from penstock.errors import Error, NotFoundError
 
@@ -61,7 +62,7 @@ FIELDS = frozenset(
     (
         *KEYS,
         *("id.f58", "id.dec", "id.hex", "username", "status_abbrev", "state_single"),
-        *("runtime", "info", "uri"),
+        *("runtime", "info", "uri", "t_estimate"),
     )
 )
 
@@ -248,6 +249,9 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
     job = shown["id_int"]
     began = shown["t_run"]
     runtime = (shown["t_cleanup"] or now) - began if began else 0.0
+    start = row.get("annotations", {}).get("sched", {}).get("t_estimate")
+    estimate = clock(start, now) if isinstance(start, (int, float)) and not began else ""
+    info = shown["reason"] or shown["nodelist"] or ""
     return shown | {
         "id.f58": shown["id"],
         "id.dec": job,
@@ -258,7 +262,9 @@ def fields(row: JobRow, now: float) -> dict[str, Any]:
         "runtime": _duration(runtime) if began else "-",
         # Where the instance in the job, if there is one, is to be reached.
         "uri": row.get("annotations", {}).get("user", {}).get("uri", ""),
-        "info": shown["reason"] or shown["nodelist"] or "",
+        # When it is expected to start.
+        "t_estimate": estimate,
+        "info": f"{info}; starts at {estimate}" if estimate else info,
     }
 
 

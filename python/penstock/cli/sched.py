@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    import argparse
+from penstock.cli.arguments import SELECTIONS, queue_policy
 
 SUMMARY = """Run a scheduler as a process of its own, attached to an instance that has none
 (`penstock start --sched none`). It can be killed and started again while jobs run."""
@@ -19,6 +20,25 @@ def register(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", type=int, metavar="N", help="take at most N requests at a time (default: all)"
     )
+    parser.add_argument(
+        "--policy",
+        type=queue_policy,
+        metavar="NAME",
+        help="in what order jobs start: fcfs, easy, conservative, hybrid:N (default easy)",
+    )
+    parser.add_argument(
+        "--selection",
+        choices=SELECTIONS,
+        help="which nodes a job gets of those that would do (default first)",
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="a configuration (TOML): its table penstock.scheduler holds, but for the options here",
+    )
+    # How the daemon hands on what it has been configured with.
+    parser.add_argument("--settings", help=argparse.SUPPRESS)
     parser.add_argument(
         "--no-grow",
         action="store_true",
@@ -35,4 +55,16 @@ def main(args: argparse.Namespace) -> int:
         print("penstock sched: --limit: expected 1 to 2147483647", file=sys.stderr)
         return 2
     log_to_stderr(logging.INFO, "penstock sched: %(message)s")
-    return sched.run(args.uri, args.limit, grow=not args.no_grow)
+    settings, limit = _settings(args)
+    return sched.run(args.uri, limit, grow=not args.no_grow, settings=settings)
+
+
+def _settings(args: argparse.Namespace) -> tuple[str, int | None]:
+    """What the scheduler is to know, as JSON, and the most requests at a time."""
+    from penstock.config import Config, load, scheduler_settings
+
+    config = load(args.config) if args.config else Config()
+    settings = json.loads(args.settings) if args.settings else scheduler_settings(config)
+    chosen = {key: getattr(args, key) for key in ("policy", "selection")}
+    settings |= {key: value for key, value in chosen.items() if value}
+    return json.dumps(settings), args.limit or config.penstock.scheduler.limit or None

@@ -9,9 +9,10 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock import paths
+from penstock.cli.arguments import SELECTIONS, queue_policy
 from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
 from penstock.instance.claims import LONGEST_PATH, StartError
@@ -20,6 +21,7 @@ from penstock.instance.options import StartOptions
 if TYPE_CHECKING:
     import argparse
 
+    from penstock.config import SchedulerSettings
     from penstock.instance.parent import Parent
 
 SUMMARY = """Start an instance on this machine, or on made-up nodes.
@@ -52,6 +54,17 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--sched",
         choices=["inside", "process", "none"],
         help="scheduler: inside the daemon, kept as a process, or none (attach `penstock sched`)",
+    )
+    add(
+        "--policy",
+        type=queue_policy,
+        metavar="NAME",
+        help="in what order jobs start: fcfs, easy, conservative, hybrid:N (default easy)",
+    )
+    add(
+        "--selection",
+        choices=SELECTIONS,
+        help="which nodes a job gets of those that would do (default first)",
     )
     add("--script", action="store_true", help="run the script that this job carries (see `batch`)")
     add("-v", "--verbose", action="store_true", help="log more")
@@ -153,7 +166,7 @@ def _options(
         config.penstock,
         state=state,
         socket=socket,
-        scheduler=dataclasses.replace(config.penstock.scheduler, mode=options.sched),
+        scheduler=_scheduler(config.penstock.scheduler, options.sched, args),
         exec=dataclasses.replace(config.penstock.exec, oversubscribe=oversubscribe),
     )
     if args.script:
@@ -163,6 +176,19 @@ def _options(
         config=dataclasses.replace(config, penstock=settings),
         exec=args.exec or ("sim" if made_up else "local"),
         oversubscribe=oversubscribe,
+    )
+
+
+def _scheduler(
+    settings: SchedulerSettings,
+    mode: Literal["inside", "process", "none"],
+    args: argparse.Namespace,
+) -> SchedulerSettings:
+    return dataclasses.replace(
+        settings,
+        mode=mode,
+        policy=args.policy or settings.policy,
+        selection=args.selection or settings.selection,
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import Batch, JobManager, Message, ResourceSet, fluid_f58
+from penstock.config import scheduler_settings
 from penstock.errors import Error
 from penstock.instance import inventory
 from penstock.instance.backoff import Backoff
@@ -28,9 +29,11 @@ from penstock.instance.hooks import HookService
 from penstock.instance.kept import KeptOutput
 from penstock.instance.logbook import Logbook
 from penstock.instance.parent import ParentLink
+from penstock.instance.queuegroups import groups
 from penstock.instance.reload import check_queues, merge, queues_lost
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
+from penstock.protocol.message import NORESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -92,6 +95,8 @@ class Instance:
         self._stopping = trio.Event()
         self._children = Children()
         self._local: LocalExecService | None = None
+        # What the scheduler was told last of the configuration.
+        self._told = ""
         config = options.config
         self._broker = Broker(
             owner=os.geteuid(),
@@ -158,8 +163,26 @@ class Instance:
         if self._local is not None:
             self._local.set_settings(config.penstock.exec)
         self._options = new
+        self._set_scheduler()
         log.info("configuration: %s", ", ".join(changed) or "nothing has changed")
         return config, changed
+
+    def _scheduler_settings(self) -> str:
+        """What the scheduler is to know. Queues that have nodes in common share an order."""
+        config = self._options.config
+        settings = scheduler_settings(config)
+        for name, group in groups(config.queues, self._resource.ledger.resources).items():
+            settings["queues"].setdefault(name, {}).setdefault("group", group)
+        return json.dumps(settings)
+
+    def _set_scheduler(self) -> None:
+        """Tells the scheduler, ours inside or outside, what it is to know from now on."""
+        settings = self._scheduler_settings()
+        if self._options.sched != "none" and settings != self._told:
+            self._told = settings
+            payload = json.loads(settings)
+            request = Message.request("sched.config-reload", payload, flags=NORESPONSE)
+            self._broker.post_messages(self._control.peer, [request])
 
     def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
         settings = _manager_settings(after)
@@ -223,7 +246,8 @@ class Instance:
         """Runs the scheduler and the command, if there is one, until it is time to stop."""
         limit = self._options.config.penstock.scheduler.limit or None
         if self._options.sched == "inside":
-            nursery.start_soon(SchedulerService(self._broker, limit).run)
+            service = SchedulerService(self._broker, limit, self._scheduler_settings)
+            nursery.start_soon(service.run)
         elif self._options.sched == "process":
             nursery.start_soon(self._keep_scheduler, limit)
         if not self._options.command:
@@ -264,11 +288,12 @@ class Instance:
 
     async def _keep_scheduler(self, limit: int | None) -> None:
         """Keeps a scheduler process attached: when one ends, another is started."""
-        command = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
+        plain = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
         if limit is not None:
-            command += ["--limit", str(limit)]
+            plain += ["--limit", str(limit)]
         backoff = Backoff()
         while True:
+            command = [*plain, "--settings", self._scheduler_settings()]
             backoff.began()
             async with self._children.open(command, stdin=subprocess.DEVNULL) as process:
                 code = await process.wait()

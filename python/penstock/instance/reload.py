@@ -21,6 +21,11 @@ RELOADABLE: tuple[Path, ...] = (
     ("policy",),
     ("job-manager",),
     ("compat",),
+    ("penstock", "scheduler", "policy"),
+    ("penstock", "scheduler", "selection"),
+    ("penstock", "scheduler", "overlong"),
+    ("penstock", "scheduler", "annotate"),
+    ("penstock", "scheduler", "queues"),
     ("penstock", "exec", "kill-timeout"),
     ("penstock", "exec", "output-limit"),
 )

@@ -120,16 +120,25 @@ class SchedulerService:
     """The scheduler in the daemon. It speaks what it would speak from outside.
 
     One that fails ends, as RFC 27 and RFC 28 want it, and another takes its place.
+
+    Args:
+        broker: the broker.
+        limit: the most requests that it takes at a time; None for all.
+        settings: called for what it gets to know of the configuration, whenever one starts.
     """
 
-    def __init__(self, broker: Broker, limit: int | None) -> None:
+    def __init__(
+        self, broker: Broker, limit: int | None, settings: Callable[[], str] = lambda: "{}"
+    ) -> None:
         self._broker = broker
         self._limit = limit
+        self._settings = settings
         self._failed = trio.Event()
+        self._alarm = Alarm()
         self._start()
 
     def _start(self) -> None:
-        self._scheduler = Scheduler(limit=self._limit)
+        self._scheduler = Scheduler(limit=self._limit, settings=self._settings())
         self.peer = self._broker.attach(self)
         self._scheduler.start()
         self._broker.nudge()
@@ -142,6 +151,9 @@ class SchedulerService:
         """Decides, then sends."""
         if self._scheduler.schedule(now):
             self._broker.nudge()
+        elif self._scheduler.deadline is not None and self._scheduler.deadline <= now:
+            self._scheduler.annotate(now)
+        self._alarm.set(self._scheduler.deadline)
         self._broker.post(self.peer, self._scheduler.take_out())
         failed = self._scheduler.failure is not None
         for line in self._scheduler.take_log():
@@ -152,13 +164,21 @@ class SchedulerService:
     async def run(self) -> None:
         """Starts another scheduler whenever one has failed."""
         backoff = Backoff()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._wake)
+            while True:
+                await self._failed.wait()
+                self._broker.detach(self.peer)
+                await backoff.ended()
+                backoff.began()
+                self._failed = trio.Event()
+                self._start()
+
+    async def _wake(self) -> None:
+        """Has it settle when it is time to tell the jobs that wait what they wait for."""
         while True:
-            await self._failed.wait()
-            self._broker.detach(self.peer)
-            await backoff.ended()
-            backoff.began()
-            self._failed = trio.Event()
-            self._start()
+            await self._alarm.wait()
+            self._broker.nudge()
 
 
 class MockExecService:

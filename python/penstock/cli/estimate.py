@@ -1,0 +1,68 @@
+"""`penstock estimate`: when jobs are expected to start."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from penstock.cli.arguments import whole
+from penstock.cli.planned import accuracy, answering
+from penstock.cli.rows import job_id, tell
+from penstock.cli.text import json_text, safe
+from penstock.cli.when import clock, span
+from penstock.client import Client
+from penstock.jobid import f58
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.rows import StartEstimate
+
+SUMMARY = """Tell when pending jobs are expected to start: the named ones, or those that are next.
+
+An estimate takes running jobs to end at their time limits, and nothing more to be submitted. The
+last line tells how good estimates have been: starts against what was expected when the jobs
+came."""
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    add = parser.add_argument
+    add("--json", action="store_true", help="one object a job, with seconds since the epoch")
+    add("-n", "--no-header", action="store_true", help="only the lines of the jobs")
+    add(
+        *("-c", "--count", "--max"),
+        type=whole,
+        default=100,
+        metavar="N",
+        help="of all jobs, the first N in the queue (default 100; 0: all)",
+    )
+    add("id", nargs="*", type=job_id, metavar="ID")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    with Client() as client, answering("estimate"):
+        answer = client.estimate(args.id or None, max_entries=args.count)
+    now = time.time()
+    if not (args.json or args.no_header):
+        print(
+            f"{'JOBID':>12} {'START':>16} {'IN':>7} {'EARLIEST':>16} {'LATEST':>16} INFO".rstrip()
+        )
+    for job in answer.jobs:
+        if args.json:
+            print(json_text({**job, "id": f58(job["id"]), "id_int": job["id"]}))
+        else:
+            print(_line(job, now).rstrip())
+    if not (args.json or args.no_header):
+        print(accuracy(answer.accuracy))
+    return tell("estimate", answer.errors)
+
+
+def _line(job: StartEstimate, now: float) -> str:
+    start = job["start"]
+    when = "-" if start is None else clock(start, now)
+    left = "-" if start is None else span(start - now)
+    early, late = (clock(job[key], now) if key in job else "-" for key in ("earliest", "latest"))
+    note = safe(job.get("reason", ""))
+    return f"{f58(job['id']):>12} {when:>16} {left:>7} {early:>16} {late:>16} {note}"

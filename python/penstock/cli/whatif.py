@@ -1,0 +1,140 @@
+"""`penstock what-if`: what would come of a change that is not made."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock._core import IDset, ResourceSet
+from penstock.cli import joboptions
+from penstock.cli.arguments import seconds, whole
+from penstock.cli.planned import answering
+from penstock.cli.rows import job_id
+from penstock.cli.text import json_text, safe
+from penstock.cli.when import clock, span
+from penstock.client import Client
+from penstock.errors import Error
+from penstock.jobid import f58
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.rows import Moved
+
+SUMMARY = """Ask what would come of a change. Nothing is changed: the scheduler answers from a copy
+of its books, in which running jobs end at their time limits and nothing else is submitted."""
+
+SHOWN = 20
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.add_argument("--json", action="store_true", help="the answer as one object")
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="submit|change|fit|cancel|down|up"
+    )
+    submit = verbs.add_parser("submit", help="a job were submitted now: when would it start?")
+    joboptions.register(submit)
+    change = verbs.add_parser("change", help="a pending job had fewer nodes, or less time")
+    change.add_argument("id", type=job_id, metavar="ID")
+    wanted = change.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("-N", "--nodes", type=whole, metavar="N", help="nodes")
+    wanted.add_argument(
+        *("-t", "--time-limit"),
+        type=seconds,
+        metavar="FSD",
+        help="time limit: seconds, or with a suffix (30m, 2h)",
+    )
+    fit = verbs.add_parser("fit", help="with how many nodes, or tasks, would a job start now?")
+    fit.add_argument("id", type=job_id, metavar="ID")
+    cancel = verbs.add_parser("cancel", help="a job were cancelled: who would start earlier?")
+    cancel.add_argument("id", type=job_id, metavar="ID")
+    for name, text in (("down", "nodes went down"), ("up", "nodes came up")):
+        nodes = verbs.add_parser(name, help=f"{text}: who would start at another time?")
+        nodes.add_argument("targets", metavar="TARGETS", help="an idset of ranks or a hostlist")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    change: dict[str, Any]
+    if args.verb == "submit":
+        specs = joboptions.jobspecs(args)
+        if len(specs) != 1:
+            print("penstock what-if: --cc: expected one copy", file=sys.stderr)
+            return 2
+        change = {"submit": specs[0], "urgency": args.urgency}
+    elif args.verb in ("cancel", "fit"):
+        change = {args.verb: args.id}
+    elif args.verb == "change" and args.nodes is not None:
+        change = {"job": args.id, "nodes": args.nodes}
+    elif args.verb == "change":
+        change = {"job": args.id, "duration": args.time_limit}
+    else:
+        change = {}
+    with Client() as client:
+        if "submit" in change:
+            _complete(change["submit"], client.config())
+        elif not change:
+            change = {args.verb: _ranks(client, args.targets)}
+        with answering("what-if"):
+            answer = client.what_if(change)
+    if args.json:
+        print(json_text(answer))
+        return 0
+    print(safe(answer["text"]))
+    now = time.time()
+    for moved in answer["moved"][:SHOWN]:
+        print(f"  {_moved(moved, now)}")
+    if more := answer["moved"][SHOWN:]:
+        print(f"  and {len(more)} more")
+    return 0
+
+
+def _complete(spec: dict[str, Any], config: dict[str, Any]) -> None:
+    """Fills in what an instance with this configuration fills in when a job is submitted."""
+    system = spec["attributes"]["system"]
+    policy = config.get("policy", {})
+    queues = config.get("queues", {})
+    defaults = policy.get("jobspec", {}).get("defaults", {}).get("system", {})
+    name = system.get("queue") or defaults.get("queue")
+    if name is not None:
+        system["queue"] = name
+    queue = queues.get(name, {})
+    own = queue.get("policy", {}).get("jobspec", {}).get("defaults", {}).get("system", {})
+    if not system.get("duration"):
+        system["duration"] = own.get("duration", defaults.get("duration", 0.0))
+    parts = [system.get("constraints"), queue.get("constraint")]
+    if queue.get("requires"):
+        parts.append({"properties": queue["requires"]})
+    parts = [part for part in parts if part]
+    if parts:
+        system["constraints"] = {"and": parts} if len(parts) > 1 else parts[0]
+
+
+def _ranks(client: Client, targets: str) -> str:
+    """The ranks of targets that are named by ranks or by hosts.
+
+    Raises:
+        Error: there are none such.
+    """
+    resources = ResourceSet(client.sched_status()["all"])
+    try:
+        ranks = IDset(targets)
+    except Error:
+        ranks = resources.restrict(hosts=targets).ranks
+    if not ranks or not ranks <= resources.ranks:
+        known = resources.nodelist
+        raise Error(f"`{targets}`: expected ranks or hosts that the scheduler may use: {known}")
+    return str(ranks)
+
+
+def _moved(moved: Moved, now: float) -> str:
+    """A job's start before and after."""
+    before, after = moved["before"], moved["after"]
+    words = [("not foreseen" if it is None else clock(it, now)) for it in (before, after)]
+    text = f"{f58(moved['id'])}: {words[0]} → {words[1]}"
+    if before is None or after is None:
+        return text
+    change = after - before
+    return f"{text} ({span(abs(change))} {'later' if change > 0 else 'earlier'})"

@@ -1,0 +1,191 @@
+"""Why jobs wait, when they start and what would change that, as people ask it in a shell."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+
+import pytest
+
+from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.jobspec import from_command
+
+HOUR = 3600.0
+
+
+@pytest.fixture(params=["inside", "process"])
+def mode(request):
+    return request.param
+
+
+def spec(nodes=1, duration=HOUR, **shape):
+    return from_command(
+        ["true"], environment={}, cwd="/", ntasks=nodes, nodes=nodes, duration=duration, **shape
+    )
+
+
+def started(client, **shape):
+    """A job that has its resources."""
+    job = client.submit(spec(**shape))
+    for event in client.eventlog(job, follow=True):
+        if event["name"] == "start":
+            return job
+    raise AssertionError("it is over without a start")
+
+
+def f58(instance, job):
+    (row,) = (json.loads(line) for line in instance.lines("jobs", "-A", "--json", str(job)))
+    return row["id"]
+
+
+def one(instance, *args):
+    """The one object that a verb prints."""
+    (line,) = instance.lines(*args)
+    return json.loads(line)
+
+
+def test_a_job_that_waits_is_told_why_and_until_when(start, mode):
+    with (
+        start("--nodes", "4", "--sched", mode) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        busy = started(client, nodes=3)
+        wide = client.submit(spec(nodes=4))
+        told = one(instance, "explain", "--json", str(wide))
+        assert told["id_int"] == wide
+        assert "4 nodes" in told["reason"]
+        end = client.info(busy)["expiration"]
+        assert told["start"] == pytest.approx(end, abs=2)
+        text = instance.lines("explain", str(wide))
+        assert text[0] == f"{f58(instance, wide)}: {told['reason']}"
+        assert re.match(r"    starts in (60|59) min \(", text[1])
+        # Everybody sees it in the list of jobs.
+        told = client.info(wide)["annotations"]["sched"]
+        assert "4 nodes" in told["reason_pending"]
+        assert told["t_estimate"] == pytest.approx(end, abs=2)
+        assert "4 nodes" in "\n".join(instance.lines("jobs", "-A"))
+
+
+def test_estimates_of_all_that_wait_come_in_the_order_of_the_queue(start, mode):
+    with (
+        start("--nodes", "2", "--sched", mode) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        busy = started(client, nodes=2)
+        first, second = client.submit(spec(nodes=2), count=2)
+        third = client.submit(spec(nodes=2), urgency=20)
+        rows = [json.loads(line) for line in instance.lines("estimate", "--json")]
+        assert [row["id_int"] for row in rows] == [third, first, second]
+        end = client.info(busy)["expiration"]
+        starts = [row["start"] for row in rows]
+        assert starts == pytest.approx([end, end + HOUR, end + 2 * HOUR], abs=2)
+        lines = instance.lines("estimate", str(second))
+        assert lines[0].split() == ["JOBID", "START", "IN", "EARLIEST", "LATEST", "INFO"]
+        assert lines[1].split()[0] == f58(instance, second)
+        assert "3 h" in lines[1]
+        assert lines[2] == "no start has been compared with its estimate yet"
+        assert len(instance.lines("estimate", "-n", "-c", "2")) == 2
+        # A job that does not wait has no start to come.
+        done = instance.penstock("estimate", "--json", str(busy))
+        assert done.returncode == 1
+        assert "penstock estimate: " in done.stderr
+
+
+def test_jobs_in_other_states_are_explained_too(start):
+    with start("--nodes", "2") as instance, Client(instance.uri, timeout=60) as client:
+        running = started(client)
+        held = client.submit(spec(), urgency=0)
+        later = client.submit(spec(dependencies=[f"after:{held}"]))
+        over = client.submit(spec())
+        client.cancel([over], note="not needed")
+        client.wait_one(over)
+        done = instance.penstock("explain", *map(str, [running, held, later, over, 1]))
+        assert done.returncode == 1
+        reasons = [line.partition(": ")[2] for line in done.stdout.splitlines()]
+        assert reasons[0].startswith("it runs on ")
+        assert reasons[1].startswith("held")
+        assert reasons[2].startswith("waits for after")
+        assert reasons[3].startswith("it is over: cancel: not needed")
+        assert "penstock explain: " in done.stderr
+
+
+def test_what_if_answers_and_changes_nothing(start, mode):
+    with (
+        start("--nodes", "4", "--sched", mode) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        busy = started(client, nodes=3)
+        wide = client.submit(spec(nodes=4))
+        instance.lines("explain", str(wide))
+        before = client.stats("sched")
+        # One node is free, and `wide` does not start before `busy` ends.
+        told = one(instance, "what-if", "--json", "submit", "-t", "30", "true")
+        assert told["start"] == pytest.approx(client.info(busy)["t_run"], abs=60)
+        told = one(instance, "what-if", "--json", "submit", "-N", "1", "-t", "2h", "true")
+        end = client.info(busy)["expiration"]
+        assert told["start"] == pytest.approx(end + HOUR, abs=2)
+        told = one(instance, "what-if", "--json", "cancel", str(busy))
+        assert [moved["id"] for moved in told["moved"]] == [wide]
+        assert told["moved"][0]["after"] < told["moved"][0]["before"]
+        told = one(instance, "what-if", "--json", "change", "-N", "1", str(wide))
+        assert told["start"] < end - HOUR / 2
+        told = one(instance, "what-if", "--json", "down", "3")
+        assert [(moved["id"], moved["after"]) for moved in told["moved"]] == [(wide, None)]
+        assert instance.lines("what-if", "down", "3")[0]
+        assert client.stats("sched") == before
+        for args in (["cancel", "1"], ["down", "9"], ["submit", "-N", "5", "true"]):
+            done = instance.penstock("what-if", *args)
+            assert done.returncode == 1, args
+            assert done.stderr.startswith("penstock what-if: ")
+
+
+def test_what_is_impossible_is_denied_with_the_part_and_the_most_there_is(start):
+    with start("--nodes", "2", "--cores", "4", "--gpus", "1") as instance:
+        for args, note in [
+            (["-N", "3"], "3 nodes requested"),
+            (["-c", "5"], "5 cores per slot requested, no node has more than 4"),
+            (["-n", "9"], "9 cores requested, 8 exist"),
+            (["-g", "2"], "2 gpus per slot requested"),
+            (["--requires", "fast"], "constraint"),
+        ]:
+            done = instance.penstock("run", *args, "true")
+            assert done.returncode == 1
+            assert note in done.stderr, (args, done.stderr)
+
+
+def test_questions_that_make_no_sense_name_the_field(start):
+    with start("--nodes", "1") as instance, Client(instance.uri, timeout=60) as client:
+        # From then on the scheduler is ready.
+        started(client)
+        for topic, payload, text in [
+            ("sched.explain", {}, "ids"),
+            ("sched.explain", {"ids": ["x"]}, "ids: expected a list of job ids"),
+            ("sched.estimate", {"max_entries": -1}, "max_entries: expected a whole number"),
+            ("sched.what-if", {}, "submit"),
+            ("sched.what-if", {"cancel": "x"}, "cancel: expected a job id"),
+            ("sched.what-if", {"down": "x"}, "down: "),
+            ("sched.what-if", {"submit": {}}, "submit: "),
+            ("sched.what-if", {"job": 1}, "nodes"),
+            ("sched.config-reload", {"policy": "sjf"}, "policy: "),
+        ]:
+            with pytest.raises(RpcError) as caught:
+                client.rpc(topic, payload)
+            assert caught.value.errno == errno.EINVAL
+            assert text in caught.value.strerror
+        assert client.stats("sched")["policy"] == "easy"
+
+
+def test_where_nobody_answers_the_verbs_say_so(start, scheduler):
+    with start("--nodes", "1", "--sched", "none") as instance:
+        with Client(instance.uri, timeout=60) as client:
+            job = client.submit(spec())
+        for args in (["explain", str(job)], ["estimate"], ["what-if", "cancel", str(job)]):
+            done = instance.penstock(*args)
+            assert done.returncode == 1
+            assert "no scheduler answers `sched." in done.stderr
+            assert "hint: " in done.stderr
+        with scheduler("example", instance):
+            done = instance.penstock("estimate")
+            assert "no scheduler answers `sched.estimate` here" in done.stderr

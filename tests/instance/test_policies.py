@@ -1,0 +1,227 @@
+"""Queue policies and selection, as `penstock start` and the configuration name them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+
+from penstock._core import ResourceSet
+from penstock.cli import main
+from penstock.client import Client
+from penstock.errors import RpcError
+from penstock.jobspec import from_command
+
+HOUR = 3600.0
+
+
+def spec(nodes=1, duration=HOUR, **shape):
+    command = ["true"]
+    return from_command(
+        command, environment={}, cwd="/", ntasks=nodes, nodes=nodes, duration=duration, **shape
+    )
+
+
+@pytest.fixture(params=["inside", "process"])
+def mode(request):
+    return request.param
+
+
+def until(client, queued, running):
+    """Returns when the scheduler has so many jobs in its queue, and so many that hold resources."""
+    end, stats = time.monotonic() + 60, {}
+    while time.monotonic() < end:
+        # There is none to ask before a scheduler of its own has come.
+        with suppress(RpcError):
+            stats = client.stats("sched")
+        if stats.get("ready") and (stats["queued"], stats["running"]) == (queued, running):
+            return stats
+    raise AssertionError(f"expected {queued} queued, {running} running: {stats}")
+
+
+def names(client, states):
+    rows = client.jobs(constraint={"states": [states]}, attrs=["name"])
+    return sorted(row["name"] for row in rows)
+
+
+def submit(client, name, **shape):
+    return client.submit(spec(**shape, setattr={"system.job.name": name}))
+
+
+def fill(client):
+    """One of two nodes is busy for an hour; `wide` needs both; `short` and `long` need one."""
+    submit(client, "busy")
+    submit(client, "wide", nodes=2)
+    submit(client, "short", duration=HOUR / 2)
+    submit(client, "long", duration=2 * HOUR)
+
+
+def test_easy_lets_short_jobs_pass_and_is_the_default(start, mode):
+    with (
+        start("--nodes", "2", "--sched", mode) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        fill(client)
+        assert until(client, queued=2, running=2)["policy"] == "easy"
+        assert names(client, "running") == ["busy", "short"]
+
+
+def test_first_come_first_served_lets_nobody_pass_until_a_reload(start, mode, tmp_path):
+    with (
+        start("--nodes", "2", "--sched", mode, "--policy", "fcfs") as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        fill(client)
+        assert until(client, queued=3, running=1)["policy"] == "fcfs"
+        file = tmp_path / "easy.toml"
+        file.write_text('[penstock.scheduler]\npolicy = "easy"\nselection = "spread"\n')
+        assert instance.lines("config", "reload", str(file)) == [
+            "changed: penstock.scheduler.policy",
+            "changed: penstock.scheduler.selection",
+        ]
+        stats = until(client, queued=2, running=2)
+        assert (stats["policy"], stats["selection"]) == ("easy", "spread")
+        assert names(client, "running") == ["busy", "short"]
+
+
+@pytest.mark.parametrize("policy", ["conservative", "hybrid:2"])
+def test_with_more_reservations_a_later_one_is_kept_too(start, policy):
+    with (
+        start("--nodes", "2", "--policy", policy) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        fill(client)
+        # It would end after an hour, by when `wide` starts.
+        submit(client, "fits", duration=HOUR / 4)
+        until(client, queued=3, running=2)
+        assert names(client, "running") == ["busy", "short"]
+
+
+def test_jobs_without_a_limit_pass_nobody_that_waits(start):
+    with start("--nodes", "2", "--exec", "none") as instance, Client(instance.uri) as client:
+        submit(client, "busy", duration=0.0)
+        submit(client, "wide", nodes=2)
+        submit(client, "endless", duration=0.0)
+        until(client, queued=2, running=1)
+        submit(client, "short")
+        until(client, queued=2, running=2)
+
+
+@pytest.mark.parametrize(
+    ("selection", "ranks"),
+    [("first", "0"), ("pack", "1"), ("spread", "2"), ("contiguous", "0"), ("thrifty", "0")],
+)
+def test_a_job_gets_the_nodes_that_the_selection_prefers(start, selection, ranks, tmp_path):
+    r = ResourceSet.uniform("0-2", "n[0-2]", cores="0-3")
+    r.add_property("rare", "1-2")
+    file = tmp_path / "R"
+    file.write_text(r.to_json())
+    with (
+        start("--R", str(file), "--exec", "sim", "--selection", selection) as instance,
+        Client(instance.uri, timeout=60) as client,
+    ):
+        for rank, cores in ((0, 1), (1, 2)):
+            client.submit(
+                from_command(
+                    ["true"],
+                    environment={},
+                    cwd="/",
+                    cores_per_task=cores,
+                    duration=HOUR,
+                    requires=f"rank:{rank}",
+                )
+            )
+        until(client, queued=0, running=2)
+        job = client.submit(from_command(["true"], environment={}, cwd="/", duration=HOUR))
+        until(client, queued=0, running=3)
+        assert str(ResourceSet(client.lookup(job, "R")["R"]).ranks) == ranks
+
+
+@pytest.mark.parametrize("overlong", ["shorten", "deny"])
+def test_a_job_that_would_outlive_the_resources(start, overlong, tmp_path):
+    r = ResourceSet.uniform("0", "n0", cores="0-3")
+    r.expiration = time.time() + HOUR
+    file, config = tmp_path / "R", tmp_path / "config"
+    file.write_text(r.to_json())
+    config.write_text(f'[penstock.scheduler]\noverlong = "{overlong}"\n')
+    options = ("--R", str(file), "--exec", "sim", "--config", str(config))
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        job = client.submit(spec(duration=2 * HOUR))
+        if overlong == "deny":
+            row = client.wait_one(job)
+            assert row["exception_type"] == "alloc"
+            assert "end" in row["exception_note"]
+        else:
+            until(client, queued=0, running=1)
+            assert ResourceSet(client.lookup(job, "R")["R"]).expiration == r.expiration
+
+
+QUEUES = """
+[queues.batch]
+requires = ["^debug"]
+[queues.debug]
+requires = ["debug"]
+[queues.all]
+[policy.jobspec.defaults.system]
+queue = "batch"
+[resource.properties]
+debug = "0"
+[penstock.scheduler]
+policy = "fcfs"
+"""
+
+
+def test_queues_without_a_node_in_common_do_not_wait_for_each_other(start, tmp_path):
+    file = tmp_path / "queues.toml"
+    file.write_text(QUEUES.replace("[queues.all]\n", ""))
+    options = ("--nodes", "3", "--config", str(file))
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        submit(client, "busy", queue="batch")
+        submit(client, "wide", nodes=2, queue="batch")
+        submit(client, "other", queue="debug")
+        until(client, queued=1, running=2)
+        # With a queue that has them all, all are one order.
+        file.write_text(QUEUES)
+        instance.lines("config", "reload", str(file))
+        client.cancel([row["id"] for row in client.jobs(constraint={"name": ["other"]})])
+        until(client, queued=1, running=1)
+        submit(client, "other", queue="debug")
+        until(client, queued=2, running=1)
+        file.write_text(QUEUES + '[penstock.scheduler.queues.debug]\ngroup = "own"\n')
+        instance.lines("config", "reload", str(file))
+        until(client, queued=1, running=2)
+
+
+def test_a_queue_has_no_more_jobs_at_a_time_than_it_may(start, tmp_path):
+    file = tmp_path / "queues.toml"
+    file.write_text("[queues.batch]\n[penstock.scheduler.queues.batch]\nmax-jobs = 2\n")
+    options = ("--nodes", "4", "--config", str(file))
+    with start(*options) as instance, Client(instance.uri, timeout=60) as client:
+        client.submit(spec(queue="batch"), count=3)
+        until(client, queued=1, running=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["start", "--policy", "sjf"], "policy"),
+        (["start", "--policy", "hybrid:0"], "policy"),
+        (["start", "--selection", "best"], "selection"),
+        (["sched", "--policy", "sjf"], "policy"),
+    ],
+    ids=" ".join,
+)
+def test_a_policy_that_there_is_not_is_bad_usage(args, text, capsys):
+    assert main(args) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_the_configuration_says_which_policies_there_are(start, tmp_path, capsys):
+    file = tmp_path / "wrong.toml"
+    file.write_text('[penstock.scheduler]\npolicy = "sjf"\n[penstock.scheduler.queues.gone]\n')
+    assert main(["config", "check", str(file)]) == 1
+    error = capsys.readouterr().err
+    assert "penstock.scheduler.policy: " in error
+    assert "penstock.scheduler.queues.gone: there is no queue of that name" in error
+    assert "hybrid:N" in error

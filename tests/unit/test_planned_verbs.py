@@ -1,0 +1,212 @@
+"""`explain`, `estimate` and `what-if` against an instance that does as it is told."""
+
+from __future__ import annotations
+
+import errno
+import json
+import time
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.planned import accuracy
+from penstock.cli.when import clock, span
+
+NOW = 1_800_000_000.0
+WAITS = {"id": 1, "userid": 0, "urgency": 16, "t_submit": NOW, "state": 8, "name": "a"}
+WAITS |= {"ntasks": 1, "ncores": 1, "duration": 60.0, "exception_occurred": False}
+NONE_YET = {"count": 0, "mean": 0.0, "low": 0.0, "median": 0.0, "high": 0.0}
+REASON = {"id": 1, "kind": "insufficient", "reason": "needs\x1b 4 nodes", "details": {"free": 3}}
+
+
+@pytest.fixture
+def say(fake, monkeypatch):
+    """Makes the instance answer a topic with this."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+
+    def make(topic, payload=None, **error):
+        fake.methods[topic] = lambda request: [request.respond(payload, **error)]
+
+    return make
+
+
+def asked(fake, topic):
+    return fake.wait_for(topic).object()
+
+
+def test_the_scheduler_is_asked_of_jobs_that_wait_for_it(fake, say, capsys):
+    say("job-list.list-id", {"job": WAITS})
+    band = {"start": NOW + 720, "earliest": NOW + 180, "latest": NOW + 1200}
+    say("sched.explain", {"jobs": [REASON | band], "errors": {}})
+    assert main(["explain", "ƒ2"]) == 0
+    assert asked(fake, "sched.explain") == {"ids": [1]}
+    lines = capsys.readouterr().out.splitlines()
+    between = "between 3 min and 20 min from now in 80 % of cases so far"
+    assert lines == [
+        r"ƒ2: needs\x1b 4 nodes",
+        f"    starts in 12 min ({clock(NOW + 720, NOW)}), {between}",
+    ]
+    assert main(["explain", "--json", "ƒ2"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row == REASON | band | {"id": "ƒ2", "id_int": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"urgency": 0}, "held: "),
+        ({"pending_reason": "queue stopped"}, "queue stopped"),
+        ({"state": 2, "dependencies": ["after:ƒ3"]}, "waits for after:ƒ3"),
+        ({"state": 4}, "not yet scheduled: it is in state PRIORITY"),
+        ({"state": 16, "nodelist": "n0"}, "it runs on n0"),
+        ({"state": 64, "result": 1}, "it is over: completed"),
+        ({"state": 64, "returncode": 3, "waitstatus": 768}, "it is over: exited with code 3"),
+    ],
+)
+def test_what_the_state_tells_is_not_asked(fake, say, capsys, row, text):
+    say("job-list.list-id", {"job": WAITS | row})
+    assert main(["explain", "ƒ2"]) == 0
+    assert capsys.readouterr().out.startswith(f"ƒ2: {text}")
+    while not fake.received.empty():
+        assert fake.received.get().topic != "sched.explain"
+
+
+def test_what_cannot_be_explained_is_told_job_by_job(fake, say, capsys):
+    say("job-list.list-id", {"job": WAITS})
+    say("sched.explain", {"jobs": [], "errors": {"1": "job ƒ2 is another user's"}})
+    assert main(["explain", "ƒ2"]) == 1
+    assert capsys.readouterr() == ("", "penstock explain: ƒ2: job ƒ2 is another user's\n")
+    say("job-list.list-id", errnum=errno.ENOENT, errtext="unknown job id")
+    assert main(["explain", "ƒ2"]) == 1
+    assert "unknown job id" in capsys.readouterr().err
+
+
+def test_estimates_are_a_table_and_tell_how_good_they_were(fake, say, capsys):
+    jobs = [
+        {"id": 1, "start": NOW + 90},
+        {"id": 2, "start": None, "reason": "needs 2 gpus"},
+        {"id": 3, "start": NOW + 7200, "earliest": NOW + 60, "latest": NOW + 9000},
+    ]
+    seen = {"count": 12, "mean": -120.0, "low": -3600.0, "median": 0.0, "high": 0.5}
+    say("sched.estimate", {"jobs": jobs, "accuracy": seen, "errors": {}})
+    assert main(["estimate"]) == 0
+    assert asked(fake, "sched.estimate") == {"max_entries": 100}
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["JOBID", "START", "IN", "EARLIEST", "LATEST", "INFO"]
+    assert lines[1] == ["ƒ2", *clock(NOW + 90, NOW).split(), "90", "s", "-", "-"]
+    assert lines[2] == ["ƒ3", "-", "-", "-", "-", "needs", "2", "gpus"]
+    assert lines[3][-1] == clock(NOW + 9000, NOW).split()[-1]
+    text = "12 starts so far were 2 min early on average, 80 % of them between 60 min early and "
+    assert " ".join(lines[4]) == text + "on time"
+    say("sched.estimate", {"jobs": jobs[:1], "accuracy": seen, "errors": {"5": "it runs"}})
+    assert main(["estimate", "--json", "ƒ2", "ƒ6"]) == 1
+    assert fake.wait_for("sched.estimate").object() == {"ids": [1, 5]}
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"id": "ƒ2", "id_int": 1, "start": NOW + 90}
+    assert err == "penstock estimate: ƒ6: it runs\n"
+
+
+def test_few_starts_make_no_band():
+    assert accuracy(NONE_YET) == "no start has been compared with its estimate yet"
+    few = NONE_YET | {"count": 2, "mean": 61.0}
+    assert accuracy(few) == "2 starts so far were 61 s late on average"
+
+
+@pytest.mark.parametrize(
+    ("args", "change"),
+    [
+        (["cancel", "ƒ2"], {"cancel": 1}),
+        (["fit", "ƒ2"], {"fit": 1}),
+        (["change", "-N", "3", "ƒ2"], {"job": 1, "nodes": 3}),
+        (["change", "-t", "30m", "ƒ2"], {"job": 1, "duration": 1800.0}),
+        (["down", "1-2"], {"down": "1-2"}),
+        (["up", "n[1-2]"], {"up": "1-2"}),
+    ],
+    ids=" ".join,
+)
+def test_a_change_is_asked_about(fake, say, capsys, args, change):
+    r = {"version": 1, "execution": {"R_lite": [{"rank": "0-2", "children": {"core": "0"}}]}}
+    r["execution"]["nodelist"] = ["n[0-2]"]
+    say("resource.sched-status", {"all": r, "down": {}, "allocated": {}})
+    moved = [{"id": 1, "before": NOW + 600, "after": NOW}, {"id": 2, "before": None, "after": NOW}]
+    say("sched.what-if", {"text": "2 jobs would start earlier", "moved": moved})
+    assert main(["what-if", *args]) == 0
+    assert asked(fake, "sched.what-if") == change
+    now, later = clock(NOW, NOW), clock(NOW + 600, NOW)
+    assert capsys.readouterr().out.splitlines() == [
+        "2 jobs would start earlier",
+        f"  ƒ2: {later} → {now} (10 min earlier)",
+        f"  ƒ3: not foreseen → {now}",
+    ]
+
+
+CONFIG = {
+    "queues": {
+        "a": {"requires": ["big"], "constraint": {"ranks": ["0-3"]}},
+        "b": {"policy": {"jobspec": {"defaults": {"system": {"duration": 60.0}}}}},
+    },
+    "policy": {"jobspec": {"defaults": {"system": {"duration": 3600.0, "queue": "b"}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "system"),
+    [
+        ({}, [], {"duration": 0.0}),
+        (CONFIG, [], {"duration": 60.0, "queue": "b"}),
+        (CONFIG, ["-t", "5"], {"duration": 300.0, "queue": "b"}),
+        (
+            *(CONFIG, ["-q", "a"]),
+            {
+                "duration": 3600.0,
+                "queue": "a",
+                "constraints": {"and": [{"ranks": ["0-3"]}, {"properties": ["big"]}]},
+            },
+        ),
+        (CONFIG, ["-q", "c"], {"duration": 3600.0, "queue": "c"}),
+    ],
+)
+def test_a_job_is_asked_about_as_it_would_be_submitted(fake, say, capsys, config, args, system):
+    say("config.get", config)
+    say("sched.what-if", {"text": "would start now", "moved": []})
+    assert main(["what-if", "submit", "--urgency", "5", *args, "true"]) == 0
+    change = asked(fake, "sched.what-if")
+    found = change["submit"]["attributes"]["system"]
+    keys = ("duration", "queue", "constraints")
+    assert {key: found[key] for key in keys if key in found} == system
+    assert change["urgency"] == 5
+    assert capsys.readouterr().out == "would start now\n"
+
+
+def test_nodes_that_there_are_not_are_told(fake, say, capsys):
+    r = {"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}
+    r["execution"]["nodelist"] = ["n0"]
+    say("resource.sched-status", {"all": r, "down": {}, "allocated": {}})
+    assert main(["what-if", "down", "3"]) == 1
+    text = "`3`: expected ranks or hosts that the scheduler may use: n0"
+    assert text in capsys.readouterr().err
+    assert main(["what-if", "down", "m1"]) == 1
+    assert "unknown host `m1`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "topic"),
+    [(["estimate"], "sched.estimate"), (["what-if", "cancel", "ƒ2"], "sched.what-if")],
+)
+def test_a_scheduler_that_does_not_answer_is_told_plainly(fake, say, capsys, args, topic):
+    say(topic, errnum=errno.ENOSYS)
+    assert main(args) == 1
+    error = capsys.readouterr().err
+    assert f"no scheduler answers `{topic}` here" in error
+    assert "hint: " in error
+    say(topic, errnum=errno.EINVAL, errtext="ids: expected a list of job ids")
+    assert main(args) == 1
+    assert "ids: expected a list of job ids" in capsys.readouterr().err
+
+
+def test_spans_and_times_are_short():
+    spans = [span(it) for it in (-3.0, 0.0, 89.6, 150.0, 7300.0, 4e5)]
+    assert spans == ["0 s", "0 s", "90 s", "2 min", "2 h", "5 d"]
+    assert len(clock(NOW, NOW)) == 8
+    assert len(clock(NOW + 5e5, NOW)) == 16
+    assert clock(1e300, NOW) == "1e+300"
