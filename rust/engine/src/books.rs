@@ -8,6 +8,9 @@ use crate::queues::Queues;
 use crate::running::{Asked, Running, Runs};
 use crate::timeline::{Ending, Timeline};
 
+/// A lesser time limit is none at all: the job is planned to end when it starts.
+pub(crate) const INSTANT: f64 = 1e-9;
+
 /// What policies work on.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
@@ -124,12 +127,7 @@ impl Books {
     pub fn end(&self, handle: u32, now: f64) -> Result<f64, String> {
         let limit = self.limit(handle);
         let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
-        // The least number there is stands for no time at all: at second 0, too, it moves no clock.
-        let end = if limit > f64::MIN_POSITIVE {
-            now + limit
-        } else {
-            now
-        };
+        let end = if limit < INSTANT { now } else { now + limit };
         if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
             return Err(format!(
                 "a time limit of {limit} s from {now} on ends at {end}, the resources end at \
@@ -212,6 +210,29 @@ impl Books {
             timeline.remove(end, run);
         }
         Some(running)
+    }
+
+    /// Lets the jobs with the next planned end be over. Returns when that is.
+    pub fn end_next(&mut self) -> Option<f64> {
+        let time = self.timeline().first()?.end;
+        if !time.is_finite() {
+            return None;
+        }
+        while let Some(ending) = self.timeline().first().filter(|it| it.end <= time) {
+            let running = self.release(ending.run)?;
+            self.machine.give(&running.shares);
+            self.jobs.remove(running.handle);
+        }
+        Some(time)
+    }
+
+    /// Gives jobs that should have ended before a time another planned end.
+    pub fn end_overdue(&mut self, end: f64, now: f64) {
+        for running in self.runs.iter_mut().filter(|it| it.end <= now) {
+            running.end = end;
+        }
+        self.timeline = None;
+        self.changes += 1;
     }
 
     /// Puts a job whose state is nothing yet into the queue.

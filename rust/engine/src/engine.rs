@@ -173,7 +173,8 @@ impl Engine {
         self.submit_shape(id, priority, shape, request.duration, queue)
     }
 
-    /// Queues a job whose shape is known. `duration` is in seconds, 0 for no limit.
+    /// Queues a job whose shape is known. `duration` is in seconds, 0 for no limit. With less than
+    /// a nanosecond it is planned to end when it starts.
     pub fn submit_shape(
         &mut self,
         id: u64,

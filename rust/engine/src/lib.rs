@@ -38,6 +38,7 @@ mod books;
 mod changes;
 mod engine;
 mod error;
+mod estimate;
 mod explain;
 mod held;
 mod job;
@@ -53,6 +54,7 @@ mod whatif;
 
 pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
+pub use estimate::{Accuracy, Estimate};
 pub use explain::{Field, Harm, Lack, Nearest, Reason, Shortage, Wanted};
 pub use held::Held;
 pub use job::Job;

@@ -3,7 +3,7 @@
 //! Where every waiting job asks for any cores, or for whole nodes of which any will do, sums
 //! decide; else each node has steps of its own.
 
-use crate::books::{Books, amount};
+use crate::books::{Books, INSTANT, amount};
 use crate::machine::{Free, Machine, ShapeId, Share, Shares};
 use crate::profile::Profile;
 
@@ -37,6 +37,12 @@ impl Hold {
 
 fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+/// How long a job is planned to run: one that is to end when it starts is taken to end a second
+/// later.
+pub(crate) fn length(limit: f64) -> f64 {
+    if limit < INSTANT { 1.0 } else { limit }
 }
 
 /// The planned end of a job that runs now.

@@ -115,6 +115,11 @@ impl Timeline {
         }
     }
 
+    /// The one that ends first.
+    pub fn first(&self) -> Option<Ending> {
+        self.blocks.first()?.endings.first().copied()
+    }
+
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Ending> {
         self.blocks.iter().flat_map(|block| &block.endings)

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use crate::books::Books;
 use crate::engine::Decision;
 use crate::machine::{Machine, Shares};
-use crate::plan::{Hold, Plan};
+use crate::plan::{Hold, Plan, length};
 use crate::queue::Key;
 
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ struct Reservation {
 struct Waiting {
     key: Key,
     class: u32,
+    /// How long it is planned to run.
     limit: f64,
 }
 
@@ -67,6 +68,7 @@ impl Conservative {
             }
             let it = &books.queue.classes[class as usize];
             if books.may_run(it.shape, it.queue) {
+                let limit = length(limit);
                 lines[it.group as usize].push(Waiting { key, class, limit });
             }
         }

@@ -4,7 +4,7 @@
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::machine::Shares;
-use crate::plan::Plan;
+use crate::plan::{Plan, length};
 
 /// The plan of a group, once one of its jobs waits.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +39,7 @@ impl Backfill for Hybrid {
             .get_or_insert_with(|| Plan::of(books, group, self.now));
         let machine = &books.machine;
         let shape = books.queue.classes[class as usize].shape;
+        let limit = length(limit);
         let (start, hold) = plan.earliest(machine, shape, self.now, limit);
         if start.is_finite() {
             plan.hold(machine, &hold, (start, start + limit), false);
@@ -55,17 +56,21 @@ impl Backfill for Hybrid {
         let Some(plan) = &self.groups[group as usize].plan else {
             return Verdict::Unfit;
         };
-        match plan.place(books, class, self.now, limit) {
+        match plan.place(books, class, self.now, length(limit)) {
             Ok(shares) => Verdict::Start(shares),
             Err(by) if by <= self.now => Verdict::Unfit,
             Err(by) => Verdict::Harm { by, passing: false },
         }
     }
 
+    fn length(&self, limit: f64) -> f64 {
+        length(limit)
+    }
+
     fn admit(&mut self, books: &Books, group: u32, class: u32, limit: f64, shares: &Shares) {
         if let Some(plan) = &mut self.groups[group as usize].plan {
             let hold = plan.hold_of(books.queue.classes[class as usize].need, shares);
-            let until = (self.now, self.now + limit);
+            let until = (self.now, self.now + length(limit));
             plan.hold(&books.machine, &hold, until, false);
         }
     }

@@ -43,6 +43,11 @@ pub(crate) trait Backfill {
     /// Whether a job of a class may start behind one that waits.
     fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict;
 
+    /// How long a job with this time limit is planned to run.
+    fn length(&self, limit: f64) -> f64 {
+        limit
+    }
+
     /// A job behind one that waits is about to take these resources.
     fn admit(&mut self, books: &Books, group: u32, class: u32, limit: f64, shares: &Shares);
 }
@@ -180,7 +185,7 @@ impl Walker {
             if let Err(note) = books.possible(class) {
                 let group = books.queue.classes[class as usize].group;
                 out.push(books.deny(key, note));
-                self.next(books, group, class, key, now);
+                self.next(books, policy, group, class, key, now);
                 continue;
             }
             self.visit(books, policy, (key, class), now, out);
@@ -224,7 +229,7 @@ impl Walker {
                     if passing {
                         self.harmful.push(class);
                     }
-                    self.next(books, group, class, key, now);
+                    self.next(books, policy, group, class, key, now);
                 }
                 return;
             }
@@ -248,7 +253,7 @@ impl Walker {
             }
             Err(note) => out.push(books.deny(key, note)),
         }
-        self.next(books, group, class, key, now);
+        self.next(books, policy, group, class, key, now);
     }
 
     /// A job has to wait. Returns whether the next one of its class has been offered.
@@ -283,7 +288,15 @@ impl Walker {
     }
 
     /// Offers the next job after one of this class has been looked at.
-    fn next(&mut self, books: &mut Books, group: u32, class: u32, key: Key, now: f64) {
+    fn next<P: Backfill>(
+        &mut self,
+        books: &mut Books,
+        policy: &P,
+        group: u32,
+        class: u32,
+        key: Key,
+        now: f64,
+    ) {
         if self.blocked[group as usize].is_none() && !self.limited {
             return self.enter_first(books, group);
         }
@@ -291,7 +304,7 @@ impl Walker {
         let it = &queue.classes[class as usize];
         let next = match self.seen(class).mode {
             Mode::All => it.first_within(|_| true),
-            Mode::Short(by) => it.first_within(|limit| now + limit <= by),
+            Mode::Short(by) => it.first_within(|limit| now + policy.length(limit) <= by),
             Mode::Behind => queue.after(&books.jobs, class, key, |_| true),
         };
         self.offer(class, next);
