@@ -102,9 +102,7 @@ impl Forward {
                 self.now = self.engine.books.end_next()?;
             }
             self.begun = true;
-            if self.engine.head().is_none() {
-                return None;
-            }
+            self.engine.head()?;
             let decisions = self.engine.schedule(self.now, usize::MAX);
             let ids = decisions.into_iter().filter_map(|decision| match decision {
                 Decision::Alloc { id, .. } => Some(id),
