@@ -46,6 +46,7 @@ impl Engine {
             return Err(Error::new(format!("job {id}: too many jobs")));
         };
         books.machine.take(&shares);
+        books.changes += 1;
         let run = books.hold(Running {
             handle,
             queue: QueueId::default(),

@@ -27,8 +27,11 @@ pub(crate) struct Books {
     /// The first and the last planned end of those that have given something back since a policy
     /// last asked.
     pub freed: Option<(f64, f64)>,
-    /// Grows when nodes, or planned ends, change in any other way.
+    /// Grows when nodes, or planned ends, change in any other way, and when jobs come that run
+    /// already.
     pub changes: u64,
+    /// Jobs started so far.
+    pub starts: u64,
     /// By shape, whether any node will do, where that is known (see [`takes_any_node`]).
     pub any_node: Vec<Option<bool>>,
 }
@@ -71,6 +74,7 @@ impl Books {
             group: self.queues.group(queue),
             need: self.machine.need(shape),
             fungible: self.machine.is_fungible(shape),
+            cores: self.machine.request(shape).total_cores(),
         }
     }
 
@@ -164,6 +168,7 @@ impl Books {
         };
         let (class, limit) = self.queue.lane(lane);
         let (shape, queue) = (class.shape, class.queue);
+        self.starts += 1;
         self.queue.remove(&mut self.jobs, handle, lane);
         self.machine.take(&shares);
         let running = Running {

@@ -98,6 +98,7 @@ impl Engine {
             partial: 0,
             freed: None,
             changes: 0,
+            starts: 0,
             any_node: Vec::new(),
         };
         Ok(Self {
@@ -289,6 +290,7 @@ impl Engine {
             class.possible = false;
         }
         self.recheck = true;
+        self.books.changes += 1;
     }
 
     /// Decides which jobs start now, and which never will: passes over the queue, in order, until

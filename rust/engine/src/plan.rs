@@ -80,16 +80,12 @@ impl Plan {
                 for (_, it) in books.runs.iter() {
                     let end = planned(it.end, now);
                     for share in &it.shares {
-                        let (cores, gpus) = (i64::from(share.ncores()), i64::from(share.ngpus()));
-                        places.add(
-                            &books.machine,
-                            share.place,
-                            (end, f64::INFINITY),
-                            cores,
-                            gpus,
-                        );
+                        places.give_back(&books.machine, share, end);
                     }
                 }
+                places
+                    .events
+                    .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
                 Self::Places(places)
             }
         }
@@ -217,6 +213,15 @@ pub(crate) struct Places {
     events: Vec<(f64, u32)>,
 }
 
+fn now_free(machine: &Machine, place: u32, now: f64) -> Step {
+    let free = machine.free(place);
+    Step {
+        time: now,
+        cores: i64::from(free.cores),
+        gpus: i64::from(free.gpus),
+    }
+}
+
 fn free(machine: &Machine, place: u32, cores: i64, gpus: i64) -> Free {
     let cores = u32::try_from(cores.max(0)).unwrap_or(u32::MAX);
     let gpus = u32::try_from(gpus.max(0)).unwrap_or(u32::MAX);
@@ -236,6 +241,30 @@ impl Places {
         }
     }
 
+    /// A share comes back at a time. The events are to be sorted when all have come.
+    fn give_back(&mut self, machine: &Machine, share: &Share, end: f64) {
+        let steps = &mut self.steps[share.place as usize];
+        if steps.is_empty() {
+            steps.push(now_free(machine, share.place, self.now));
+        }
+        let at = steps.partition_point(|step| step.time < end);
+        if end.is_finite() && steps.get(at).is_none_or(|step| step.time > end) {
+            let before = steps[at.saturating_sub(1)];
+            steps.insert(
+                at,
+                Step {
+                    time: end,
+                    ..before
+                },
+            );
+            self.events.push((end, share.place));
+        }
+        for step in steps.iter_mut().filter(|step| step.time >= end) {
+            step.cores += i64::from(share.ncores());
+            step.gpus += i64::from(share.ngpus());
+        }
+    }
+
     /// Adds to what is free of a node from a time until before another.
     fn add(
         &mut self,
@@ -247,12 +276,7 @@ impl Places {
     ) {
         let steps = &mut self.steps[place as usize];
         if steps.is_empty() {
-            let free = machine.free(place);
-            steps.push(Step {
-                time: self.now,
-                cores: i64::from(free.cores),
-                gpus: i64::from(free.gpus),
-            });
+            steps.push(now_free(machine, place, self.now));
         }
         for time in [start, end] {
             let at = steps.partition_point(|step| step.time < time);

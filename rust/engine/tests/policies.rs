@@ -267,6 +267,8 @@ enum Step {
     Cancel(usize),
     Prioritize(usize, u32),
     Mark(usize, bool),
+    /// On to the next planned end, at which all that are due end.
+    Due,
 }
 
 fn nodes() -> impl Strategy<Value = Vec<Node>> {
@@ -317,6 +319,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => want().prop_map(Step::Submit),
         3 => (0_u32..6).prop_map(Step::Wait),
         4 => (0_usize..20).prop_map(Step::Finish),
+        4 => Just(Step::Due),
         1 => (0_usize..20).prop_map(Step::Cancel),
         1 => (0_usize..20, 0_u32..4).prop_map(|(job, to)| Step::Prioritize(job, to)),
         1 => (0_usize..6, any::<bool>()).prop_map(|(node, up)| Step::Mark(node, up)),
@@ -365,6 +368,16 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
                 if let Some(id) = ids.get(index % ids.len().max(1)) {
                     engine.free(*id, None).expect("it runs");
                     model.finish(*id);
+                }
+            }
+            Step::Due => {
+                let ends = model.running.values().map(|it| it.1);
+                now = ends.fold(f64::INFINITY, f64::min).clamp(now, now + 100.0);
+                let due = model.running.iter().filter(|it| it.1.1 <= now);
+                let due: Vec<u64> = due.map(|it| *it.0).collect();
+                assert_eq!(engine.finish(&due), due.len());
+                for id in due {
+                    model.finish(id);
                 }
             }
             Step::Cancel(index) => {
@@ -621,6 +634,14 @@ fn check_plan(cores: u32, whole: bool, steps: Vec<Step>, policy: Policy) {
                     engine.free(*id, None).expect("it runs");
                     pool.running.remove(id);
                 }
+            }
+            Step::Due => {
+                let ends = pool.running.values().map(|it| it.1);
+                now = ends.fold(f64::INFINITY, f64::min).clamp(now, now + 100.0);
+                let due = pool.running.iter().filter(|it| it.1.1 <= now);
+                let due: Vec<u64> = due.map(|it| *it.0).collect();
+                assert_eq!(engine.finish(&due), due.len());
+                pool.running.retain(|id, _| !due.contains(id));
             }
             Step::Cancel(index) => {
                 let id = index as u64;

@@ -441,6 +441,12 @@ impl Machine {
         }
     }
 
+    /// Free cores of the nodes that are up.
+    #[inline]
+    pub fn free_cores(&self) -> u64 {
+        self.nodes.free_cores()
+    }
+
     /// Units that all nodes would give now.
     pub fn units_now(&mut self, id: ShapeId) -> u64 {
         if self.is_fungible(id) {

@@ -6,6 +6,7 @@ use super::shadow::{Overlay, Shadow};
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::machine::{ShapeId, Shares};
+use crate::timeline::Timeline;
 
 /// The job of a group that waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,19 +14,35 @@ struct First {
     shape: Option<ShapeId>,
     /// Found when a later job fits.
     shadow: Option<Shadow>,
+    /// What the books will have counted when nothing has started but by this policy.
+    starts: u64,
+    changes: u64,
 }
 
-/// Scratch memory of the policy, by group.
+/// What the policy knows of each group. Shadows are kept from one pass to the next, as long as
+/// running jobs end as planned and nothing starts but what has been counted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Easy {
     firsts: Vec<First>,
+    /// Those of the pass before, where they may still hold.
+    before: Vec<First>,
     overlays: Vec<Overlay>,
     now: f64,
 }
 
 impl Easy {
     /// To be called before a pass.
-    pub fn begin(&mut self, groups: usize, now: f64) {
+    pub fn begin(&mut self, books: &mut Books, now: f64) {
+        let groups = books.queue.groups.len();
+        let freed = books.freed.take();
+        let as_planned = freed.is_none_or(|(first, last)| first > self.now && last <= now);
+        let ends = books.timeline.as_ref().and_then(Timeline::first);
+        let steady = as_planned && ends.is_none_or(|it| it.end > now);
+        std::mem::swap(&mut self.firsts, &mut self.before);
+        if !steady {
+            self.before.clear();
+        }
+        self.before.resize(groups, First::default());
         self.firsts.clear();
         self.firsts.resize(groups, First::default());
         self.overlays.resize_with(groups, Overlay::default);
@@ -44,9 +61,18 @@ impl Easy {
 
 impl Backfill for Easy {
     fn wait(&mut self, books: &mut Books, group: u32, class: u32, _: f64) -> Later {
+        let shape = Some(books.queue.classes[class as usize].shape);
+        let before = self.before[group as usize];
+        let holds = before.shape == shape
+            && (before.starts, before.changes) == (books.starts, books.changes)
+            && before
+                .shadow
+                .is_some_and(|it| it.time.is_finite() && it.time > self.now);
         self.firsts[group as usize] = First {
-            shape: Some(books.queue.classes[class as usize].shape),
-            shadow: None,
+            shape,
+            shadow: before.shadow.filter(|_| holds),
+            starts: books.starts,
+            changes: books.changes,
         };
         Later::Fitting
     }
@@ -87,7 +113,9 @@ impl Backfill for Easy {
     }
 
     fn admit(&mut self, books: &Books, group: u32, _: u32, limit: f64, shares: &Shares) {
-        let Some(shadow) = &mut self.firsts[group as usize].shadow else {
+        let first = &mut self.firsts[group as usize];
+        first.starts += 1;
+        let Some(shadow) = &mut first.shadow else {
             return;
         };
         let overlay = &mut self.overlays[group as usize];

@@ -93,7 +93,7 @@ impl Scratch {
                 self.walker.pass(books, &mut fcfs::Fcfs, now, max, out);
             }
             Policy::Easy => loop {
-                self.easy.begin(books.queue.groups.len(), now);
+                self.easy.begin(books, now);
                 let more = self.walker.pass(books, &mut self.easy, now, max, out);
                 if !more || out.len() >= max {
                     break;

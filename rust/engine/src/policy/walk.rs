@@ -133,19 +133,15 @@ impl Walker {
     fn enter_fitting(&mut self, books: &mut Books, group: u32) {
         let it = &books.queue.groups[group as usize];
         let generation = books.machine.generation();
-        let mut cores = None;
+        let cores = books.machine.free_cores();
         for (key, class) in it.heads.all().iter().zip(&it.classes) {
             let known = &mut books.queue.classes[*class as usize];
             if key.is_none() || known.failed == Some(generation) {
                 continue;
             }
-            if known.fungible && known.possible {
-                let shape = known.shape;
-                let free = *cores.get_or_insert_with(|| books.machine.units_now(shape));
-                if known.need > free {
-                    known.failed = Some(generation);
-                    continue;
-                }
+            if known.cores > cores && known.possible {
+                known.failed = Some(generation);
+                continue;
             }
             self.offer(*class, *key);
         }

@@ -33,6 +33,8 @@ pub(crate) struct Class {
     pub need: u64,
     /// Whether a unit is any core.
     pub fungible: bool,
+    /// Cores it needs at the least.
+    pub cores: u64,
     /// The machine's generation when it did not fit.
     pub failed: Option<u64>,
     /// Whether it can be met at all is known.
@@ -71,6 +73,7 @@ pub(crate) struct Kind {
     pub group: u32,
     pub need: u64,
     pub fungible: bool,
+    pub cores: u64,
 }
 
 /// The pending jobs.
@@ -132,6 +135,7 @@ impl Queue {
             slot,
             need: kind.need,
             fungible: kind.fungible,
+            cores: kind.cores,
             failed: None,
             possible: false,
             lanes: Ladder::default(),
