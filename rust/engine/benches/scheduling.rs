@@ -28,6 +28,10 @@ impl Random {
         self.0 ^= self.0 << 17;
         self.0 % bound
     }
+
+    fn small(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.below(bound.into())).unwrap_or(bound)
+    }
 }
 
 fn machine(nodes: u32, policy: Policy) -> Engine {
@@ -141,7 +145,12 @@ fn busy(policy: Policy, jobs: u64) -> Engine {
             request(None, u32::try_from(nodes).expect("small") * 32, 2)
         };
         let shape = engine.shape(&shape);
-        submit(&mut engine, id, shape, 60.0 + random.below(36_000) as f64);
+        submit(
+            &mut engine,
+            id,
+            shape,
+            60.0 + f64::from(random.small(36_000)),
+        );
     }
     let started = engine.schedule(0.0, usize::MAX).len();
     assert_eq!(started, 5_000);
@@ -165,7 +174,7 @@ fn busy(policy: Policy, jobs: u64) -> Engine {
     submit(&mut engine, 10_000, all, 3600.0);
     for id in 10_001..10_000 + jobs {
         let shape = shapes[usize::try_from(random.below(1_000)).expect("small")];
-        let limit = 60.0 * (1 + random.below(50)) as f64;
+        let limit = 60.0 * f64::from(1 + random.small(50));
         submit(&mut engine, id, shape, limit);
     }
     engine

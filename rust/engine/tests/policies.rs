@@ -326,6 +326,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
 fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
     let free = nodes.iter().map(|node| (node.cores, node.gpus)).collect();
     let mut model = Model {
