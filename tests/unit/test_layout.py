@@ -104,6 +104,24 @@ def test_a_job_of_ranges_has_as_many_tasks_as_slots_were_granted():
     assert len(granted(3, 2, nodes="2-4", ntasks=4)) == 4
 
 
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        # The most that two nodes with four cores and two gpus have room for.
+        ({"ntasks": "1+"}, [(1, 0)] * 8),
+        ({"ntasks": "3-5"}, [(1, 0)] * 5),
+        ({"ntasks": "1+:2:*", "cores_per_task": 2, "gpus_per_task": 1}, [(2, 1)] * 4),
+        ({"ntasks": 2, "cores_per_task": "1-3"}, [(2, 0)] * 2),
+        ({"nodes": "1+"}, [(4, 2)] * 2),
+        ({"nodes": "2-3", "ntasks": 6}, [(1, 0)] * 6),
+        ({"nodes": 2, "ntasks": "2-6", "gpus_per_task": "1-2"}, [(1, 1)] * 4),
+    ],
+)
+def test_the_engine_grants_ranges_that_can_be_laid_out(options, tasks):
+    places = allocate(2, 4, 2, **options)
+    assert [(len(it.cores), len(it.gpus)) for it in places] == tasks
+
+
 def test_slots_that_differ_from_node_to_node_are_an_error():
     with pytest.raises(LayoutError, match="R has 5 slots on 2 nodes: expected the same on each"):
         granted(2, 4, nslots=5, nodes=2, ntasks="2-6")
