@@ -230,7 +230,9 @@ impl Machine {
             }
             Ok(share)
         };
-        r.nodes().map(share).collect()
+        let shares: Result<_, Error> = r.nodes().map(share).collect();
+        let slots = r.nslots().and_then(|slots| u32::try_from(slots).ok());
+        Ok(Shares::new(shares?, slots.unwrap_or(0)))
     }
 
     /// What of these cores and gpus of a rank is there and free.

@@ -42,7 +42,7 @@ impl Shares {
         Self { shares, slots }
     }
 
-    /// Slots that these are, as they were placed; 0 where they were not placed here.
+    /// Slots that these are, as they were placed or as their R says; 0 where it does not.
     pub fn slots(&self) -> u64 {
         self.slots.into()
     }
