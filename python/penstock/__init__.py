@@ -8,7 +8,8 @@ What this module exports needs no third-party package and no daemon:
 - `ResourceSet`: what R is made of (RFC 20), see `penstock.resource`;
 - the exceptions, all derived from `Error`, see `penstock.errors`.
 
-`JobExecutor` (jobs of an instance as futures, see `penstock.executor`) is imported on first use.
+`Engine` (a machine, a queue and decisions, see `penstock.engine`) and `JobExecutor` (jobs of an
+instance as futures, see `penstock.executor`) are imported on first use.
 """
 
 from penstock._core import ResourceSet, __version__
@@ -33,11 +34,16 @@ from penstock.idset import FrozenIDset, IDset
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from penstock.engine import Engine
     from penstock.executor import JobExecutor
 else:
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - for readers of the code, the import above
         """Imports what a program has to ask for."""
+        if name == "Engine":
+            from penstock.engine import Engine
+
+            return Engine
         if name == "JobExecutor":
             from penstock.executor import JobExecutor
 
@@ -46,6 +52,7 @@ else:
 
 
 __all__ = [
+    "Engine",
     "EngineError",
     "Error",
     "FrozenIDset",

@@ -15,7 +15,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._core import Engine, IDset, ResourceSet
+from penstock import Engine, IDset, ResourceSet
 from penstock.errors import EngineError
 
 
@@ -146,6 +146,21 @@ def take(nodes: list[Node], request: Request, r: str) -> dict[int, tuple[set[int
     return held
 
 
+SELECTIONS = st.sampled_from(["first", "pack", "spread", "thrifty", "contiguous"])
+
+
+def decided(engine: Engine, limit: int | None = None) -> list[tuple[int, str | None, str]]:
+    """What a pass decides: jobs with the R that they get, or with why they get none."""
+    decisions = engine.schedule(0.0, limit=limit)
+    denied = [(job, None, note) for job, note in decisions.denied]
+    allocated = zip(decisions.ids, decisions.rs(), strict=True)
+    return denied + [(job, r.to_json(), "") for job, r in allocated]
+
+
+def matching(inventory: str, selection: str = "first") -> Engine:
+    return Engine(inventory, policy="fcfs", selection=selection)
+
+
 nodes_strategy = st.lists(
     st.builds(
         lambda cores, gpus, properties: Node(
@@ -215,11 +230,10 @@ def inventory(nodes: list[Node], only: int | None = None) -> str:
     return json.dumps({"version": 1, "execution": execution})
 
 
-@given(nodes_strategy, st.lists(operation_strategy, max_size=25))
+@given(nodes_strategy, SELECTIONS, st.lists(operation_strategy, max_size=25))
 @settings(max_examples=300, deadline=None)
-def test_whatever_happens_the_oracle_agrees(nodes, operations):
-    engine = Engine(inventory(nodes))
-    engine.mark_up(str(IDset(range(len(nodes)))))
+def test_whatever_happens_the_oracle_agrees(nodes, selection, operations):
+    engine = matching(inventory(nodes), selection)
     queue: dict[int, tuple[Request, int]] = {}
     running: dict[int, dict[int, tuple[set[int], set[int]]]] = {}
     next_id = 1
@@ -231,32 +245,34 @@ def test_whatever_happens_the_oracle_agrees(nodes, operations):
     for operation, *args in operations:
         if operation == "submit":
             request, priority = args
-            engine.submit(next_id, priority, request.jobspec())
+            engine.submit_jobspecs(next_id, [request.jobspec()], priority)
             impossible = not possible(nodes, request, empty=True)
-            assert (engine.infeasible(request.jobspec()) is not None) == impossible
+            shape = engine.shape(request.jobspec())
+            assert (engine.infeasible(shape) is not None) == impossible
             queue[next_id] = (request, priority)
             next_id += 1
         elif operation == "schedule":
-            for decided in engine.schedule(0.0, limit=args[0]):
-                assert decided.id == first(), "not the first in order"
-                request, _ = queue.pop(decided.id)
-                if decided.r is None:
-                    assert not possible(nodes, request, empty=True), decided.note
-                    assert decided.note
+            for job, r, note in decided(engine, args[0]):
+                if r is None:
+                    request, _ = queue.pop(job)
+                    assert not possible(nodes, request, empty=True), note
+                    assert note
                 else:
-                    running[decided.id] = take(nodes, request, decided.r)
+                    assert job == first(), "not the first in order"
+                    request, _ = queue.pop(job)
+                    running[job] = take(nodes, request, r)
             # A full pass ends only where the first job does not fit.
-            for decided in engine.schedule(0.0):
-                request, _ = queue.pop(decided.id)
-                if decided.r is not None:
-                    running[decided.id] = take(nodes, request, decided.r)
+            for job, r, _ in decided(engine):
+                request, _ = queue.pop(job)
+                if r is not None:
+                    running[job] = take(nodes, request, r)
             waiting = first()
             assert waiting is None or not possible(nodes, queue[waiting][0], empty=False)
         elif operation == "free" and running:
             job = sorted(running)[args[0] % len(running)]
             held = running[job]
             ranks = sorted(held)[:1] if args[1] else sorted(held)
-            engine.free(job, str(IDset(ranks)))
+            engine.free(job, ranks=ranks)
             for rank in ranks:
                 cores, gpus = held.pop(rank)
                 nodes[rank].free_cores |= cores
@@ -275,24 +291,23 @@ def test_whatever_happens_the_oracle_agrees(nodes, operations):
             rank, up = args
             (engine.mark_up if up else engine.mark_down)(str(rank))
             nodes[rank].up = up
-        assert engine.queue_len == len(queue)
-        assert engine.running == len(running)
-        allocated = ResourceSet(engine.allocated)
+        assert engine.npending == len(queue)
+        assert engine.nrunning == len(running)
+        allocated = engine.allocated
         held_cores = sum(len(cores) for held in running.values() for cores, _ in held.values())
         held_gpus = sum(len(gpus) for held in running.values() for _, gpus in held.values())
         assert (allocated.ncores, allocated.ngpus) == (held_cores, held_gpus)
-        assert engine.up == str(IDset(r for r, node in enumerate(nodes) if node.up))
+        assert engine.up == IDset(r for r, node in enumerate(nodes) if node.up)
 
 
-@given(nodes_strategy, st.lists(change_strategy, max_size=30))
+@given(nodes_strategy, SELECTIONS, st.lists(change_strategy, max_size=30))
 @settings(max_examples=300, deadline=None)
-def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, operations):
+def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, selection, operations):
     """After growth, shrinkage and changes of properties the oracle still agrees.
 
     Ranks that have gone keep their number and may come back; what a job holds there stays held.
     """
-    engine = Engine(inventory(nodes))
-    engine.mark_up(str(IDset(range(len(nodes)))))
+    engine = matching(inventory(nodes), selection)
     queue: dict[int, Request] = {}
     running: dict[int, dict[int, tuple[set[int], set[int]]]] = {}
     next_id = 1
@@ -300,25 +315,25 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, operations)
     def decide(limit):
         recheck = {job for job, it in queue.items() if not possible(nodes, it, empty=True)}
         denied = set()
-        for decided in engine.schedule(0.0, limit=limit):
-            request = queue.pop(decided.id)
-            if decided.r is None:
-                assert not possible(nodes, request, empty=True), decided.note
-                denied.add(decided.id)
+        for job, r, note in decided(engine, limit):
+            request = queue.pop(job)
+            if r is None:
+                assert not possible(nodes, request, empty=True), note
+                denied.add(job)
             else:
-                running[decided.id] = take(nodes, request, decided.r)
+                running[job] = take(nodes, request, r)
         return recheck - denied
 
     for operation, *args in operations:
         if operation == "submit":
-            engine.submit(next_id, 1, args[0].jobspec())
+            engine.submit_jobspecs(next_id, [args[0].jobspec()], 1)
             queue[next_id] = args[0]
             next_id += 1
         elif operation == "free" and running:
             job = sorted(running)[args[0] % len(running)]
             held = running[job]
             ranks = sorted(held)[:1] if args[1] else sorted(held)
-            engine.free(job, str(IDset(ranks)))
+            engine.free(job, ranks=ranks)
             for rank in ranks:
                 cores, gpus = held.pop(rank)
                 nodes[rank].free_cores |= cores
@@ -337,7 +352,7 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, operations)
             rank, cores, up = args
             if rank < len(nodes) and nodes[rank].there:
                 try:
-                    engine.grow(inventory(nodes, rank))
+                    engine.grow(inventory(nodes, rank), up=False)
                 except EngineError:
                     continue
                 raise AssertionError("grown twice")
@@ -346,7 +361,7 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, operations)
                 free = set(range(cores))
                 nodes.append(Node(set(range(cores)), set(), {"a"}, up, free, set()))
             nodes[rank].there = True
-            engine.grow(inventory(nodes, rank))
+            engine.grow(inventory(nodes, rank), up=False)
             nodes[rank].up = up
             if up:
                 engine.mark_up(str(rank))
@@ -361,44 +376,43 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, operations)
             decide(1_000_000)
             waiting = min(queue, default=None)
             assert waiting is None or not possible(nodes, queue[waiting], empty=False)
-        assert engine.queue_len == len(queue)
-        assert engine.running == len(running)
-        allocated = ResourceSet(engine.allocated)
+        assert engine.npending == len(queue)
+        assert engine.nrunning == len(running)
+        allocated = engine.allocated
         on_nodes = [
             part for held in running.values() for rank, part in held.items() if nodes[rank].there
         ]
         assert allocated.ncores == sum(len(cores) for cores, _ in on_nodes)
         assert allocated.ngpus == sum(len(gpus) for _, gpus in on_nodes)
         up = (rank for rank, node in enumerate(nodes) if node.there and node.up)
-        assert engine.up == str(IDset(up))
+        assert engine.up == IDset(up)
     # A scheduler that comes now, and is told of the same jobs, has the same books.
     if any(node.there for node in nodes):
-        later = Engine(inventory(nodes))
+        later = matching(inventory(nodes))
         for job, held in running.items():
             r = ResourceSet()
             for rank, (cores, gpus) in held.items():
                 r.insert(rank, f"n{rank}", IDset(cores), IDset(gpus))
             strange = {rank for rank in held if not nodes[rank].there}
-            assert later.adopt(job, r.to_json()) == str(IDset(strange))
-        ours, theirs = ResourceSet(later.allocated), ResourceSet(engine.allocated)
+            assert later.adopt(job, r) == IDset(strange)
+        ours, theirs = later.allocated, engine.allocated
         assert (ours.ranks, ours.ncores) == (theirs.ranks, theirs.ncores)
-        assert later.running == engine.running
+        assert later.nrunning == engine.nrunning
 
 
 @given(nodes_strategy, st.lists(st.tuples(request_strategy, st.integers(0, 3)), max_size=10))
 @settings(max_examples=50, deadline=None)
 def test_equal_input_gives_equal_output_and_hello_restores_it(nodes, jobs):
     def decide():
-        engine = Engine(inventory(nodes))
-        engine.mark_up(str(IDset(range(len(nodes)))))
-        for job, (request, priority) in enumerate(jobs):
-            engine.submit(job, priority, request.jobspec())
-        return engine, [(it.id, it.r, it.note) for it in engine.schedule(1.0)]
+        engine = matching(inventory(nodes))
+        specs = [request.jobspec() for request, _ in jobs]
+        engine.submit_jobspecs(range(len(jobs)), specs, [priority for _, priority in jobs])
+        return engine, decided(engine)
 
     engine, decisions = decide()
     assert decide()[1] == decisions
     # A scheduler that comes later and learns of the same allocations has the same books.
-    later = Engine(inventory(nodes))
+    later = matching(inventory(nodes))
     for job, r, _ in decisions:
         if r is not None:
             later.allocate(job, r)

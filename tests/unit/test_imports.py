@@ -34,6 +34,11 @@ def test_the_executor_is_imported_when_it_is_asked_for():
     assert "penstock.executor" in imported_by("from penstock import JobExecutor")
 
 
+def test_the_engine_is_imported_when_it_is_asked_for():
+    assert "penstock.engine" not in imported_by("import penstock")
+    assert "penstock.engine" in imported_by("from penstock import Engine")
+
+
 def test_the_library_does_not_import_what_stands_in_for_others():
     assert not {name for name in imported_by("import penstock") if "compat" in name}
 
@@ -43,6 +48,7 @@ def test_no_third_party_package_is_needed_by_library_or_client():
         "penstock",
         "penstock.resource",
         "penstock.client",
+        "penstock.engine",
         "penstock.executor",
         "penstock.jobid",
         "penstock.jobspec",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import ResourceSet
-from penstock._core import Engine
+from penstock import Engine
 from penstock.instance.environment import job_environment, task_environment
 from penstock.instance.inventory import InventoryError, from_config, from_file, made_up
 from penstock.instance.layout import LayoutError, lay_out
@@ -20,12 +17,11 @@ def allocate(count, ncores, ngpus=0, /, **options):
     """The layout of a job on what the engine gives it."""
     spec = from_command(["app"], environment={}, cwd="/", **options)
     resources = made_up(count, ncores, ngpus)
-    engine = Engine(resources.to_json())
-    engine.mark_up(str(resources.ranks))
-    engine.submit(1, 1, json.dumps(spec))
-    (decided,) = engine.schedule(0.0)
-    assert decided.r is not None, decided.note
-    return lay_out(spec, ResourceSet(decided.r))
+    engine = Engine(resources)
+    engine.submit_jobspecs(1, [spec])
+    decisions = engine.schedule(0.0)
+    assert not decisions.denied
+    return lay_out(spec, decisions.r(0))
 
 
 def shown(places):

@@ -8,6 +8,7 @@ mod errors;
 mod guarded;
 mod hostlist;
 mod idset;
+mod jobspec;
 mod json;
 mod manager;
 mod mockexec;
@@ -24,6 +25,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     idset::register(module)?;
     hostlist::register(module)?;
     resource::register(module)?;
+    jobspec::register(module)?;
     engine::register(module)?;
     wire::register(module)?;
     broker::register(module)?;

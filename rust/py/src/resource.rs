@@ -6,8 +6,8 @@
 )]
 
 mod algebra;
-mod constraint;
-mod convert;
+pub(crate) mod constraint;
+pub(crate) mod convert;
 mod nodes;
 
 use std::sync::Arc;

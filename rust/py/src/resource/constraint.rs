@@ -13,7 +13,7 @@ use crate::json::{self, JsonError};
 use crate::shared::type_name;
 
 /// The constraint that an object stands for: a mapping, JSON text, or the short text of RFC 35.
-pub(super) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Constraint> {
+pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Constraint> {
     if let Ok(text) = source.cast::<PyString>() {
         let text = text.to_str()?;
         return if text.trim_start().starts_with('{') {

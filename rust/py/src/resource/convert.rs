@@ -26,7 +26,7 @@ pub(super) fn parsed<'py>(
 
 /// The exception of an error: `NotFoundError` for hosts that are not there, else `ResourceSetError` with the
 /// attributes `path` and `offset`.
-pub(super) fn resource_error(py: Python<'_>, error: &Error) -> PyErr {
+pub(crate) fn resource_error(py: Python<'_>, error: &Error) -> PyErr {
     if error.is_not_found() {
         return NotFoundError::new_err(error.to_string());
     }
@@ -54,7 +54,7 @@ pub(super) fn object<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, Py
 }
 
 /// The set that an object stands for: a set, JSON as text or UTF-8, or a mapping.
-pub(super) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
+pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
     let py = source.py();
     if let Ok(set) = source.cast::<PyResourceSet>() {
         return Ok(set.get().snapshot());
@@ -157,7 +157,7 @@ pub(super) fn scheduling(argument: Option<&str>) -> PyResult<Scheduling> {
 }
 
 /// The ids of an `IDset`, or of what makes one.
-pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<IdSet> {
+pub(crate) fn ids(source: &Bound<'_, PyAny>) -> PyResult<IdSet> {
     let py = source.py();
     if let Ok(set) = source.cast::<PyIdSet>() {
         return Ok(set.get().snapshot(py));

@@ -1,0 +1,100 @@
+"""What an `Engine` answers: why a job waits, when it will start, and what would be if."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock._core import IDset
+
+    # As the compiled part gives them: time, ranks, why not.
+    When = tuple[float | None, IDset | None, str | None]
+    Changed = tuple[When | None, When | None, list[tuple[int, When, When]], str]
+
+__all__ = ["Explanation", "Fit", "Moved", "Outcome", "Start"]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job waits. Its text is the sentence."""
+
+    id: int
+    """The job."""
+    reason: str
+    """The kind of reason in a word, such as `insufficient`; `docs/engine.md` has them all."""
+    facts: Mapping[str, Any]
+    """What goes with it, by name: counts (int), times in seconds (float), names (str)."""
+    sentence: str
+    """All of it in words."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a job would start."""
+
+    time: float | None
+    """In seconds; None for never."""
+    ranks: IDset | None
+    """Where; None for never."""
+    note: str | None
+    """Why never."""
+
+    @classmethod
+    def of(cls, when: When) -> Start:
+        """One from its parts."""
+        return cls(*when)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A job that would start at another time."""
+
+    id: int
+    """The job."""
+    before: Start
+    """As things are."""
+    after: Start
+    """With the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a change would do. Its text is the sentence."""
+
+    before: Start | None
+    """Of the job that the change is about, as things are; None where there is no such job yet."""
+    after: Start | None
+    """Of that job with the change; None where it does not wait then."""
+    moved: tuple[Moved, ...]
+    """Other jobs that would start at another time, in the order of the queue."""
+    sentence: str
+    """All of it in words."""
+
+    @classmethod
+    def of(cls, changed: Changed) -> Outcome:
+        """One from its parts."""
+        before, after, moved, sentence = changed
+        return cls(
+            None if before is None else Start.of(before),
+            None if after is None else Start.of(after),
+            tuple(Moved(job, Start.of(was), Start.of(will)) for job, was, will in moved),
+            sentence,
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class Fit(NamedTuple):
+    """How many nodes, or slots, a job that waits could have to start now."""
+
+    asked: int
+    """What it asks for, the least of a range."""
+    largest: int | None
+    """The most with which it would start now; None where it would with none."""

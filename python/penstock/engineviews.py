@@ -1,0 +1,118 @@
+"""What an `Engine` shows of itself: decisions, and pictures of its queue and of what runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Decision", "Denial", "Pending", "Running"]
+
+
+class Decision(NamedTuple):
+    """One job that was started."""
+
+    id: int
+    """The job."""
+    start: float
+    """When: the `now` of the call, in seconds."""
+    nodes: int
+    """Nodes that it holds a part of."""
+    cores: int
+    """Cores that it holds."""
+    gpus: int
+    """Gpus that it holds."""
+    backfilled: bool
+    """Whether it started before a job that is earlier in line."""
+
+
+class Denial(NamedTuple):
+    """One job that can never run here; it has left the queue."""
+
+    id: int
+    """The job."""
+    note: str
+    """What is impossible, and the most there is."""
+
+
+class Pending:
+    """The jobs that wait, as columns in the order of the queue; what `order` and `score` are given.
+
+    Every column is a read-only `memoryview`: `numpy.asarray(pending.durations)` copies nothing. It
+    is a picture: later changes of the engine do not show.
+    """
+
+    __slots__ = (
+        "cores",
+        "durations",
+        "gpus",
+        "ids",
+        "nodes",
+        "now",
+        "priorities",
+        "shapes",
+        "submitted",
+        "waits",
+    )
+
+    now: float
+    """The time of the pass in seconds; NaN from `Engine.pending()`."""
+    ids: memoryview
+    """uint64: the jobs."""
+    priorities: memoryview
+    """uint32: as submitted or last changed by `prioritize`."""
+    shapes: memoryview
+    """uint32: what `Engine.shape` returned."""
+    durations: memoryview
+    """float64: time limits in seconds, 0 for none."""
+    submitted: memoryview
+    """float64: `now` of `submit`, NaN where none was given."""
+    waits: memoryview
+    """float64: `now - submitted`, NaN where either is not known."""
+    nodes: memoryview
+    """uint32: nodes asked for, 0 where any number will do."""
+    cores: memoryview
+    """uint64: cores asked for, the least of a range."""
+    gpus: memoryview
+    """uint64: gpus asked for, the least of a range."""
+
+    def __init__(self, now: float, columns: Mapping[str, memoryview]) -> None:
+        self.now = now
+        for name, column in columns.items():
+            setattr(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"<Pending {len(self)} jobs>"
+
+
+class Running:
+    """The jobs that hold resources, as columns by ascending id; see `Pending` for what they are."""
+
+    __slots__ = ("cores", "expirations", "gpus", "ids", "nodes", "starts")
+
+    ids: memoryview
+    """uint64: the jobs."""
+    starts: memoryview
+    """float64: when they started, in seconds; NaN where it is not known."""
+    expirations: memoryview
+    """float64: when they end at the latest, in seconds; NaN for jobs without a limit."""
+    nodes: memoryview
+    """uint32: nodes that they hold a part of."""
+    cores: memoryview
+    """uint64: cores that they hold."""
+    gpus: memoryview
+    """uint64: gpus that they hold."""
+
+    def __init__(self, columns: Mapping[str, memoryview]) -> None:
+        for name, column in columns.items():
+            setattr(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"<Running {len(self)} jobs>"

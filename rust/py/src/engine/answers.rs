@@ -1,0 +1,223 @@
+//! Why a job waits, when it will start, and what would be if something were otherwise.
+
+use penstock_engine::{Change, Field, Job, Outcome, Reason, Start};
+use penstock_idset::IdSet;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::jobs::time;
+use super::{Books, EngineCore, engine_error};
+use crate::errors::{EngineError, NotFoundError};
+use crate::idset::PyIdSet;
+use crate::resource::convert;
+
+/// The kind of a reason, its facts, and the sentence.
+type Explained<'py> = (u64, &'static str, Bound<'py, PyDict>, String);
+/// When and where a job starts, or why it does not.
+type When = (Option<f64>, Option<PyIdSet>, Option<String>);
+/// Before and after a change, the other jobs that it moves, and the sentence.
+type Changed = (Option<When>, Option<When>, Vec<(u64, When, When)>, String);
+
+fn called(id: u64) -> String {
+    format!("job {id}")
+}
+
+fn when(start: Start, now: f64) -> When {
+    match start {
+        Start::At { time, ranks } => (Some(time), Some(PyIdSet::new(ranks)), None),
+        Start::Never { reason } => (None, None, Some(reason.sentence(now, &called))),
+        Start::Denied { note } => (None, None, Some(note)),
+    }
+}
+
+fn changed(outcome: Outcome, now: f64) -> Changed {
+    let sentence = outcome.sentence(now);
+    let moved = outcome.moved.into_iter();
+    let moved = moved.map(|it| (it.id, when(it.before, now), when(it.after, now)));
+    (
+        outcome.before.map(|start| when(start, now)),
+        outcome.after.map(|start| when(start, now)),
+        moved.collect(),
+        sentence,
+    )
+}
+
+impl Books {
+    fn explained<'py>(
+        &self,
+        py: Python<'py>,
+        id: u64,
+        reason: &Reason,
+        now: f64,
+    ) -> PyResult<Explained<'py>> {
+        let facts = PyDict::new(py);
+        for (name, field) in reason.fields() {
+            match field {
+                Field::Job(number) | Field::Count(number) => facts.set_item(name, number)?,
+                Field::Time(seconds) => facts.set_item(name, seconds)?,
+                Field::Text(text) => facts.set_item(name, text)?,
+                Field::Queue(queue) => facts.set_item(name, self.engine.queue_name(queue))?,
+            }
+        }
+        Ok((id, reason.kind(), facts, reason.sentence(now, &called)))
+    }
+}
+
+impl EngineCore {
+    fn outcome(
+        &self,
+        py: Python<'_>,
+        now: f64,
+        look: usize,
+        change: impl FnOnce(&mut Books) -> PyResult<Change>,
+    ) -> PyResult<Changed> {
+        let now = time(now)?;
+        let mut books = self.books()?;
+        let change = change(&mut books)?;
+        let engine = &books.engine;
+        let outcome = py.detach(|| engine.what_if(&change, now, look));
+        Ok(changed(outcome.map_err(engine_error)?, now))
+    }
+}
+
+#[pymethods]
+impl EngineCore {
+    fn explain<'py>(&self, py: Python<'py>, job: u64, now: f64) -> PyResult<Explained<'py>> {
+        let now = time(now)?;
+        let mut books = self.books()?;
+        let engine = &mut books.engine;
+        let Some(reason) = py.detach(|| engine.explain(job, now)) else {
+            return Err(NotFoundError::new_err(format!("job {job} does not wait")));
+        };
+        books.explained(py, job, &reason, now)
+    }
+
+    fn explain_all<'py>(
+        &self,
+        py: Python<'py>,
+        now: f64,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<Explained<'py>>> {
+        let now = time(now)?;
+        let mut books = self.books()?;
+        let engine = &mut books.engine;
+        let reasons = py.detach(|| engine.explain_all(now, limit.unwrap_or(usize::MAX)));
+        let reasons = reasons.iter();
+        reasons
+            .map(|(id, reason)| books.explained(py, *id, reason, now))
+            .collect()
+    }
+
+    /// A job comes with this time limit and priority, in this queue.
+    fn what_if_submitted(
+        &self,
+        py: Python<'_>,
+        now: f64,
+        look: usize,
+        shape: u32,
+        job: (f64, u32, Option<String>),
+    ) -> PyResult<Changed> {
+        let (duration, priority, queue) = job;
+        self.outcome(py, now, look, |books| {
+            let (_, request) = books.shape_at("shape", shape)?;
+            let mut request = request.clone();
+            request.duration = seconds(duration)?;
+            Ok(Change::Submit(Job {
+                id: u64::MAX,
+                priority,
+                request,
+                queue: books.engine.queue(&queue.unwrap_or_default()),
+            }))
+        })
+    }
+
+    fn what_if_cancelled(
+        &self,
+        py: Python<'_>,
+        now: f64,
+        look: usize,
+        job: u64,
+    ) -> PyResult<Changed> {
+        self.outcome(py, now, look, |_| Ok(Change::Cancel(job)))
+    }
+
+    fn what_if_prioritized(
+        &self,
+        py: Python<'_>,
+        now: f64,
+        look: usize,
+        job: u64,
+        priority: u32,
+    ) -> PyResult<Changed> {
+        self.outcome(py, now, look, |_| {
+            Ok(Change::Priority { id: job, priority })
+        })
+    }
+
+    /// A job that waits asks for other numbers: of its units, of seconds.
+    fn what_if_changed(
+        &self,
+        py: Python<'_>,
+        now: f64,
+        look: usize,
+        job: u64,
+        units: Option<u32>,
+        duration: Option<f64>,
+    ) -> PyResult<Changed> {
+        self.outcome(py, now, look, |books| {
+            let known = books.engine.job(job).map(|it| it.request.duration);
+            let kept = known.unwrap_or_default();
+            let limit = duration.map_or(Ok(kept), seconds)?;
+            let request = match units {
+                Some(0) => {
+                    let problem = "units: expected at least 1, found 0";
+                    return Err(EngineError::new_err(problem));
+                }
+                Some(units) => books.engine.with_units(job, units),
+                None => books.engine.with_limit(job, limit),
+            };
+            let mut request = request.map_err(engine_error)?;
+            request.duration = limit;
+            Ok(Change::Request { id: job, request })
+        })
+    }
+
+    fn what_if_marked(
+        &self,
+        py: Python<'_>,
+        now: f64,
+        look: usize,
+        ranks: &Bound<'_, PyAny>,
+        up: bool,
+    ) -> PyResult<Changed> {
+        let ranks = convert::ids(ranks)?;
+        self.outcome(py, now, look, |books| {
+            let ranks: IdSet = ranks.intersection(books.engine.ranks());
+            Ok(if up {
+                Change::Up(ranks)
+            } else {
+                Change::Down(ranks)
+            })
+        })
+    }
+
+    /// The units that a job asks for, and the most with which it would start now.
+    fn fit_now(&self, py: Python<'_>, job: u64, now: f64) -> PyResult<(u32, Option<u32>)> {
+        let now = time(now)?;
+        let books = self.books()?;
+        let engine = &books.engine;
+        let fit = py.detach(|| engine.fit_now(job, now));
+        let fit = fit.map_err(engine_error)?;
+        Ok((fit.asked, fit.largest))
+    }
+}
+
+/// A time limit that Python gives.
+fn seconds(duration: f64) -> PyResult<f64> {
+    if duration >= 0.0 && duration.is_finite() {
+        return Ok(duration);
+    }
+    Err(EngineError::new_err(format!(
+        "duration: expected seconds from 0 (no limit) on, found {duration}"
+    )))
+}

@@ -1,0 +1,168 @@
+//! The order of the queue as a callable wants it, in terms of priorities.
+
+use std::cmp::Ordering;
+
+use pyo3::prelude::*;
+
+use super::columns::{self, Kind};
+use super::{Books, EngineCore};
+use crate::errors::EngineError;
+
+const ORDER: Kind<u64> = Kind {
+    name: "order",
+    expected: "a position in the columns",
+    accepts: |_| true,
+};
+const SCORES: Kind<f64> = Kind {
+    name: "score",
+    expected: "a number",
+    accepts: |score| !score.is_nan(),
+};
+
+/// The highest priority that an order gives.
+const TOP: u32 = u32::MAX - 1;
+
+/// Priorities that fall along an order, given those that jobs have of the last order: as many as
+/// possible stay what they are. `None` if all must change.
+fn between(kept: &[Option<u32>]) -> Option<Vec<u32>> {
+    let mut priorities = Vec::with_capacity(kept.len());
+    let mut above = u32::MAX;
+    let mut rest = kept;
+    while !rest.is_empty() {
+        let new = rest.iter().take_while(|it| it.is_none()).count();
+        let below = rest.get(new).copied().flatten();
+        if below.is_some_and(|below| below >= above) {
+            return None;
+        }
+        let floor = below.unwrap_or(0);
+        let step = (above - floor) / u32::try_from(new + 1).ok()?;
+        if step == 0 {
+            return None;
+        }
+        for _ in 0..new {
+            above -= step;
+            if above <= floor {
+                return None;
+            }
+            priorities.push(above);
+        }
+        if let Some(below) = below {
+            priorities.push(below);
+            above = below;
+        }
+        rest = rest.get(new + 1..).unwrap_or_default();
+    }
+    Some(priorities)
+}
+
+/// Priorities that fall along an order of so many jobs, as far apart as they can be.
+fn apart(count: usize) -> Vec<u32> {
+    let step = TOP / u32::try_from(count).unwrap_or(TOP).max(1);
+    let places = 0..u32::try_from(count).unwrap_or(TOP);
+    places.map(|place| TOP - place * step.max(1)).collect()
+}
+
+impl Books {
+    /// Puts jobs of the queue in this order, and all others behind, held.
+    fn arrange(&mut self, order: &[u64], others: &[u64]) -> Result<(), String> {
+        let mut kept = Vec::with_capacity(order.len());
+        for id in order.iter().chain(others) {
+            let Some(priority) = self.engine.priority(*id) else {
+                return Err(format!(
+                    "job {id} has left the queue while it was put in order"
+                ));
+            };
+            let is_new = !self.arranged.contains_key(id);
+            self.arranged.entry(*id).or_insert(priority);
+            if kept.len() < order.len() {
+                kept.push(Some(priority).filter(|priority| !is_new && *priority > 0));
+            }
+        }
+        let priorities = between(&kept).unwrap_or_else(|| apart(kept.len()));
+        let mut changes = Vec::new();
+        for ((id, priority), kept) in order.iter().zip(priorities).zip(kept) {
+            if kept != Some(priority) {
+                changes.push((*id, priority));
+            }
+        }
+        changes.extend(others.iter().map(|id| (*id, 0)));
+        self.engine.prioritize(&changes);
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl EngineCore {
+    /// Puts the jobs in the order of these positions in `ids`; those left out wait.
+    fn arrange(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        order: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let ids = columns::ids(ids)?;
+        let order = columns::each(order, ORDER)?;
+        let mut used = vec![false; ids.len()];
+        let mut first = Vec::with_capacity(order.len());
+        for (row, found) in order.into_iter().enumerate() {
+            let position = usize::try_from(found).ok();
+            let Some((position, used)) = position.and_then(|at| Some((at, used.get_mut(at)?)))
+            else {
+                let behind = ids.len();
+                return Err(EngineError::new_err(format!(
+                    "order[{row}]: expected a position below {behind}, found {found}"
+                )));
+            };
+            if std::mem::replace(used, true) {
+                return Err(EngineError::new_err(format!(
+                    "order[{row}]: position {found} is there twice"
+                )));
+            }
+            first.push(ids[position]);
+        }
+        let others = ids.iter().zip(&used).filter(|(_, used)| !**used);
+        let others: Vec<_> = others.map(|(id, _)| *id).collect();
+        let mut books = self.books()?;
+        let books = &mut *books;
+        py.detach(|| books.arrange(&first, &others))
+            .map_err(EngineError::new_err)
+    }
+
+    /// Puts the jobs in the order of these numbers, the highest first.
+    fn arrange_by_score(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        scores: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let ids = columns::ids(ids)?;
+        let scores = columns::each(scores, SCORES)?;
+        if scores.len() != ids.len() {
+            let (expected, found) = (ids.len(), scores.len());
+            return Err(EngineError::new_err(format!(
+                "score: expected {expected} numbers, one for each job, found {found}"
+            )));
+        }
+        let mut books = self.books()?;
+        let books = &mut *books;
+        let arrange = || {
+            let mut order: Vec<_> = (0..ids.len()).collect();
+            order.sort_by(|a, b| {
+                scores[*b]
+                    .partial_cmp(&scores[*a])
+                    .unwrap_or(Ordering::Equal)
+            });
+            let order: Vec<_> = order.into_iter().map(|at| ids[at]).collect();
+            books.arrange(&order, &[])
+        };
+        py.detach(arrange).map_err(EngineError::new_err)
+    }
+
+    /// Gives the jobs their own priorities again.
+    fn disarrange(&self) -> PyResult<()> {
+        let mut books = self.books()?;
+        let changes: Vec<_> = books.arranged.drain().collect();
+        books.engine.prioritize(&changes);
+        Ok(())
+    }
+}

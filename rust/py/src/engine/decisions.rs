@@ -1,0 +1,231 @@
+//! `Decisions`: what a pass has decided, as columns.
+#![expect(
+    clippy::doc_markdown,
+    reason = "what documents a class documents it to Python"
+)]
+
+use penstock_engine::Decision;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyList;
+
+use super::columns::view;
+use super::jobs::time;
+use super::{Books, EngineCore};
+use crate::resource::PyResourceSet;
+use crate::shared::position;
+
+/// What a pass has decided: the jobs that start, as columns in the order of the decisions, and those denied.
+///
+/// Columns are read-only `memoryview`s: `numpy.asarray(decisions.ids)` copies nothing. `len` and iteration are about
+/// the jobs that start; a set of decisions is true if there is any, or any denial.
+#[pyclass(module = "penstock.engine", frozen)]
+pub(super) struct Decisions {
+    engine: Py<EngineCore>,
+    now: f64,
+    started: Started,
+    denied: Vec<(u64, String)>,
+    views: [PyOnceLock<Py<PyAny>>; 7],
+}
+
+/// One entry for each job that starts.
+#[derive(Default)]
+struct Started {
+    ids: Vec<u64>,
+    expirations: Vec<f64>,
+    nodes: Vec<u32>,
+    cores: Vec<u64>,
+    gpus: Vec<u64>,
+    backfilled: Vec<bool>,
+}
+
+impl Books {
+    fn decide(&mut self, now: f64, limit: usize) -> (Started, Vec<(u64, String)>) {
+        let decisions = self.engine.schedule(now, limit);
+        let mut started = Started::default();
+        let mut denied = Vec::new();
+        started.ids.reserve(decisions.len());
+        for decision in decisions {
+            match decision {
+                Decision::Alloc { id, backfilled } => {
+                    let Some(held) = self.engine.holding(id) else {
+                        continue;
+                    };
+                    started.ids.push(id);
+                    started
+                        .expirations
+                        .push(held.expiration.unwrap_or(f64::NAN));
+                    started.nodes.push(held.nodes);
+                    started.cores.push(held.cores);
+                    started.gpus.push(held.gpus);
+                    started.backfilled.push(backfilled);
+                }
+                Decision::Deny { id, note } => denied.push((id, note)),
+            }
+        }
+        self.forget(started.ids.iter().copied());
+        self.forget(denied.iter().map(|(id, _)| *id));
+        (started, denied)
+    }
+}
+
+#[pymethods]
+impl EngineCore {
+    fn schedule(slf: &Bound<'_, Self>, now: f64, limit: Option<usize>) -> PyResult<Decisions> {
+        let now = time(now)?;
+        let mut books = slf.get().books()?;
+        let books = &mut *books;
+        let limit = limit.unwrap_or(usize::MAX);
+        let (started, denied) = slf.py().detach(|| books.decide(now, limit));
+        Ok(Decisions {
+            engine: slf.clone().unbind(),
+            now,
+            started,
+            denied,
+            views: [const { PyOnceLock::new() }; 7],
+        })
+    }
+}
+
+impl Decisions {
+    fn column(
+        &self,
+        py: Python<'_>,
+        place: usize,
+        column: impl FnOnce(&Started) -> PyResult<Py<PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let made = self.views[place].get_or_try_init(py, || column(&self.started))?;
+        Ok(made.clone_ref(py))
+    }
+
+    fn tuple<'py>(&self, py: Python<'py>, at: usize) -> PyResult<Bound<'py, PyAny>> {
+        static DECISION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let it = &self.started;
+        let row = (
+            it.ids[at],
+            self.now,
+            it.nodes[at],
+            it.cores[at],
+            it.gpus[at],
+            it.backfilled[at],
+        );
+        class(py, &DECISION, "Decision")?.call1(row)
+    }
+}
+
+fn class<'py>(
+    py: Python<'py>,
+    kept: &'static PyOnceLock<Py<PyAny>>,
+    name: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let class = kept.get_or_try_init(py, || {
+        let module = py.import("penstock.engine")?;
+        module.getattr(name).map(Bound::unbind)
+    })?;
+    Ok(class.bind(py).clone())
+}
+
+#[pymethods]
+impl Decisions {
+    /// uint64: the jobs that start.
+    #[getter]
+    fn ids(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 0, |it| view(py, it.ids.iter().copied()))
+    }
+
+    /// float64: when they start: the `now` of the pass, in seconds.
+    #[getter]
+    fn starts(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 1, |it| view(py, it.ids.iter().map(|_| self.now)))
+    }
+
+    /// float64: when they end at the latest, in seconds; NaN for jobs without a limit.
+    #[getter]
+    fn expirations(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 2, |it| view(py, it.expirations.iter().copied()))
+    }
+
+    /// uint32: nodes that they hold a part of.
+    #[getter]
+    fn nodes(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 3, |it| view(py, it.nodes.iter().copied()))
+    }
+
+    /// uint64: cores that they hold.
+    #[getter]
+    fn cores(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 4, |it| view(py, it.cores.iter().copied()))
+    }
+
+    /// uint64: gpus that they hold.
+    #[getter]
+    fn gpus(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 5, |it| view(py, it.gpus.iter().copied()))
+    }
+
+    /// bool: whether they start before a job that is earlier in line.
+    #[getter]
+    fn backfilled(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.column(py, 6, |it| view(py, it.backfilled.iter().copied()))
+    }
+
+    /// The jobs that can never run here, as `Denial`s; they have left the queue.
+    #[getter]
+    fn denied<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        static DENIAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let class = class(py, &DENIAL, "Denial")?;
+        let denied = self.denied.iter();
+        let denied = denied.map(|(id, note)| class.call1((*id, note.as_str())));
+        PyList::new(py, denied.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// What a job holds, by its position; its start, expiration and number of slots are in it.
+    ///
+    /// Raises:
+    ///     EngineError: The job has ended meanwhile.
+    ///     IndexError: There is no such position.
+    fn r(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<PyResourceSet> {
+        let at = position(index, self.started.ids.len(), "decision")?;
+        let books = self.engine.bind(py).get().books()?;
+        books.resources_of(self.started.ids[at])
+    }
+
+    /// What all the jobs hold, in the order of the columns.
+    ///
+    /// Raises:
+    ///     EngineError: One of them has ended meanwhile.
+    fn rs(&self, py: Python<'_>) -> PyResult<Vec<PyResourceSet>> {
+        let books = self.engine.bind(py).get().books()?;
+        let ids = self.started.ids.iter();
+        ids.map(|id| books.resources_of(*id)).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.started.ids.len()
+    }
+
+    fn __bool__(&self) -> bool {
+        !self.started.ids.is_empty() || !self.denied.is_empty()
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let at = position(index, self.started.ids.len(), "decision")?;
+        self.tuple(py, at)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let rows = 0..self.started.ids.len();
+        let rows = rows.map(|at| self.tuple(py, at));
+        let rows = PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(rows.try_iter()?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        let (started, denied) = (self.started.ids.len(), self.denied.len());
+        format!("<Decisions {started} started, {denied} denied>")
+    }
+}

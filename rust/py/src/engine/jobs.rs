@@ -1,0 +1,316 @@
+//! Jobs come, change and go.
+
+use std::collections::HashMap;
+
+use penstock_engine::{QueueId, QueueOptions, ShapeId};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use rustc_hash::FxHashSet;
+
+use super::columns::{self, Column, DURATIONS, Names, PRIORITIES, SHAPES};
+use super::{Books, EngineCore, engine_error};
+use crate::errors::{EngineError, JobspecError};
+use crate::idset::PyIdSet;
+use crate::jobspec::jobspec;
+use crate::resource::PyResourceSet;
+use crate::resource::convert;
+
+/// A job of a batch, with everything checked but its id.
+struct Row {
+    shape: ShapeId,
+    duration: f64,
+    priority: u32,
+    queue: QueueId,
+}
+
+impl Books {
+    /// The queue with this name, or the one without a name.
+    fn queue_named(&mut self, name: Option<&str>) -> QueueId {
+        self.engine.queue(name.unwrap_or_default())
+    }
+
+    /// Queues a batch, all or nothing: the error names the row.
+    fn queue(
+        &mut self,
+        ids: &[u64],
+        now: Option<f64>,
+        row: impl Fn(usize) -> Row,
+    ) -> Result<(), String> {
+        let mut failed = None;
+        for (place, id) in ids.iter().enumerate() {
+            let job = row(place);
+            let done =
+                self.engine
+                    .submit_shape(*id, job.priority, job.shape, job.duration, job.queue);
+            if let Err(error) = done {
+                failed = Some((place, error));
+                break;
+            }
+        }
+        if let Some((place, error)) = failed {
+            for id in &ids[..place] {
+                self.engine.cancel(*id);
+            }
+            return Err(if ids[..place].contains(&ids[place]) {
+                format!("ids[{place}]: job {} is in the batch twice", ids[place])
+            } else {
+                format!("ids[{place}]: {error}")
+            });
+        }
+        if let Some(now) = now {
+            self.submitted.extend(ids.iter().map(|id| (*id, now)));
+        }
+        Ok(())
+    }
+}
+
+/// A time that Python gives.
+pub(super) fn time(now: f64) -> PyResult<f64> {
+    if now >= 0.0 && now.is_finite() {
+        return Ok(now);
+    }
+    Err(EngineError::new_err(format!(
+        "now: expected seconds from 0 on, found {now}"
+    )))
+}
+
+#[pymethods]
+impl EngineCore {
+    fn submit(
+        &self,
+        ids: &Bound<'_, PyAny>,
+        shapes: &Bound<'_, PyAny>,
+        durations: &Bound<'_, PyAny>,
+        priorities: &Bound<'_, PyAny>,
+        queues: Option<&Bound<'_, PyAny>>,
+        now: Option<f64>,
+    ) -> PyResult<()> {
+        let (py, now) = (ids.py(), now.map(time).transpose()?);
+        let ids = columns::ids(ids)?;
+        let rows = ids.len();
+        let shapes = Column::read(shapes, SHAPES, rows)?;
+        let durations = Column::read(durations, DURATIONS, rows)?;
+        let priorities = Column::read(priorities, PRIORITIES, rows)?;
+        let queues = Names::read(queues, "queues", rows)?;
+        let mut books = self.books()?;
+        let books = &mut *books;
+        let shapes = match shapes {
+            Column::All(number) => Column::All(books.shape_at("shapes", number)?.0),
+            Column::Each(numbers) => {
+                let rows = numbers.into_iter().enumerate();
+                let shapes = rows.map(|(row, number)| {
+                    if let Some((shape, _)) = books.shapes.at(number) {
+                        return Ok(*shape);
+                    }
+                    let place = columns::place("shapes", Some(row));
+                    books.shape_at(&place, number).map(|(shape, _)| *shape)
+                });
+                Column::Each(shapes.collect::<PyResult<Vec<_>>>()?)
+            }
+        };
+        let queues = match queues {
+            Names::All(name) => Column::All(books.queue_named(name.as_deref())),
+            Names::Each(names) => {
+                let mut known = HashMap::new();
+                let queues = names.iter().map(|name| {
+                    let name = name.as_deref();
+                    *known.entry(name).or_insert_with(|| books.queue_named(name))
+                });
+                Column::Each(queues.collect())
+            }
+        };
+        let row = |row| Row {
+            shape: shapes.at(row),
+            duration: durations.at(row),
+            priority: priorities.at(row),
+            queue: queues.at(row),
+        };
+        py.detach(|| books.queue(&ids, now, row))
+            .map_err(EngineError::new_err)
+    }
+
+    fn submit_jobspecs(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        jobspecs: Vec<Bound<'_, PyString>>,
+        priorities: &Bound<'_, PyAny>,
+        now: Option<f64>,
+    ) -> PyResult<()> {
+        let now = now.map(time).transpose()?;
+        let ids = columns::ids(ids)?;
+        let priorities = Column::read(priorities, PRIORITIES, ids.len())?;
+        if jobspecs.len() != ids.len() {
+            let (expected, found) = (ids.len(), jobspecs.len());
+            return Err(EngineError::new_err(format!(
+                "jobspecs: expected {expected} as there are ids, found {found}"
+            )));
+        }
+        // Jobs that differ in nothing share a text, mostly even one object.
+        let mut known = HashMap::new();
+        let mut parsed = Vec::new();
+        let mut kinds = Vec::with_capacity(ids.len());
+        for (row, text) in jobspecs.iter().enumerate() {
+            let text = text.to_str()?;
+            let kind = if let Some(kind) = known.get(text) {
+                *kind
+            } else {
+                let jobspec = jobspec(text).map_err(|error| {
+                    let problem = error.value(py);
+                    JobspecError::new_err(format!("jobspecs[{row}]: {problem}"))
+                })?;
+                parsed.push(jobspec);
+                known.insert(text, parsed.len() - 1);
+                parsed.len() - 1
+            };
+            kinds.push(kind);
+        }
+        let mut books = self.books()?;
+        let books = &mut *books;
+        let parsed: Vec<_> = parsed
+            .iter()
+            .map(|jobspec| {
+                let (shape, _) = books.name(jobspec.request());
+                let queue = books.queue_named(jobspec.queue());
+                (shape, jobspec.request().duration, queue)
+            })
+            .collect();
+        let row = |row| {
+            let (shape, duration, queue) = parsed[kinds[row]];
+            Row {
+                shape,
+                duration,
+                priority: priorities.at(row),
+                queue,
+            }
+        };
+        py.detach(|| books.queue(&ids, now, row))
+            .map_err(EngineError::new_err)
+    }
+
+    /// Says what a queue is to be like.
+    fn set_queue(
+        &self,
+        name: &str,
+        group: Option<String>,
+        max_jobs: Option<u64>,
+        max_nodes: Option<u64>,
+        max_cores: Option<u64>,
+    ) -> PyResult<()> {
+        let mut books = self.books()?;
+        let queue = books.engine.queue(name);
+        let options = QueueOptions {
+            group,
+            max_jobs,
+            max_nodes,
+            max_cores,
+        };
+        books.engine.set_queue(queue, options.clone());
+        books.queues.insert(name.to_owned(), options);
+        Ok(())
+    }
+
+    /// Says when jobs of the queue were submitted, as far as that is known.
+    fn set_submitted(&self, ids: Vec<u64>, times: Vec<Option<f64>>) -> PyResult<()> {
+        let known = ids.into_iter().zip(times);
+        let known = known.filter_map(|(id, time)| Some((id, time?)));
+        self.books()?.submitted.extend(known);
+        Ok(())
+    }
+
+    fn cancel(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let ids = columns::ids(ids)?;
+        let mut books = self.books()?;
+        let books = &mut *books;
+        Ok(py.detach(|| {
+            let cancelled = ids.iter().filter(|id| books.engine.cancel(**id)).count();
+            books.forget(ids.iter().copied());
+            cancelled
+        }))
+    }
+
+    fn prioritize(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        priorities: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let ids = columns::ids(ids)?;
+        let priorities = Column::read(priorities, PRIORITIES, ids.len())?;
+        let mut books = self.books()?;
+        let books = &mut *books;
+        Ok(py.detach(|| {
+            let rows = ids.iter().enumerate();
+            let changes: Vec<_> = rows.map(|(row, id)| (*id, priorities.at(row))).collect();
+            for (id, priority) in &changes {
+                if let Some(given) = books.arranged.get_mut(id) {
+                    *given = *priority;
+                }
+            }
+            books.engine.prioritize(&changes)
+        }))
+    }
+
+    #[pyo3(signature = (ids, ranks))]
+    fn free(
+        &self,
+        py: Python<'_>,
+        ids: &Bound<'_, PyAny>,
+        ranks: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let ids = columns::ids(ids)?;
+        let ranks = ranks.map(convert::ids).transpose()?;
+        let mut books = self.books()?;
+        let books = &mut *books;
+        let free = || {
+            let mut seen = FxHashSet::default();
+            if ids.len() > 1 {
+                seen.reserve(ids.len());
+            }
+            for (row, id) in ids.iter().enumerate() {
+                if !books.engine.is_running(*id) {
+                    return Err(format!("ids[{row}]: job {id} holds no resources"));
+                }
+                if ids.len() > 1 && !seen.insert(*id) {
+                    return Err(format!("ids[{row}]: job {id} is in the batch twice"));
+                }
+            }
+            for id in &ids {
+                let freed = books.engine.free(*id, ranks.as_ref());
+                freed.map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        };
+        py.detach(free).map_err(EngineError::new_err)
+    }
+
+    fn r(&self, job: u64) -> PyResult<PyResourceSet> {
+        self.books()?.resources_of(job)
+    }
+
+    fn allocate(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<()> {
+        let r = convert::extract(r)?;
+        self.books()?.engine.allocate(job, &r).map_err(engine_error)
+    }
+
+    fn adopt(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<PyIdSet> {
+        let r = convert::extract(r)?;
+        let strange = self.books()?.engine.adopt(job, &r);
+        strange.map(PyIdSet::new).map_err(engine_error)
+    }
+
+    fn set_expiration(&self, job: u64, expiration: Option<f64>) -> PyResult<()> {
+        let mut books = self.books()?;
+        let expiration = expiration.unwrap_or(0.0);
+        let done = books.engine.set_expiration(job, expiration);
+        done.map_err(engine_error)
+    }
+}
+
+impl Books {
+    /// What a job holds.
+    pub(super) fn resources_of(&self, id: u64) -> PyResult<PyResourceSet> {
+        let r = self.engine.r(id);
+        r.map(PyResourceSet::new).map_err(engine_error)
+    }
+}

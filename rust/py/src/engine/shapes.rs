@@ -1,0 +1,174 @@
+//! Shapes: what jobs ask for, named once.
+
+use std::sync::Arc;
+
+use penstock_engine::ShapeId;
+use penstock_jobspec::{Constraint, Count, Request};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyString};
+use rustc_hash::FxHashMap;
+use serde_json::json;
+
+use super::{Books, EngineCore};
+use crate::errors::{EngineError, JobspecError};
+use crate::jobspec::jobspec;
+use crate::resource::constraint;
+use crate::shared::type_name;
+
+/// A number or a range, at least `least`.
+fn count(source: &Bound<'_, PyAny>, name: &str, least: u32) -> PyResult<Count> {
+    let count = if let Ok(text) = source.cast::<PyString>() {
+        let text = text.to_str()?;
+        text.parse::<Count>()
+            .map_err(|error| JobspecError::new_err(format!("{name}: {error}")))?
+    } else if source.is_instance_of::<PyInt>() || source.hasattr("__index__")? {
+        let number = source.extract::<u32>().map_err(|_| {
+            JobspecError::new_err(format!(
+                "{name}: expected {least} to {}, found {source}",
+                u32::MAX
+            ))
+        })?;
+        Count::exactly(number)
+    } else {
+        let kind = type_name(source);
+        return Err(PyTypeError::new_err(format!(
+            "{name}: expected a number or the text of a range, found {kind}"
+        )));
+    };
+    if count.min() < least {
+        return Err(JobspecError::new_err(format!(
+            "{name}: expected at least {least}, found {source}"
+        )));
+    }
+    Ok(count)
+}
+
+/// Shapes by the numbers that Python has for them.
+#[derive(Clone, Default)]
+pub(super) struct Shapes(Arc<Named>);
+
+#[derive(Clone, Default)]
+struct Named {
+    shapes: Vec<(ShapeId, Request)>,
+    numbers: FxHashMap<ShapeId, u32>,
+}
+
+impl Shapes {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.0.shapes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The number of a shape; a new one if it has none.
+    fn name(&mut self, shape: ShapeId, request: &Request) -> u32 {
+        if let Some(number) = self.number(shape) {
+            return number;
+        }
+        let number = self.count();
+        let named = Arc::make_mut(&mut self.0);
+        let mut request = request.clone();
+        request.duration = 0.0;
+        named.shapes.push((shape, request));
+        named.numbers.insert(shape, number);
+        number
+    }
+
+    /// The number of a shape that has one.
+    pub fn number(&self, shape: ShapeId) -> Option<u32> {
+        self.0.numbers.get(&shape).copied()
+    }
+
+    /// The shape with a number.
+    pub fn at(&self, number: u32) -> Option<&(ShapeId, Request)> {
+        self.0.shapes.get(number as usize)
+    }
+}
+
+impl Books {
+    /// Names a request's shape.
+    pub(super) fn name(&mut self, request: &Request) -> (ShapeId, u32) {
+        let shape = self.engine.shape(request);
+        (shape, self.shapes.name(shape, request))
+    }
+
+    /// The shape of a number that Python gives.
+    pub(super) fn shape_at(&self, place: &str, number: u32) -> PyResult<&(ShapeId, Request)> {
+        self.shapes.at(number).ok_or_else(|| {
+            let expected = match self.shapes.count() {
+                0 => "a shape, but none was named yet".to_owned(),
+                shapes => format!("a shape from 0 to {}", shapes - 1),
+            };
+            EngineError::new_err(format!("{place}: expected {expected}, found {number}"))
+        })
+    }
+}
+
+#[pymethods]
+impl EngineCore {
+    fn shape(
+        &self,
+        nodes: Option<&Bound<'_, PyAny>>,
+        slots: &Bound<'_, PyAny>,
+        cores: &Bound<'_, PyAny>,
+        gpus: &Bound<'_, PyAny>,
+        exclusive: bool,
+        constraint: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<u32> {
+        if exclusive && nodes.is_none() {
+            let problem = "exclusive: expected a number of nodes as well";
+            return Err(JobspecError::new_err(problem));
+        }
+        let request = Request {
+            nnodes: nodes.map(|nodes| count(nodes, "nodes", 1)).transpose()?,
+            exclusive,
+            slots: count(slots, "slots", 1)?,
+            cores_per_slot: count(cores, "cores", 1)?,
+            gpus_per_slot: count(gpus, "gpus", 0)?,
+            duration: 0.0,
+            constraint: constraint.map(constraint::extract).transpose()?,
+        };
+        Ok(self.books()?.name(&request).1)
+    }
+
+    fn jobspec_shape(&self, text: &str) -> PyResult<u32> {
+        let jobspec = jobspec(text)?;
+        Ok(self.books()?.name(jobspec.request()).1)
+    }
+
+    #[getter]
+    fn nshapes(&self) -> PyResult<u32> {
+        Ok(self.books()?.shapes.count())
+    }
+
+    /// The arguments that make a shape, as JSON.
+    fn shape_request(&self, shape: u32) -> PyResult<String> {
+        let books = self.books()?;
+        let (_, request) = books.shape_at("shape", shape)?;
+        let request = json!({
+            "nodes": request.nnodes.as_ref().map(argument),
+            "slots": argument(&request.slots),
+            "cores": argument(&request.cores_per_slot),
+            "gpus": argument(&request.gpus_per_slot),
+            "exclusive": request.exclusive,
+            "constraint": request.constraint.as_ref().map(Constraint::to_value),
+        });
+        Ok(request.to_string())
+    }
+
+    /// Why a shape can never be had here, or `None`.
+    fn infeasible(&self, shape: u32) -> PyResult<Option<String>> {
+        let mut books = self.books()?;
+        let (_, request) = books.shape_at("shape", shape)?.clone();
+        Ok(books.engine.feasible(&request).err())
+    }
+}
+
+/// A count as `shape` takes it.
+fn argument(count: &Count) -> serde_json::Value {
+    if count.is_exact() {
+        json!(count.min())
+    } else {
+        json!(count.to_string())
+    }
+}

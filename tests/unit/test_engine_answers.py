@@ -1,0 +1,187 @@
+"""Why a job waits, when it will start, and what would be if: as data and in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+
+import pytest
+
+from penstock import Engine, IDset, ResourceSet
+from penstock.engine import Explanation, Fit, Moved, Start
+from penstock.errors import EngineError, NotFoundError
+
+CLUSTER = ResourceSet.uniform("0-3", "n[0-3]", cores="0-7", gpus="0")
+
+
+def saved(engine):
+    file = io.BytesIO()
+    engine.save(file)
+    return file.getvalue()
+
+
+def engine(**options):
+    """Job 1 has three nodes for an hour; 2 wants two, 3 all four, 4 a core for two hours."""
+    made = Engine(CLUSTER, **{"policy": "easy", **options})
+    three, two, four = (made.shape(nodes=nodes, exclusive=True) for nodes in (3, 2, 4))
+    made.submit([1, 2, 3], [three, two, four], durations=[3600, 600, 60])
+    made.schedule(0.0)
+    made.submit(4, made.shape(), 7200.0)
+    return made
+
+
+def test_an_explanation_is_a_reason_with_counts_and_a_sentence():
+    why = engine().explain(2, 0.0)
+    assert isinstance(why, Explanation)
+    assert (why.id, why.reason) == (2, "reserved")
+    facts = why.facts
+    assert (facts["at"], facts["unit"], facts["need"], facts["free"]) == (3600.0, "node", 2, 1)
+    assert str(why) == why.sentence
+    assert "1 h" in str(why)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        why.reason = "held"
+
+
+def reason(made, job, now=0.0):
+    return made.explain(job, now).reason
+
+
+def test_every_kind_of_reason():
+    made = engine()
+    made.hold(3)
+    assert reason(made, 3) == "held"
+    made.submit(5, made.shape(cores=9))
+    assert reason(made, 5) == "impossible"
+    assert made.explain(5, 0.0).facts["note"] == (
+        "9 cores per slot requested, no node has more than 8"
+    )
+    assert reason(made, 4) == "unconsidered"
+    assert made.schedule(0.0).ids.tolist() == [4]
+    made.submit(6, made.shape(constraint={"ranks": ["3"]}))
+    made.drain("3")
+    assert reason(made, 6) == "down"
+    assert made.explain(6, 0.0).facts["nodes"] == 1
+
+    made = engine(policy="fcfs")
+    assert reason(made, 2) == "insufficient"
+    assert reason(made, 4) == "behind"
+    assert made.explain(4, 0.0).facts == {"behind": 2}
+
+    made = engine(queues={"small": {"max_cores": 2}})
+    made.submit(7, made.shape(slots=3), 60.0, queues="small")
+    made.schedule(0.0)
+    why = made.explain(7, 0.0)
+    assert (why.reason, why.facts["queue"]) == ("queue-limit", "small")
+
+    made = engine(overlong="deny")
+    made.set_expiration(1000.0)
+    assert reason(made, 4) == "outlives"
+
+    made = Engine(CLUSTER)
+    made.submit(1, made.shape(slots=24), 3600)
+    made.submit(2, made.shape(nodes=4, exclusive=True), 60)
+    made.submit(3, made.shape(), 7200)
+    assert made.schedule(0.0).ids.tolist() == [1]
+    why = made.explain(3, 0.0)
+    assert why.reason == "behind-reservation"
+    assert why.facts == {"behind": 2, "at": 3600.0, "takes": 1, "spare": 0}
+
+
+def test_only_jobs_that_wait_are_explained():
+    made = engine()
+    for job in (1, 99):
+        with pytest.raises(NotFoundError, match=f"job {job} does not wait"):
+            made.explain(job, 0.0)
+    with pytest.raises(EngineError, match="now: expected seconds"):
+        made.explain(2, math.nan)
+
+
+def test_the_first_of_the_queue_are_explained_at_once():
+    made = engine()
+    made.schedule(0.0)
+    assert [it.id for it in made.explain_all(0.0)] == [2, 3]
+    assert [it.id for it in made.explain_all(0.0, limit=1)] == [2]
+    assert made.explain_all(0.0)[0] == made.explain(2, 0.0)
+
+
+def test_what_a_job_that_comes_would_get():
+    made = engine()
+    made.schedule(0.0)
+    outcome = made.what_if_submitted(0.0, made.shape(nodes=1), duration=60)
+    assert outcome.before is None
+    assert outcome.after == Start(0.0, IDset("3"), None)
+    assert outcome.moved == ()
+    assert str(outcome) == outcome.sentence == "would start now"
+    first = made.what_if_submitted(0.0, made.shape(nodes=4), duration=60, priority=99)
+    assert first.after.time > 0.0
+    assert [moved.id for moved in first.moved] == [2]
+    never = made.what_if_submitted(0.0, made.shape(cores=9))
+    assert never.after == Start(None, None, "9 cores per slot requested, no node has more than 8")
+    with pytest.raises(EngineError, match="shape: expected a shape from 0 to"):
+        made.what_if_submitted(0.0, 99)
+    with pytest.raises(EngineError, match="duration: expected seconds"):
+        made.what_if_submitted(0.0, 0, duration=-1)
+
+
+def test_what_other_numbers_would_do():
+    made = engine()
+    outcome = made.what_if_changed(0.0, 2, units=1)
+    assert (outcome.before.time, outcome.after.time) == (3600.0, 0.0)
+    outcome = made.what_if_changed(0.0, 3, units=1, duration=30)
+    assert outcome.after.time == 0.0
+    assert made.fit_now(2, 0.0) == Fit(asked=2, largest=1)
+    for call in (
+        lambda: made.what_if_changed(0.0, 1, units=1),
+        lambda: made.what_if_changed(0.0, 2, units=0),
+        lambda: made.what_if_changed(0.0, 2, duration=math.inf),
+        lambda: made.fit_now(1, 0.0),
+        lambda: made.what_if_prioritized(0.0, 99, 1),
+        lambda: made.what_if_cancelled(0.0, 99),
+    ):
+        with pytest.raises(EngineError, match=r"does not wait|holds no|expected"):
+            call()
+
+
+def test_what_a_cancelled_job_would_make_room_for():
+    outcome = engine().what_if_cancelled(0.0, 1)
+    assert (outcome.before, outcome.after) == (None, None)
+    first = outcome.moved[0]
+    assert isinstance(first, Moved)
+    assert (first.id, first.before.time, first.after.time) == (2, 3600.0, 0.0)
+    assert "earlier" in str(outcome)
+
+
+def test_what_another_priority_would_do():
+    made = engine()
+    outcome = made.what_if_prioritized(0.0, 3, 99)
+    assert outcome.after.time < outcome.before.time
+    held = made.what_if_prioritized(0.0, 2, 0).after
+    assert held.time is None
+    assert "held" in held.note
+
+
+def test_what_nodes_do_that_come_and_go():
+    made = engine()
+    made.mark_down("3")
+    made.schedule(0.0)
+    assert [moved.id for moved in made.what_if_up(0.0, "3").moved] == [3, 4]
+    down = made.what_if_down(0.0, [0, 1, 99]).moved
+    assert {moved.id: moved.after.time for moved in down}[2] is None
+
+
+def test_questions_change_nothing():
+    made = engine()
+    made.schedule(0.0)
+    before = saved(made)
+    made.explain(2, 0.0)
+    made.explain_all(0.0)
+    made.what_if_submitted(0.0, 0, duration=60, queue="new")
+    made.what_if_cancelled(0.0, 1)
+    made.what_if_changed(0.0, 2, units=1)
+    made.what_if_prioritized(0.0, 2, 0)
+    made.what_if_up(0.0, "0-3")
+    made.what_if_down(0.0, "0-3")
+    made.fit_now(2, 0.0)
+    assert saved(made) == before
+    assert made.schedule(3600.0).ids.tolist() == []

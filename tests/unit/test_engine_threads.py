@@ -1,0 +1,82 @@
+"""Engines and threads: several at once, each for one thread at a time."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock import Engine, ResourceSet
+from penstock.errors import EngineError
+
+
+def simulated(seed):
+    """The ends of all jobs of a small simulation."""
+    engine = Engine(ResourceSet.uniform("0-63", "n[0-63]", cores="0-7"))
+    shapes = [engine.shape(cores=cores) for cores in range(1, 9)]
+    ids = range(3000)
+    durations = [(job * seed) % 97 + 1 for job in ids]
+    engine.submit(ids, [shapes[(job * seed) % 8] for job in ids], durations)
+    ends, now = {}, 0.0
+    while engine.npending or engine.nrunning:
+        decisions = engine.schedule(now)
+        ends.update((job, now + durations[job]) for job in decisions.ids)
+        running = engine.running().ids.tolist()
+        now = min(ends[job] for job in running)
+        engine.free([job for job in running if ends[job] <= now])
+    return ends
+
+
+def test_engines_in_several_threads_give_what_they_give_in_one():
+    expected = {seed: simulated(seed) for seed in (3, 5)}
+    found = {}
+    threads = [
+        threading.Thread(target=lambda seed=seed: found.update({seed: simulated(seed)}))
+        for seed in expected
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
+
+
+def looked_at_while_it_works():
+    """What another thread is told that asks an engine something during a pass."""
+    engine = Engine(ResourceSet.uniform("0-999", "n[0-999]", cores="0-63"))
+    engine.submit(range(50_000), engine.shape())
+    begun, over, told = threading.Event(), threading.Event(), set()
+
+    def work():
+        begun.set()
+        engine.schedule(0.0)
+        over.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    while not over.is_set():
+        try:
+            assert engine.npending in (0, 50_000)
+        except EngineError as error:
+            told.add(str(error).partition(":")[0])
+    thread.join()
+    assert engine.nrunning == 50_000
+    return told
+
+
+def test_whoever_comes_while_an_engine_works_is_told_so():
+    # Whether the other thread comes in time is up to the system: it gets many chances.
+    told = next(filter(None, (looked_at_while_it_works() for _ in range(100))))
+    assert told == {"the engine is at work in another thread"}
+
+
+def test_an_engine_can_be_used_within_its_own_callable():
+    engine = Engine(ResourceSet.uniform("0", "n", cores="0-7"))
+    engine.submit(range(4), engine.shape())
+    seen = []
+
+    def order(pending):
+        seen.append((engine.npending, engine.snapshot().schedule(0.0).ids.tolist()))
+        return range(len(pending))
+
+    assert engine.schedule(0.0, order=order).ids.tolist() == [0, 1, 2, 3]
+    assert seen == [(4, [0, 1, 2, 3])]
