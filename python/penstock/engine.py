@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import enginefile
 from penstock._core import Decisions, EngineCore
-from penstock.engineanswers import Explanation, Fit, Moved, Outcome, Start
+from penstock.engineanswers import Estimates, Explanation, Fit, Moved, Outcome, Start
 from penstock.engineviews import Decision, Denial, Pending, Running
 from penstock.errors import EngineError, JobspecError
 
@@ -45,6 +45,7 @@ __all__ = [
     "Decisions",
     "Denial",
     "Engine",
+    "Estimates",
     "Explanation",
     "Fit",
     "Moved",
@@ -332,6 +333,14 @@ class Engine:
         """
         self._core.free(ids, ranks)
 
+    def requeue(self, job: int) -> None:
+        """Takes an allocation back that was not wanted: the job waits again, as it did.
+
+        Raises:
+            EngineError: it holds nothing, or came with its resources.
+        """
+        self._core.requeue(job)
+
     def cancel(self, ids: Column) -> int:
         """Takes jobs out of the queue. Those that run are left alone: `free` ends them.
 
@@ -397,6 +406,19 @@ class Engine:
             limit: How many; None for all.
         """
         return [Explanation(*explained) for explained in self._core.explain_all(now, limit)]
+
+    def estimate(self, now: float, ids: Column | None = None) -> Estimates:
+        """When jobs are expected to start, if those that run end as planned and no others come.
+
+        Costs a snapshot, and the passes that the future takes: for 100,000 jobs about a second
+        under `fcfs`, some seconds with backfill. The engine remembers the first estimate of each
+        job, and learns from its start how far off it was.
+
+        Args:
+            now: The time.
+            ids: The jobs; None for all in the queue that are not held.
+        """
+        return Estimates(self._core.estimate(now, ids))
 
     def what_if_submitted(
         self,

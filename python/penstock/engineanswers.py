@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     When = tuple[float | None, IDset | None, str | None]
     Changed = tuple[When | None, When | None, list[tuple[int, When, When]], str]
 
-__all__ = ["Explanation", "Fit", "Moved", "Outcome", "Start"]
+__all__ = ["Estimates", "Explanation", "Fit", "Moved", "Outcome", "Start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,35 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.sentence
+
+
+class Estimates:
+    """When jobs are expected to start, as columns; see `Pending` for what they are.
+
+    The band is made of how far the estimates of the last few thousand jobs that have started were
+    off: four of five started within it. Without any, all three columns are equal.
+    """
+
+    __slots__ = ("earliest", "ids", "latest", "starts")
+
+    ids: memoryview
+    """uint64: the jobs, in the order of the queue, or as they were asked for."""
+    starts: memoryview
+    """float64: in seconds; NaN where no planned end lets the job start."""
+    earliest: memoryview
+    """float64: the lower end of the band, never before now."""
+    latest: memoryview
+    """float64: the upper end of the band."""
+
+    def __init__(self, columns: Mapping[str, memoryview]) -> None:
+        for name, column in columns.items():
+            setattr(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"<Estimates of {len(self)} jobs>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,20 @@ def test_jobs_are_freed_whole_or_by_ranks_and_cancelled_while_they_wait():
     assert engine.allocated.nnodes == 0
 
 
+def test_an_allocation_that_is_not_wanted_is_taken_back():
+    engine = submitted(Engine(R), [1], durations=60, priorities=3)
+    r = engine.schedule(0.0).r(0)
+    engine.requeue(1)
+    pending = engine.pending()
+    assert (engine.nrunning, pending.ids.tolist(), pending.priorities.tolist()) == (0, [1], [3])
+    assert pending.durations.tolist() == [60.0]
+    engine.allocate(2, r)
+    with pytest.raises(EngineError, match="job 2 came with its resources"):
+        engine.requeue(2)
+    with pytest.raises(EngineError, match="job 3 holds no resources"):
+        engine.requeue(3)
+
+
 def test_a_bad_row_refuses_the_whole_of_a_call():
     engine = submitted(Engine(R), [1, 2])
     engine.schedule(0.0)

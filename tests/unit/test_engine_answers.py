@@ -176,6 +176,7 @@ def test_questions_change_nothing():
     before = saved(made)
     made.explain(2, 0.0)
     made.explain_all(0.0)
+    made.estimate(0.0)
     made.what_if_submitted(0.0, 0, duration=60, queue="new")
     made.what_if_cancelled(0.0, 1)
     made.what_if_changed(0.0, 2, units=1)
@@ -185,3 +186,40 @@ def test_questions_change_nothing():
     made.fit_now(2, 0.0)
     assert saved(made) == before
     assert made.schedule(3600.0).ids.tolist() == []
+
+
+def test_estimates_are_columns_in_the_order_of_the_queue():
+    made = engine()
+    made.schedule(0.0)
+    made.submit(10, made.shape(cores=9))
+    made.submit(11, made.shape(), priorities=0)
+    estimates = made.estimate(0.0)
+    assert repr(estimates) == "<Estimates of 3 jobs>"
+    assert estimates.ids.tolist() == [2, 3, 10]
+    assert estimates.starts[0] == 3600.0
+    assert math.isnan(estimates.starts[2])
+    assert estimates.earliest.tolist()[:2] == estimates.latest.tolist()[:2]
+    some = made.estimate(0.0, ids=[3, 2])
+    assert some.ids.tolist() == [3, 2]
+    assert some.starts.tolist() == estimates.starts.tolist()[1::-1]
+    assert str(made.estimate(0.0, ids=[1, 99]).starts.tolist()) == "[nan, nan]"
+
+
+def test_the_band_is_how_far_estimates_were_off():
+    """Jobs end at half of their limits, so that the later ones start earlier than was said."""
+    made = Engine(ResourceSet.uniform("0", "n", cores="0"), policy="fcfs")
+    made.submit(range(41), made.shape(), durations=100.0)
+    made.schedule(0.0)
+    estimates = made.estimate(0.0)
+    assert estimates.starts.tolist() == [100.0 * job for job in range(1, 41)]
+    for job in range(20):
+        made.free(job)
+        assert made.schedule(50.0 * (job + 1)).ids.tolist() == [job + 1]
+    estimates = made.estimate(1000.0)
+    (start, earliest, latest) = (
+        column[-1] for column in (estimates.starts, estimates.earliest, estimates.latest)
+    )
+    assert start == 1000.0 + 100.0 * 20
+    # Errors go from -50 to -1000 in steps of 50: the tenth part of them at either end is left out.
+    assert (earliest, latest) == (start - 900.0, start - 150.0)
+    assert min(estimates.earliest) == 1000.0

@@ -12,7 +12,7 @@ mod shapes;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use penstock_engine::{Engine, QueueOptions};
+use penstock_engine::{Accuracy, Engine, QueueOptions};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use pyo3::prelude::*;
@@ -40,6 +40,9 @@ struct Books {
     drained: IdSet,
     /// When jobs of the queue were submitted, as far as that was told.
     submitted: FxHashMap<u64, f64>,
+    /// When jobs of the queue were first said to start.
+    estimated: FxHashMap<u64, f64>,
+    accuracy: Accuracy,
     /// The priorities of jobs whose place in the engine's queue is a callable's choice.
     arranged: FxHashMap<u64, u32>,
 }
@@ -47,12 +50,13 @@ struct Books {
 impl Books {
     /// Forgets what is known of jobs that have left the queue.
     fn forget(&mut self, ids: impl Iterator<Item = u64>) {
-        if self.submitted.is_empty() && self.arranged.is_empty() {
+        if self.submitted.is_empty() && self.arranged.is_empty() && self.estimated.is_empty() {
             return;
         }
         for id in ids {
             self.submitted.remove(&id);
             self.arranged.remove(&id);
+            self.estimated.remove(&id);
         }
     }
 }

@@ -5,6 +5,7 @@ use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::columns::{self, view};
 use super::jobs::time;
 use super::{Books, EngineCore, engine_error};
 use crate::errors::{EngineError, NotFoundError};
@@ -90,6 +91,44 @@ impl EngineCore {
             return Err(NotFoundError::new_err(format!("job {job} does not wait")));
         };
         books.explained(py, job, &reason, now)
+    }
+
+    /// The columns of `Estimates`.
+    fn estimate<'py>(
+        &self,
+        py: Python<'py>,
+        now: f64,
+        ids: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let now = time(now)?;
+        let ids = ids.map(columns::ids).transpose()?;
+        let mut books = self.books()?;
+        let books = &mut *books;
+        let estimates = py.detach(|| {
+            let estimates = match &ids {
+                Some(ids) => books.engine.estimate_of(now, ids),
+                None => books.engine.estimate(now),
+            };
+            for it in &estimates {
+                if let Some(start) = it.start {
+                    books.estimated.entry(it.id).or_insert(start);
+                }
+            }
+            estimates
+        });
+        let bound = |share: f64| books.accuracy.quantile(share).unwrap_or(0.0);
+        let (low, high) = (bound(0.1), bound(0.9));
+        let starts = || estimates.iter().map(|it| it.start.unwrap_or(f64::NAN));
+        // Not `max`, which would take `now` for a time that is not known.
+        let at_least_now = |time: f64| if time < now { now } else { time };
+        let columns = PyDict::new(py);
+        columns.set_item("ids", view(py, estimates.iter().map(|it| it.id))?)?;
+        columns.set_item("starts", view(py, starts())?)?;
+        let earliest = starts().map(|start| at_least_now(start + low));
+        columns.set_item("earliest", view(py, earliest)?)?;
+        let latest = starts().map(|start| at_least_now(start + high));
+        columns.set_item("latest", view(py, latest)?)?;
+        Ok(columns)
     }
 
     fn explain_all<'py>(

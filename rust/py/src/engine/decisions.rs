@@ -63,6 +63,11 @@ impl Books {
                 Decision::Deny { id, note } => denied.push((id, note)),
             }
         }
+        for id in &started.ids {
+            if let Some(estimated) = self.estimated.get(id) {
+                self.accuracy.record(*estimated, now);
+            }
+        }
         self.forget(started.ids.iter().copied());
         self.forget(denied.iter().map(|(id, _)| *id));
         (started, denied)

@@ -284,6 +284,10 @@ impl EngineCore {
         py.detach(free).map_err(EngineError::new_err)
     }
 
+    fn requeue(&self, job: u64) -> PyResult<()> {
+        self.books()?.engine.requeue(job).map_err(engine_error)
+    }
+
     fn r(&self, job: u64) -> PyResult<PyResourceSet> {
         self.books()?.resources_of(job)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Engine, Options, Overlong, QueueOptions};
+use penstock_engine::{Accuracy, Engine, Options, Overlong, QueueOptions};
 use penstock_idset::IdSet;
 use penstock_rset::{Error, Operation, ResourceSet, Scheduling};
 use pyo3::prelude::*;
@@ -68,6 +68,8 @@ impl EngineCore {
             drained: IdSet::new(),
             submitted: FxHashMap::default(),
             arranged: FxHashMap::default(),
+            estimated: FxHashMap::default(),
+            accuracy: Accuracy::new(),
             shapes: Shapes::default(),
             queues: BTreeMap::new(),
         };
