@@ -14,7 +14,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from tests.reference.events import Job, Running, order, planned_end
+from tests.reference.events import NO_LIMIT, Job, Running, order, planned_end
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,9 @@ class Easy(Base):
                     shadow, later = self.shadow(blocked, now)
                     spare = units(later, blocked.request) - need(blocked.request)
                 continue
-            if blocked is not None and now + job.estimate > shadow:
+            ends = now + job.estimate
+            # One without a limit never ends as planned, not even by a time that nobody knows.
+            if blocked is not None and (ends > shadow or job.estimate == NO_LIMIT):
                 lost = units_lost(later, blocked.request, parts)
                 if lost > spare:
                     # Once more, now only where the first that waits loses nothing.
@@ -211,6 +213,7 @@ class Easy(Base):
     def shadow(self, blocked: Job, now: float) -> tuple[float, Machine]:
         """When the job is expected to start, and the machine as it is expected to be then."""
         ends = [planned_end(it.start, it.job.estimate, now) for it in self.running]
+        later = deepcopy(self.machine)
         for shadow in sorted(ends):
             later = deepcopy(self.machine)
             for running, end in zip(self.running, ends, strict=True):
@@ -218,7 +221,7 @@ class Easy(Base):
                     give(later, self.parts[running.job.id])
             if place(later, blocked.request) is not None:
                 return shadow, later
-        return math.inf, deepcopy(self.machine)
+        return math.inf, later
 
 
 def units_lost(machine: Machine, request: Request, parts: list[Part]) -> int:

@@ -8,7 +8,7 @@ The queue is in order of priority (the highest first), then of submission.
 
 from __future__ import annotations
 
-from tests.reference.events import Job, Running, order, planned_end
+from tests.reference.events import NO_LIMIT, Job, Running, order, planned_end
 
 Unit = list[tuple[int, int]]
 
@@ -101,7 +101,7 @@ class Easy(Base):
                     blocked = job
                     shadow, spare = self.shadow(job, now)
             elif job.size <= self.free_units():
-                if now + job.estimate <= shadow:
+                if now + job.estimate <= shadow and job.estimate != NO_LIMIT:
                     # It is expected to end by the shadow time: it uses no spare units.
                     started.append((self.start(job, now), True))
                 elif job.size <= spare:

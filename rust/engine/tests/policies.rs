@@ -154,10 +154,10 @@ impl Model {
     fn shadow(&self, want: Want, now: f64) -> (f64, Free) {
         let planned = |end: f64| if end <= now { now + 1.0 } else { end };
         let mut ends: Vec<f64> = self.running.values().map(|it| planned(it.1)).collect();
-        ends.retain(|end| end.is_finite());
         ends.sort_by(f64::total_cmp);
+        let mut free = self.free.clone();
         for time in ends {
-            let mut free = self.free.clone();
+            free.clone_from(&self.free);
             for (held, end) in self.running.values() {
                 if planned(*end) <= time {
                     for (place, (cores, gpus)) in held {
@@ -170,7 +170,7 @@ impl Model {
                 return (time, free);
             }
         }
-        (f64::INFINITY, self.free.clone())
+        (f64::INFINITY, free)
     }
 
     /// One pass. Returns what started, and whether as backfill.
@@ -200,7 +200,8 @@ impl Model {
             let pool =
                 first.nnodes.is_none() && (first.cores, first.gpus, first.big) == (1, 0, false);
             let mut chosen = held;
-            if end > time {
+            // One without a limit never ends as planned.
+            if end > time || end.is_infinite() {
                 let harm = |place, amount| self.cost(first, &free, place, amount);
                 let mut cost: u32 = chosen
                     .iter()

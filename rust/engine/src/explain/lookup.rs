@@ -170,7 +170,7 @@ impl Lookup<'_> {
         };
         let takes = shadow.cost(&self.books.machine, overlay, shares);
         // Where no planned end lets that job start, everything ends before.
-        let ends = now + self.books.limit(key.handle()) <= shadow.time;
+        let ends = shadow.sees_end(now, self.books.limit(key.handle()));
         if ends || takes <= shadow.spare {
             return Reason::Unconsidered;
         }

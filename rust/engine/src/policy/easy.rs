@@ -84,7 +84,7 @@ impl Backfill for Easy {
         let Some(shadow) = self.shadow(books, group) else {
             return Verdict::Unfit;
         };
-        if self.now + limit <= shadow.time {
+        if shadow.sees_end(self.now, limit) {
             return Verdict::Start(shares);
         }
         let overlay = &self.overlays[group as usize];
@@ -100,13 +100,13 @@ impl Backfill for Easy {
             // it takes.
             let request = machine.request(shape);
             let passing = request.exclusive || !request.is_exact();
-            let by = shadow.time;
+            let by = shadow.bound();
             return Verdict::Harm { by, passing };
         }
         match shadow.place_beside(machine, overlay, shape) {
             Some(shares) => Verdict::Start(shares),
             None => Verdict::Harm {
-                by: shadow.time,
+                by: shadow.bound(),
                 passing: true,
             },
         }
@@ -119,7 +119,7 @@ impl Backfill for Easy {
             return;
         };
         let overlay = &mut self.overlays[group as usize];
-        let back = self.now + limit <= shadow.time;
+        let back = shadow.sees_end(self.now, limit);
         if !back {
             let cost = shadow.cost(&books.machine, overlay, shares);
             shadow.spare = shadow.spare.saturating_sub(cost);

@@ -72,7 +72,7 @@ pub(crate) struct Shadow {
     pub fungible: bool,
     /// When it can start; infinite where no planned end lets it.
     pub time: f64,
-    /// Units that it leaves over then.
+    /// Units that it leaves over then: where that is not known, when all have ended.
     pub spare: u64,
 }
 
@@ -85,8 +85,13 @@ impl Shadow {
         let free = books.machine.units_now(shape);
         let reached = if fungible {
             let lacking = need.saturating_sub(free);
-            let reached = books.timeline().when(now, lacking);
-            reached.map(|it| (it.time, free + it.cores))
+            let timeline = books.timeline();
+            match timeline.when(now, lacking) {
+                Some(reached) => Some((reached.time, free + reached.cores)),
+                // Of jobs without a limit nobody knows when, only that they end.
+                None => Some((f64::INFINITY, free + timeline.cores_until(f64::INFINITY)))
+                    .filter(|(_, units)| *units >= need),
+            }
         } else {
             overlay.clear(books.machine.nodes());
             walk(books, shape, need, free, now, overlay)
@@ -98,6 +103,17 @@ impl Shadow {
             time,
             spare: units.saturating_sub(need),
         }
+    }
+
+    /// Whether a job that starts now has ended by then as planned. One without a limit never
+    /// has: it must not pass a job of whose start nobody knows when it is, again and again.
+    pub fn sees_end(&self, now: f64, limit: f64) -> bool {
+        limit.is_finite() && now + limit <= self.time
+    }
+
+    /// The time by which later jobs do no harm if they end.
+    pub fn bound(&self) -> f64 {
+        self.time.min(f64::MAX)
     }
 
     /// Units of the shadow's shape that shares take away at its time.
@@ -191,7 +207,7 @@ fn walk(
                 end(ending.run, &mut units);
             }
         }
-        if !time.is_finite() {
+        if !time.is_finite() && later.peek().is_none() {
             return None;
         }
         while let Some(ending) = later.next_if(|it| it.end <= time) {
