@@ -272,7 +272,7 @@ impl Nodes {
     }
 
     #[inline]
-    fn exchange(&mut self, share: &Share, apply: fn(&Bits, &mut [u64]) -> u32) -> (u32, u32) {
+    fn exchange(&mut self, share: &Share, apply: impl Fn(&Bits, &mut [u64]) -> u32) -> (u32, u32) {
         let cell = self.cells[share.place as usize];
         let kind = self.kinds.get(cell.kind);
         let at = cell.at as usize;

@@ -26,16 +26,6 @@ pub(crate) struct Tree {
     counts: Vec<u32>,
 }
 
-/// The positions in a block for which something holds, as bits.
-#[inline]
-fn marks<T: Copy>(block: &[T; WIDTH], holds: impl Fn(T) -> bool) -> u32 {
-    let mut marks = 0;
-    for (position, item) in block.iter().enumerate() {
-        marks |= u32::from(holds(*item)) << position;
-    }
-    marks
-}
-
 #[inline]
 fn block<T>(items: &[T], number: usize) -> &[T; WIDTH] {
     items[number * WIDTH..]
@@ -105,7 +95,13 @@ impl Tree {
         if gone != 0 {
             let (low, high) = self.scale.fellows(before);
             let block = block(&self.leaves, at);
-            if marks(block, |it| it >= low && it <= high) == 0 {
+            let others = if low == high {
+                block.iter().fold(0, |any, it| any | u32::from(*it == low))
+            } else {
+                let among = |it: u32| u32::from(it >= low && it <= high);
+                block.iter().fold(0, |any, it| any | among(*it))
+            };
+            if others == 0 {
                 mask &= !gone;
             }
         }
@@ -143,15 +139,20 @@ impl Tree {
             return None;
         }
         let (mut at, skip) = (start as usize / WIDTH, start as usize % WIDTH);
-        if let Some(found) = self.find_in(at, skip, query) {
-            return Some(found);
+        if start == 0 {
+            at = self.descend(self.levels.len() - 1, 0, query.mask);
         }
         loop {
-            at = self.next_block(at, query.mask)?;
             // Numbers may share a bit: what is found may not be what is asked for.
-            if let Some(found) = self.find_in(at, 0, query) {
+            let skip = if at == start as usize / WIDTH {
+                skip
+            } else {
+                0
+            };
+            if let Some(found) = self.find_in(at, skip, query) {
                 return Some(found);
             }
+            at = self.next_block(at, query.mask)?;
         }
     }
 
@@ -159,13 +160,9 @@ impl Tree {
     #[inline]
     fn find_in(&self, at: usize, skip: usize, query: Query) -> Option<u32> {
         let (low, span) = (query.low, query.high - query.low);
-        let marks = marks(block(&self.leaves, at), |it| it.wrapping_sub(low) <= span);
-        let marks = marks & (u32::MAX << skip);
-        if marks == 0 {
-            return None;
-        }
-        let start = u32::try_from(at * WIDTH).unwrap_or(u32::MAX);
-        Some(start + marks.trailing_zeros())
+        let leaves = &block(&self.leaves, at)[skip..];
+        let found = leaves.iter().position(|it| it.wrapping_sub(low) <= span)?;
+        u32::try_from(at * WIDTH + skip + found).ok()
     }
 
     /// The first block of leaves after this one with a bit of the mask.
@@ -175,21 +172,27 @@ impl Tree {
         // Up, as long as nothing to the right is below the same entry.
         loop {
             let entries = self.levels.get(level).filter(|level| level.len() > 1)?;
-            let marks = marks(block(entries, at / WIDTH), |it| it & mask != 0);
-            let marks = marks & (u32::MAX << 1 << (at % WIDTH));
-            if marks != 0 {
-                at = at / WIDTH * WIDTH + marks.trailing_zeros() as usize;
+            let right = &block(entries, at / WIDTH)[at % WIDTH + 1..];
+            if let Some(found) = right.iter().position(|it| it & mask != 0) {
+                at += found + 1;
                 break;
             }
             at /= WIDTH;
             level += 1;
         }
-        while level > 0 {
-            level -= 1;
-            let marks = marks(block(&self.levels[level], at), |it| it & mask != 0);
-            at = at * WIDTH + marks.trailing_zeros() as usize;
+        Some(self.descend(level, at, mask))
+    }
+
+    /// The first block of leaves below an entry that has a bit of the mask.
+    #[inline]
+    fn descend(&self, level: usize, entry: usize, mask: u64) -> usize {
+        let mut at = entry;
+        for level in self.levels[..level].iter().rev() {
+            let mut children = block(level, at).iter();
+            let found = children.position(|it| it & mask != 0);
+            at = at * WIDTH + found.unwrap_or_default();
         }
-        Some(at)
+        at
     }
 
     /// The largest number up to `from`, and at least `low`, that a leaf has.
