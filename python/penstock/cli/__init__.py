@@ -47,6 +47,7 @@ VERBS = {
     "dmesg": ("dmesg", "show the log of an instance"),
     "sched": ("sched", "run a scheduler as a process of its own"),
     "config": ("config", "check, show or reload a configuration"),
+    "sim": ("sim", "replay a workload in virtual time: waits, utilisation, a report"),
     "idset": ("idset", "sets of ids: expand, fold, count, combine"),
     "hostlist": ("hostlist", "lists of hosts: expand, fold, count, combine"),
     "R": ("rset", "resource sets: show, make, verify, combine"),
@@ -59,6 +60,7 @@ GROUPS = {
     "the instance": tuple(
         "start queue resource services ping stats dmesg sched config uri".split()
     ),
+    "simulation": ("sim",),
     "the library": ("idset", "hostlist", "R"),
 }
 

@@ -1,0 +1,465 @@
+"""`penstock sim`: replay a workload in virtual time, under one policy or several."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.arguments import SELECTIONS, queue_policy, seconds, whole
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.sim.failures import Failure
+    from penstock.sim.machine import Machine
+    from penstock.sim.results import Study
+    from penstock.sim.runs import Options, Progress
+    from penstock.sim.workload import Workload
+
+SUMMARY = """Replay a workload in virtual time by the engine that schedules in production, and say
+how long jobs waited and how much of the machine was in use."""
+
+EPILOG = """\
+Traces are in the Standard Workload Format (.swf, .swf.gz) or JSON lines (.jsonl). Without a trace
+there are 5,000 jobs of the model of Lublin and Feitelson, for a load of 0.8 on 256 cores.
+docs/simulation.md tells of formats, rules and metrics.
+
+examples:
+  penstock sim --policy fcfs,easy,conservative --report report.html
+  penstock sim trace.swf.gz --pace 1.5 --user-estimates modal --estimates
+  penstock sim trace.swf --nodes 128 --cores 16 --whole-nodes --out results
+  penstock sim --mix '80%:1c:10m,20%:64c:2h' --jobs 10000 --cores 512 --load 0.95
+"""
+
+DEFAULT_JOBS = 5000
+DEFAULT_LOAD = 0.8
+DEFAULT_SEED = 1
+REPAIR = 4 * 3600.0
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    parser.epilog = EPILOG
+    work = parser.add_argument_group("workload")
+    work.add_argument("traces", metavar="TRACE", nargs="*", type=Path, help="a file with jobs")
+    work.add_argument("--limit", metavar="JOBS", type=_positive, help="the first so many alone")
+    work.add_argument(
+        "--lublin", metavar="JOBS", type=_positive, help="so many jobs of Lublin and Feitelson"
+    )
+    work.add_argument(
+        "--mix", metavar="SPEC", help="jobs of some kinds, as in `80%%:1c:10m,20%%:64c:2h`"
+    )
+    work.add_argument(
+        "--jobs", metavar="JOBS", type=_positive, help="how many of --mix (default: 5000)"
+    )
+    work.add_argument(
+        "--load",
+        metavar="F",
+        type=_above_zero,
+        help="work that comes to --lublin or --mix, as a share of the machine",
+    )
+    work.add_argument(
+        "--pace", metavar="F", type=_above_zero, help="jobs of a trace come so many times as fast"
+    )
+    work.add_argument(
+        "--user-estimates",
+        metavar="MODEL",
+        type=_estimates,
+        help="how users guess run times: modal, exact or factor:F (default: what a trace says, "
+        "else modal)",
+    )
+    work.add_argument(
+        "--seed", metavar="S", type=whole, help="of all that is by chance (default: 1)"
+    )
+
+    machine = parser.add_argument_group("machine")
+    machine.add_argument("--nodes", metavar="N", type=_positive, help="so many nodes, all alike")
+    machine.add_argument(
+        "--cores", metavar="C", type=_positive, help="of each node; without --nodes, of one pool"
+    )
+    machine.add_argument("--gpus", metavar="G", type=whole, help="of each node")
+    machine.add_argument(
+        "--inventory",
+        metavar="FILE",
+        type=Path,
+        help="nodes from R (RFC 20), or from the table `resource` of a configuration (.toml)",
+    )
+    machine.add_argument(
+        "--whole-nodes", action="store_true", help="jobs get whole nodes, as many as they need"
+    )
+    machine.add_argument(
+        "--failures", metavar="FILE", type=Path, help="lines of TIME NODES down, or up"
+    )
+    machine.add_argument(
+        "--mtbf", metavar="DURATION", type=_time, help="nodes fail by chance, on average so often"
+    )
+    machine.add_argument(
+        "--mttr", metavar="DURATION", type=_time, help="mean time to repair of --mtbf (default: 4h)"
+    )
+    machine.add_argument("--no-requeue", action="store_true", help="a job whose node fails is lost")
+
+    scheduling = parser.add_argument_group("scheduling")
+    scheduling.add_argument(
+        "--policy",
+        metavar="LIST",
+        type=_policies,
+        default=["easy"],
+        help="queue policies: fcfs, easy, conservative, hybrid:N (default: easy)",
+    )
+    scheduling.add_argument(
+        "--selection",
+        metavar="LIST",
+        type=_selections,
+        default=["first"],
+        help="which nodes: first, pack, spread, thrifty, contiguous (default: first)",
+    )
+    scheduling.add_argument(
+        "--kill-at-limit", action="store_true", help="a job ends when its estimate is over"
+    )
+    scheduling.add_argument(
+        "--estimates", action="store_true", help="foretell each start, and say how far off it was"
+    )
+    scheduling.add_argument(
+        "--estimate-every",
+        metavar="N",
+        type=_positive,
+        help="foretell only the start of every Nth job: each costs a run through the queue",
+    )
+
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out", metavar="DIR", type=Path, help="write jobs.csv and summary.json there"
+    )
+    output.add_argument(
+        "--parquet", action="store_true", help="write jobs.parquet there, too (needs pyarrow)"
+    )
+    output.add_argument("--report", metavar="FILE", type=Path, help="write a page with plots")
+    output.add_argument(
+        "--window", metavar="FROM:TO", type=_window, help="what of the trace to draw job by job"
+    )
+    output.add_argument("--json", action="store_true", help="one object a line for each trace")
+    output.add_argument("-q", "--quiet", action="store_true", help="the table alone")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    if problem := _problem(args):
+        print(f"penstock sim: {problem}", file=sys.stderr)
+        return 2
+    from penstock.sim.files import Writer, pyarrow, summary
+    from penstock.sim.table import text
+
+    if args.parquet:
+        pyarrow()  # said before the work, rather than after it
+    command = _command(args)
+    studies = list(_studies(args))
+    documents = [summary(study, command, _asked(args)) for study in studies]
+    with Writer() as writer:
+        places = _directories(args.out, studies)
+        for study, document, directory in zip(studies, documents, places, strict=True):
+            if directory is not None:
+                writer.results(directory, study, document)
+                if args.parquet:
+                    writer.parquet(directory / "jobs.parquet", study)
+        if args.report:
+            from penstock.sim.report import page
+
+            writer.text(args.report, page(studies, command, args.window))
+    if args.json:
+        from penstock.cli.text import json_text
+
+        for document in documents:
+            print(json_text(document))
+        return 0
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for n, study in enumerate(studies):
+        if n:
+            print()
+        if not args.quiet:
+            print("\n".join(_head(study)))
+            print()
+        print("\n".join(text(study, width)))
+    return 0
+
+
+def _problem(args: argparse.Namespace) -> str | None:
+    """What contradicts itself on the command line."""
+    made_up = [name for name in ("lublin", "mix") if getattr(args, name) is not None]
+    if args.traces and made_up:
+        return f"a trace and --{made_up[0]} exclude each other"
+    if len(made_up) > 1:
+        return "--lublin and --mix exclude each other"
+    needs = (
+        ("limit", bool(args.traces), "a trace"),
+        ("jobs", args.mix is not None, "--mix"),
+        ("load", not args.traces, "--lublin or --mix (a trace has --pace)"),
+        ("pace", bool(args.traces), "a trace (--lublin and --mix have --load)"),
+        ("nodes", args.cores is not None, "--cores"),
+        ("gpus", args.nodes is not None, "--nodes"),
+        ("estimate_every", args.estimates, "--estimates"),
+        ("mttr", args.mtbf is not None, "--mtbf"),
+        ("parquet", args.out is not None, "--out"),
+        ("window", args.report is not None, "--report"),
+    )
+    for name, there, what in needs:
+        if getattr(args, name) not in (None, False) and not there:
+            return f"--{name.replace('_', '-')} needs {what}"
+    if args.inventory is not None and args.cores is not None:
+        return "--inventory and --cores exclude each other"
+    if args.failures is not None and args.mtbf is not None:
+        return "--failures and --mtbf exclude each other"
+    nodes = args.inventory is not None or args.nodes is not None
+    for name in ("failures", "mtbf", "whole_nodes"):
+        if getattr(args, name) and not nodes:
+            option = name.replace("_", "-")
+            return f"--{option} needs nodes: --nodes and --cores, or --inventory"
+    return None
+
+
+def _studies(args: argparse.Namespace) -> Iterator[Study]:
+    """Simulates what was asked for, a workload after the other."""
+    from penstock.sim import runs
+    from penstock.sim.progress import Bar
+
+    machine = _machine(args)
+    for workload in _workloads(args, machine):
+        shown = sys.stderr is not None and sys.stderr.isatty() and not args.quiet
+        progress: Progress = Bar(sys.stderr, workload.unix_start) if shown else runs.Silent()
+        try:
+            yield runs.study(
+                workload,
+                machine,
+                _options(args, machine, workload),
+                policies=args.policy,
+                selections=args.selection,
+                progress=progress,
+            )
+        finally:
+            progress.finish()
+
+
+def _machine(args: argparse.Namespace) -> Machine:
+    from penstock.sim import machine
+    from penstock.sim.workload import DEFAULT_CORES
+
+    if args.inventory is not None:
+        return machine.from_file(args.inventory)
+    if args.nodes is not None:
+        return machine.made_up(args.nodes, args.cores, args.gpus or 0)
+    return machine.pool(args.cores or (None if args.traces else DEFAULT_CORES))
+
+
+def _workloads(args: argparse.Namespace, machine: Machine) -> Iterator[Workload]:
+    from penstock.sim.workload import Synthesis, load, synthesize
+
+    for path in args.traces:
+        workload = load(path, args.limit)
+        if args.pace is not None or args.user_estimates is not None:
+            workload = workload.vary(
+                pace=args.pace or 1.0, estimates=args.user_estimates, seed=_seed(args)
+            )
+        yield workload
+    if not args.traces:
+        how = Synthesis(
+            jobs=args.lublin or args.jobs or DEFAULT_JOBS,
+            seed=_seed(args),
+            spec=args.mix,
+            load=_load(args),
+            estimates=args.user_estimates or "modal",
+        )
+        yield synthesize(how, machine.cores, machine.cores_per_node)
+
+
+def _options(args: argparse.Namespace, machine: Machine, workload: Workload) -> Options:
+    from penstock.sim.runs import Options
+
+    return Options(
+        whole_nodes=args.whole_nodes,
+        kill_at_limit=args.kill_at_limit,
+        estimates=args.estimates,
+        estimate_every=args.estimate_every or 1,
+        requeue=not args.no_requeue,
+        failures=tuple(_failures(args, machine, workload)),
+    )
+
+
+def _failures(args: argparse.Namespace, machine: Machine, workload: Workload) -> list[Failure]:
+    from penstock.sim import failures
+
+    resources = machine.resources
+    if resources is None:
+        return []
+    if args.failures is not None:
+        return failures.load(args.failures, resources)
+    if args.mtbf is not None:
+        start, end = workload.first_submit, workload.last_submit
+        return failures.by_chance(
+            resources,
+            mtbf=args.mtbf,
+            mttr=args.mttr or REPAIR,
+            seed=_seed(args),
+            start=start or 0.0,
+            end=end or 0.0,
+        )
+    return []
+
+
+def _seed(args: argparse.Namespace) -> int:
+    seed: int = DEFAULT_SEED if args.seed is None else args.seed
+    return seed
+
+
+def _asked(args: argparse.Namespace) -> dict[str, Any]:
+    """The options as the summary has them: what was asked for, and the seed that was taken."""
+    plain = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(args).items()
+        if name not in ("traces", "out", "parquet", "report", "window", "json", "quiet")
+    }
+    return plain | {
+        "load": _load(args),
+        "traces": [str(path) for path in args.traces],
+        "lublin": None if args.traces or args.mix else args.lublin or DEFAULT_JOBS,
+        "seed": _seed(args) if _by_chance(args) else args.seed,
+    }
+
+
+def _load(args: argparse.Namespace) -> float | None:
+    """The load that was asked for; one is chosen where no workload was named."""
+    chosen = not args.traces and args.lublin is None and args.mix is None and args.load is None
+    return DEFAULT_LOAD if chosen else args.load
+
+
+def _by_chance(args: argparse.Namespace) -> bool:
+    """Whether anything depends on the seed."""
+    return not args.traces or args.mtbf is not None or args.user_estimates is not None
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """A command line that does the same: what differs from the defaults."""
+    from penstock.sim.units import plain
+
+    words = ["penstock", "sim", *map(str, args.traces)]
+    if not args.traces and args.mix is None:
+        words += ["--lublin", str(args.lublin or DEFAULT_JOBS)]
+        if args.load is None and (load := _load(args)) is not None:
+            words += ["--load", f"{load:g}"]
+    for name, value in vars(args).items():
+        option = f"--{name.replace('_', '-')}"
+        if name in ("traces", "lublin", "json", "quiet") or value is None or value is False:
+            continue
+        if name in ("policy", "selection"):
+            words += [option, ",".join(value)]
+        elif name == "window":
+            words += [option, ":".join(map(plain, value))]
+        elif value is True:
+            words.append(option)
+        else:
+            words += [option, plain(value) if isinstance(value, float) else str(value)]
+    if args.seed is None and _by_chance(args):
+        words += ["--seed", str(DEFAULT_SEED)]
+    return words
+
+
+def _directories(out: Path | None, studies: list[Study]) -> Iterator[Path | None]:
+    """Where the files of each workload go: there, or with several a directory for each."""
+    taken: set[str] = set()
+    for study in studies:
+        if out is None or len(studies) == 1:
+            yield out
+            continue
+        base = name = study.name.split(".")[0] or "trace"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}-{number}"
+        taken.add(name)
+        yield out / name
+
+
+def _head(study: Study) -> list[str]:
+    """What was simulated, and what was assumed."""
+    from penstock.cli.text import safe
+    from penstock.sim.units import count, duration
+
+    workload = study.workload
+    over = duration((workload.last_submit or 0.0) - (workload.first_submit or 0.0))
+    what = study.machine.text
+    if study.machine.resources is None and study.machine.pool_cores is None:
+        what += f", {count(study.cores)} of them"
+    lines = [f"{safe(study.name)}: {count(workload.jobs)} jobs over {over}, on {what}"]
+    return lines + [f"  assumed: {safe(said)}" for said in study.assumptions]
+
+
+def _positive(text: str) -> int:
+    number = whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("expected 1 or more, found `0`")
+    return number
+
+
+def _above_zero(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found `{text}`")
+    return number
+
+
+def _time(text: str) -> float:
+    duration = seconds(text)
+    if duration <= 0:
+        raise argparse.ArgumentTypeError(f"expected a duration above 0, found `{text}`")
+    return duration
+
+
+def _window(text: str) -> tuple[float, float]:
+    low, separator, high = text.partition(":")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"expected FROM:TO, as in `2d:3d`, found `{text}`")
+    try:
+        window = seconds(low), seconds(high)
+    except Error as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if window[0] >= window[1]:
+        raise argparse.ArgumentTypeError(f"expected it to end after it begins, found `{text}`")
+    return window
+
+
+def _estimates(text: str) -> str:
+    from penstock.sim.workload import Workload
+
+    try:
+        Workload.lublin(0, cores=1, seed=0, estimates=text)
+    except Error as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _policies(text: str) -> list[str]:
+    return [queue_policy(name) for name in _names(text)]
+
+
+def _selections(text: str) -> list[str]:
+    names = _names(text)
+    for name in names:
+        if name not in SELECTIONS:
+            expected = ", ".join(SELECTIONS)
+            raise argparse.ArgumentTypeError(f"expected {expected}, found `{name}`")
+    return names
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("expected at least one name")
+    twice = next((name for n, name in enumerate(names) if name in names[:n]), None)
+    if twice is not None:
+        raise argparse.ArgumentTypeError(f"`{twice}` is there twice")
+    return names

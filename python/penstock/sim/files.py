@@ -1,0 +1,192 @@
+"""The results as files: a row a job, and a summary."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock import __version__
+from penstock.errors import Error
+from penstock.sim.units import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.sim.results import Results, Study
+
+__all__ = ["COLUMNS", "FilesError", "Writer", "csv_lines", "pyarrow", "summary"]
+
+COLUMNS = ("policy", "id", "submit", "start", "end", "cores", "nodes", "wait", "backfilled")
+"""The columns of `jobs.csv` and `jobs.parquet`."""
+
+TIMES = {"submit", "start", "end", "wait"}
+
+
+class FilesError(Error, ValueError):
+    """Results cannot be written; the text says why."""
+
+
+class Writer:
+    """Files that appear together, whole, or not at all.
+
+    What is written goes to temporary names; the end of the `with` block renames them. An exception
+    removes them, and what was there before stays.
+    """
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Path, Path]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                while self._pending:
+                    temporary, path = self._pending[0]
+                    temporary.replace(path)
+                    self._pending.pop(0)
+        finally:
+            for temporary, _ in self._pending:
+                with suppress(OSError):
+                    temporary.unlink()
+
+    def path(self, path: Path) -> Path:
+        """Where to write what is to be found at a path in the end; its directory is made."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        self._pending.append((temporary, path))
+        return temporary
+
+    def text(self, path: Path, text: str) -> None:
+        """Writes a text."""
+        self.path(path).write_text(text, encoding="utf-8")
+
+    def results(self, directory: Path, study: Study, document: dict[str, Any]) -> None:
+        """Writes `jobs.csv` and `summary.json`."""
+        with self.path(directory / "jobs.csv").open("w", encoding="ascii") as file:
+            file.writelines(csv_lines(study))
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        self.text(directory / "summary.json", text + "\n")
+
+    def parquet(self, path: Path, study: Study) -> None:
+        """Writes the rows of `jobs.csv` as a Parquet file.
+
+        Raises:
+            FilesError: the package pyarrow is not there.
+        """
+        arrow, parquet = pyarrow()
+        tables = [_arrow_table(arrow, run.policy, run.results) for run in study.runs]
+        parquet.write_table(arrow.concat_tables(tables), self.path(path))
+
+
+def csv_lines(study: Study) -> Iterator[str]:
+    """The lines of `jobs.csv`: a row a job and policy, in the order of the workload.
+
+    Times are in seconds of the trace, whole ones without a point. A job that never started has
+    no `start`, `end` and `wait`.
+    """
+    yield ",".join(COLUMNS) + "\n"
+    for run in study.runs:
+        columns = run.results.columns
+        rows = zip(*(columns[name] for name in COLUMNS[1:]), strict=True)
+        for job, submit, start, end, cores, nodes, wait, backfilled in rows:
+            times = (
+                ",," if math.isnan(start) else f"{plain(start)},{plain(end)},",
+                "" if math.isnan(start) else plain(wait),
+            )
+            yield (
+                f"{run.policy},{job},{plain(submit)},{times[0]}{cores},{nodes},{times[1]},"
+                f"{backfilled}\n"
+            )
+
+
+def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[str, Any]:
+    """The document of `summary.json`; `docs/simulation.md` tells of its keys.
+
+    Args:
+        study: what was simulated.
+        command: the command line.
+        options: what was asked for, seeds included.
+    """
+    resources = study.machine.resources
+    workload = study.workload
+    return {
+        "version": __version__,
+        "command": command,
+        "workload": {
+            "name": study.name,
+            "jobs": workload.jobs,
+            "first_submit": finite(workload.first_submit),
+            "last_submit": finite(workload.last_submit),
+            "unix_start": study.unix_start,
+        },
+        "machine": {
+            "what": study.machine.text,
+            "nodes": 1 if resources is None else resources.nnodes,
+            "cores": study.cores,
+            "gpus": 0 if resources is None else resources.ngpus,
+            "pool": resources is None,
+        },
+        "options": options,
+        "assumptions": list(study.assumptions),
+        "runs": [
+            {
+                "policy": run.policy,
+                "queue_policy": run.queue_policy,
+                "selection": run.selection,
+                **{key: finite(value) for key, value in run.results.summary.items()},
+            }
+            for run in study.runs
+        ],
+    }
+
+
+def finite(value: Any) -> Any:
+    """A value as JSON may have it: what is no number is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def pyarrow() -> tuple[Any, Any]:
+    """The package pyarrow, and its part for Parquet.
+
+    Raises:
+        FilesError: it is not there.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise FilesError(
+            "Parquet needs the package pyarrow, which is not installed\nhint: pip install pyarrow, "
+            "or leave --parquet away: jobs.csv has the same rows"
+        ) from error
+
+
+def _arrow_table(arrow: Any, policy: str, results: Results) -> Any:
+    kinds = {
+        "id": arrow.uint64(),
+        "cores": arrow.uint32(),
+        "nodes": arrow.uint32(),
+        "backfilled": arrow.bool_(),
+    } | dict.fromkeys(TIMES, arrow.float64())
+    names = arrow.repeat(arrow.scalar(policy), len(results))
+    table = {"policy": names}
+    for name in COLUMNS[1:]:
+        values: Any = list(results.columns[name])
+        if name == "backfilled":
+            values = map(bool, values)
+        table[name] = arrow.array(values, kinds[name], from_pandas=True)
+    return arrow.table(table)

@@ -1,0 +1,145 @@
+"""What simulated jobs run on: one pool of cores, or nodes from a file or from two numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import Error
+from penstock.instance import inventory
+from penstock.instance.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock._core import ResourceSet
+
+__all__ = ["Machine", "MachineError", "from_file", "made_up", "pool"]
+
+
+class MachineError(Error, ValueError):
+    """The machine to simulate cannot be made out; the text says what is wrong and where."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine to simulate.
+
+    Attributes:
+        text: what it is, in a few words.
+        resources: its nodes; None where it is one pool of cores.
+        pool_cores: how many cores the pool has; None where the workload says so.
+        assumptions: sentences on what was taken for granted.
+    """
+
+    text: str
+    resources: ResourceSet | None = None
+    pool_cores: int | None = None
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def cores(self) -> int | None:
+        """All cores of the machine; None where the workload says how many there are."""
+        return self.resources.ncores if self.resources is not None else self.pool_cores
+
+    @property
+    def cores_per_node(self) -> int:
+        """The cores of its smallest node; 1 on a pool."""
+        if self.resources is None:
+            return 1
+        return max(min(len(node.cores) for node in self.resources.nodes()), 1)
+
+
+def pool(cores: int | None = None) -> Machine:
+    """One pool, on which any cores will do for any job.
+
+    Args:
+        cores: how many there are; None leaves that to the workload.
+
+    Raises:
+        MachineError: the number is out of range.
+    """
+    said = (
+        "processors are cores of one pool: which of them a job gets, and on which nodes they are, "
+        "makes no difference"
+    )
+    if cores is None:
+        return Machine("one pool of cores", assumptions=(said,))
+    if not 1 <= cores < 1 << 32:
+        raise MachineError(f"{cores} cores: expected 1 to {(1 << 32) - 1}")
+    return Machine(f"one pool of {cores:,} cores", pool_cores=cores, assumptions=(said,))
+
+
+def made_up(nodes: int, cores: int, gpus: int = 0) -> Machine:
+    """Nodes that are all alike.
+
+    Args:
+        nodes: how many.
+        cores: of each.
+        gpus: of each.
+
+    Raises:
+        MachineError: a number is out of range.
+    """
+    try:
+        resources = inventory.made_up(nodes, cores, gpus)
+    except inventory.InventoryError as error:
+        raise MachineError(str(error)) from error
+    return Machine(_describe(resources), resources)
+
+
+def from_file(path: Path) -> Machine:
+    """The machine that a file describes.
+
+    Args:
+        path: a file with R (RFC 20), or a configuration (TOML, by its name) whose table `resource`
+            says what there is; what that excludes is left out.
+
+    Raises:
+        MachineError: the file cannot be read, or does not describe any nodes.
+        ConfigError: the configuration is wrong.
+    """
+    try:
+        if path.suffix.lower() != ".toml":
+            resources, left_out = inventory.from_file(path), 0
+        else:
+            resources, left_out = _from_config(path)
+    except inventory.InventoryError as error:
+        raise MachineError(str(error)) from error
+    assumptions = [f"what `resource.exclude` names is left out, nodes: {left_out:,}"] * bool(
+        left_out
+    )
+    if resources.expiration:
+        assumptions.append("the expiration of R is in seconds of the trace")
+    return Machine(_describe(resources), resources, assumptions=tuple(assumptions))
+
+
+def _from_config(path: Path) -> tuple[ResourceSet, int]:
+    from penstock.config import load
+
+    config = load(path).resource
+    if config.path is not None:
+        base = inventory.from_file(path.parent / config.path)
+    elif config.config:
+        base = inventory.from_config(config.config)
+    else:
+        raise MachineError(f"`{path}`: expected `resource.config` or `resource.path`")
+    try:
+        ledger = Ledger(base, config.exclude, config.properties)
+        ledger.check()
+    except Error as error:
+        raise MachineError(f"`{path}`: {error}") from error
+    ranks = ledger.resources.ranks - ledger.exclude
+    if not ranks:
+        raise MachineError(f"`{path}`: resource.exclude leaves no node")
+    return ledger.resources.restrict(ranks=ranks), len(ledger.exclude)
+
+
+def _describe(resources: ResourceSet) -> str:
+    nodes, cores, gpus = resources.nnodes, resources.ncores, resources.ngpus
+    each = [f"{cores // nodes:,} cores" if cores % nodes == 0 else f"{cores / nodes:,.1f} cores"]
+    if gpus:
+        each.append(f"{gpus // nodes:,} gpus" if gpus % nodes == 0 else f"{gpus:,} gpus in all")
+    alike = len({(len(node.cores), len(node.gpus)) for node in resources.nodes()}) == 1
+    what = f"{nodes:,} node{'s' if nodes > 1 else ''} with {' and '.join(each)}"
+    return f"{what} each" if alike and nodes > 1 else what if alike else f"{what} on average"

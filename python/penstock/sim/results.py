@@ -1,0 +1,177 @@
+"""What came of a simulation, in columns."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock._core import SimResult
+    from penstock.sim.machine import Machine
+    from penstock.sim.workload import Workload
+
+__all__ = ["STATES", "Results", "Run", "Study", "from_simulation", "nothing_to_allocate"]
+
+STATES = ("never started", "ended", "killed at its limit", "lost with a node", "denied")
+"""What the column `state` says, by its number."""
+
+# How columns are read where they come as bytes.
+Format = Literal["d", "I", "B", "Q"]
+DOUBLE: Format = "d"
+WORD: Format = "I"
+BYTE: Format = "B"
+LONG: Format = "Q"
+FORMATS = {
+    **dict.fromkeys(("submit", "start", "end", "wait", "estimate_start", "time"), DOUBLE),
+    **dict.fromkeys(("cores", "nodes", "first_rank", "queued"), WORD),
+    **dict.fromkeys(("backfilled", "killed", "state"), BYTE),
+    **dict.fromkeys(("id", "used_cores"), LONG),
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """What became of each job under one policy.
+
+    Attributes:
+        columns: a sequence each, one entry a job, in the order of the workload. Times are in
+            seconds of the trace: `id`, `submit`, `start`, `end`, `wait` (NaN where it never
+            started), `cores`, `nodes`, `backfilled`, `estimate_start` (what was foretold on
+            arrival, NaN where nothing was), `state` (a number of `STATES`).
+        series: `time`, `used_cores` and `queued`: what holds from each time to the next.
+        summary: the numbers of `summary.json`.
+        allocation: the ranks that a job had last, as an idset; on a pool the numbers of its cores.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+    series: Mapping[str, Sequence[Any]]
+    summary: Mapping[str, Any]
+    allocation: Callable[[int], str]
+
+    def __len__(self) -> int:
+        return len(self.columns["id"])
+
+
+@dataclass(frozen=True)
+class Run:
+    """One workload on one machine under one policy.
+
+    Attributes:
+        policy: what it is called in tables: the queue policy, and the selection where there are
+            several.
+        queue_policy: the queue policy.
+        selection: the selection policy.
+        results: what came of it.
+    """
+
+    policy: str
+    queue_policy: str
+    selection: str
+    results: Results
+
+
+@dataclass(frozen=True)
+class Study:
+    """One workload on one machine, under several policies.
+
+    Attributes:
+        name: what the workload is called.
+        workload: what was to be run.
+        machine: what on.
+        cores: how many the machine has.
+        assumptions: sentences on what was taken for granted.
+        runs: a run a policy.
+        unix_start: what time 0 of the trace is, in seconds since the epoch, if that is known.
+    """
+
+    name: str
+    workload: Workload
+    machine: Machine
+    cores: int
+    assumptions: tuple[str, ...]
+    runs: tuple[Run, ...]
+    unix_start: float | None = None
+
+
+def from_simulation(result: SimResult) -> Results:
+    """Reads the columns of a simulation that is over."""
+    return Results(
+        _cast(result.columns()), _cast(result.series()), result.summary(), result.allocation
+    )
+
+
+def nothing_to_allocate(_job: int) -> str:
+    """The allocations of results that have none."""
+    return ""
+
+
+def _cast(columns: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    views: dict[str, Sequence[Any]] = {}
+    for name, data in columns.items():
+        view = memoryview(data)
+        # What comes as bytes is read as what it holds.
+        views[name] = view.cast(FORMATS[name]) if view.format == "B" else view
+    return views
+
+
+# --- what the report draws
+
+
+def mean_over(
+    times: Sequence[float], values: Sequence[float], low: float, high: float, bins: int
+) -> list[float]:
+    """The means of a step function over equal parts of an interval.
+
+    Args:
+        times: ascending; what holds before the first is 0.
+        values: what holds from each time to the next, the last for ever.
+        low: where the interval begins.
+        high: where it ends.
+        bins: how many parts.
+    """
+    wide = (high - low) / bins
+    sums = [0.0] * bins
+    for place in range(max(bisect.bisect_right(times, low) - 1, 0), len(times)):
+        begin = max(times[place], low)
+        if begin >= high:
+            break
+        end = min(times[place + 1], high) if place + 1 < len(times) else high
+        value = values[place]
+        bucket = min(int((begin - low) / wide), bins - 1)
+        while begin < end and bucket < bins:
+            edge = low + (bucket + 1) * wide if bucket < bins - 1 else high
+            until = min(end, edge)
+            sums[bucket] += value * max(until - begin, 0.0)
+            begin, bucket = max(until, edge), bucket + 1
+    return [total / wide for total in sums]
+
+
+def peak_over(
+    times: Sequence[float], values: Sequence[float], low: float, high: float, bins: int
+) -> list[float]:
+    """The greatest values of a step function over equal parts of an interval; as `mean_over`."""
+    wide = (high - low) / bins
+    peaks = [0.0] * bins
+    for place in range(max(bisect.bisect_right(times, low) - 1, 0), len(times)):
+        begin = max(times[place], low)
+        if begin > high:
+            break
+        end = min(times[place + 1], high) if place + 1 < len(times) else high
+        value = values[place]
+        last = min(int((end - low) / wide), bins - 1)
+        if end == low + last * wide and end > begin:
+            last -= 1
+        for bucket in range(min(int((begin - low) / wide), bins - 1), last + 1):
+            peaks[bucket] = max(peaks[bucket], value)
+    return peaks
+
+
+def quantile(ordered: Sequence[float], part: float) -> float:
+    """A quantile of ascending values: the least of which at least that part are no greater."""
+    if not ordered:
+        return math.nan
+    return ordered[max(math.ceil(part * len(ordered) - 1e-9), 1) - 1]

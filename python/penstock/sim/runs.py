@@ -1,0 +1,161 @@
+"""Simulations: a workload on a machine, a policy after the other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from penstock._core import Simulation
+from penstock.sim.results import Run, Study, from_simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock._core import Workload
+    from penstock.sim.failures import Failure
+    from penstock.sim.machine import Machine
+    from penstock.sim.results import Results
+
+__all__ = ["Options", "Progress", "Silent", "run", "study"]
+
+# So many events are simulated between two looks at the clock and at Ctrl-C.
+EVENTS = 20_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """How jobs are run, whatever the policy.
+
+    Attributes:
+        whole_nodes: jobs get whole nodes, as many as have their cores.
+        kill_at_limit: a job that reaches the end of its estimate is ended.
+        estimates: when a job arrives it is foretold when it will start.
+        estimate_every: only for every so manieth job that has to wait.
+        requeue: a job whose node fails waits again, rather than being lost.
+        failures: of nodes.
+    """
+
+    whole_nodes: bool = False
+    kill_at_limit: bool = False
+    estimates: bool = False
+    estimate_every: int = 1
+    requeue: bool = True
+    failures: tuple[Failure, ...] = ()
+
+
+class Progress(Protocol):
+    """Is told how far a simulation is."""
+
+    def update(self, what: str, done: int, total: int, now: float) -> None:
+        """So many jobs of all have ended at a time of the trace."""
+
+    def finish(self) -> None:
+        """There is no more to tell."""
+
+
+class Silent:
+    """Progress that nobody looks at."""
+
+    def update(self, what: str, done: int, total: int, now: float) -> None:
+        """Does nothing."""
+
+    def finish(self) -> None:
+        """Does nothing."""
+
+
+def run(
+    workload: Workload,
+    machine: Machine,
+    options: Options,
+    *,
+    policy: str,
+    selection: str = "first",
+    progress: Progress | None = None,
+) -> Results:
+    """Simulates a workload under one policy.
+
+    The GIL is released; Ctrl-C is heeded between steps.
+
+    Args:
+        workload: the jobs.
+        machine: what they run on.
+        options: how they run.
+        policy: the queue policy: `fcfs`, `easy`, `conservative` or `hybrid:N`.
+        selection: which nodes are taken first.
+        progress: is told how far it is.
+
+    Raises:
+        ValueError: there is no such policy, or the workload asks for what the machine cannot say.
+    """
+    resources = machine.resources
+    simulation = Simulation(
+        None if resources is None else json.dumps(resources.to_dict()),
+        workload,
+        policy=policy,
+        selection=selection,
+        whole_nodes=options.whole_nodes,
+        kill_at_limit=options.kill_at_limit,
+        estimates=options.estimates,
+        estimate_every=options.estimate_every,
+        requeue=options.requeue,
+        failures=list(options.failures),
+        pool_cores=machine.pool_cores,
+    )
+    told = progress or Silent()
+    while simulation.advance(EVENTS):
+        told.update(policy, simulation.done, simulation.total, simulation.now)
+    return from_simulation(simulation.result())
+
+
+def study(
+    workload: Workload,
+    machine: Machine,
+    options: Options,
+    *,
+    policies: Sequence[str],
+    selections: Sequence[str] = ("first",),
+    progress: Progress | None = None,
+) -> Study:
+    """Simulates a workload under several policies.
+
+    Args:
+        workload: the jobs.
+        machine: what they run on.
+        options: how they run.
+        policies: queue policies.
+        selections: selection policies; each is tried with each queue policy.
+        progress: is told how far it is.
+
+    Raises:
+        ValueError: as `run`.
+    """
+    runs = []
+    for policy in policies:
+        for selection in selections:
+            name = f"{policy}+{selection}" if len(selections) > 1 else policy
+            results = run(
+                workload, machine, options, policy=policy, selection=selection, progress=progress
+            )
+            runs.append(Run(name, policy, selection, results))
+    return Study(
+        name=workload.name,
+        workload=workload,
+        machine=machine,
+        cores=machine.cores or workload.max_cores,
+        assumptions=(*workload.assumptions, *machine.assumptions, *_assumptions(options)),
+        runs=tuple(runs),
+        unix_start=workload.unix_start,
+    )
+
+
+def _assumptions(options: Options) -> Iterator[str]:
+    if options.whole_nodes:
+        yield "a job gets whole nodes, as many as have its cores; all their cores count as its own"
+    if options.kill_at_limit:
+        yield "a job is ended when its estimate is over"
+    if options.failures:
+        what = "waits again, from the beginning" if options.requeue else "is lost"
+        yield f"a job whose node fails {what}"
+    if options.estimate_every > 1:
+        yield f"the start of one in {options.estimate_every:,} waiting jobs is foretold"
