@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
-	wheel-ft conformance mutations
+	wheel-ft conformance mutations bench-curves
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -65,6 +65,9 @@ bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 
 bench-load: $(VENV)/.built  ## What an instance takes with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
+
+bench-curves: $(VENV)/.built  ## How the engine's cost grows: bench/curves/*.svg and the slopes
+	$(BIN)/python bench/curves.py
 
 bench-lib: $(VENV)/.built  ## The set libraries next to others: a table of targets, figures and verdicts
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

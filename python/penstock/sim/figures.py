@@ -24,7 +24,7 @@ BOUND = 10.0
 CLASSES = 7
 
 # From which error on a job is in which class of the histogram; the sign is that of the error.
-ERRORS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86400.0)
+ERRORS = {"1 min": 60.0, "10 min": 600.0, "1 h": 3600.0, "6 h": 6 * 3600.0, "1 d": 86400.0}
 
 
 def span(study: Study) -> tuple[float, float]:
@@ -158,7 +158,9 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
     """
     low, high = span(study)
     rows = occupancy.Rows(study)
-    chosen = window or occupancy.busiest(study.runs[0].results, low, high)
+    # Of the run that starts jobs best: with others there is little to see where most jobs wait.
+    best = max(study.runs, key=lambda run: run.results.summary["utilisation"])
+    chosen = window or occupancy.busiest(best.results, low, high)
     drawn = []
     for run in study.runs:
         found, chosen = occupancy.blocks(run.results, rows, chosen)
@@ -189,9 +191,9 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
 
 def errors(study: Study) -> str | None:
     """How far off the foretold starts were; None where none were foretold."""
-    names = [f"> {_bound(bound)} early" for bound in reversed(ERRORS)]
-    names += [f"within {_bound(ERRORS[0])}"]
-    names += [f"> {_bound(bound)} late" for bound in ERRORS]
+    names = [f"> {bound} early" for bound in reversed(ERRORS)]
+    names += [f"within {next(iter(ERRORS))}"]
+    names += [f"> {bound} late" for bound in ERRORS]
     rows = []
     for run in study.runs:
         off = _errors(run.results)
@@ -200,7 +202,7 @@ def errors(study: Study) -> str | None:
         counts = [0] * len(names)
         middle = len(ERRORS)
         for error in off:
-            size = sum(abs(error) > bound for bound in ERRORS)
+            size = sum(abs(error) > bound for bound in ERRORS.values())
             counts[middle + (size if error > 0 else -size)] += 1
         rows.append((run.policy, [number / len(off) for number in counts]))
     if not rows:
@@ -221,10 +223,6 @@ def _errors(results: Results) -> list[float]:
     starts = results.columns["start"]
     pairs = zip(starts, foretold, strict=True)
     return [start - told for start, told in pairs if not math.isnan(start - told)]
-
-
-def _bound(seconds: float) -> str:
-    return duration(seconds).replace(".00", "").replace(".0", "")
 
 
 def _waits(results: Results) -> list[float]:
