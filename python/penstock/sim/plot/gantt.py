@@ -52,7 +52,7 @@ def gantt(
         title: stands above.
         names: colours and what they mean, for the legend.
         x: the horizontal axis, with both ends.
-        y: the vertical one, with both ends; it goes downwards.
+        y: the vertical one, with both ends.
         size: how large it is.
 
     Returns:

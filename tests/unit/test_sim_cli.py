@@ -1,0 +1,364 @@
+"""`penstock sim`: what it says, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from penstock import ResourceSet
+from penstock.cli import main
+from penstock.sim import files
+
+SWF = b"""\
+; MaxProcs: 4
+; UnixStartTime: 749458803
+1 0 -1 10 3 -1 -1 3 10 -1 1 -1 -1 -1 -1 -1 -1 -1
+2 1 -1 5 4 -1 -1 4 5 -1 1 -1 -1 -1 -1 -1 -1 -1
+3 1 -1 8.5 1 -1 -1 1 9 -1 1 -1 -1 -1 -1 -1 -1 -1
+"""
+LINES = b"""\
+{"id": 7, "submit": 0, "run": 10, "nodes": 2, "slots": 2}
+{"id": 5, "submit": 1, "run": 5, "cores": 1, "limit": 8}
+"""
+HEAD = "policy,id,submit,start,end,cores,nodes,wait,backfilled\n"
+FCFS = "fcfs,1,0,0,10,3,1,0,0\nfcfs,2,1,10,15,4,1,9,0\nfcfs,3,1,15,23.5,1,1,14,0\n"
+EASY = "easy,1,0,0,10,3,1,0,0\neasy,2,1,10,15,4,1,9,0\neasy,3,1,1,9.5,1,1,0,1\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.swf").write_bytes(SWF)
+    (tmp_path / "b.jsonl").write_bytes(LINES)
+    return tmp_path
+
+
+def rows(directory):
+    with (directory / "jobs.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def sim(capsys, *args, code=0):
+    """Runs it; returns what it wrote to stdout and to stderr."""
+    assert main(["sim", *map(str, args)]) == code
+    return capsys.readouterr()
+
+
+def test_a_row_a_job_and_policy(here, capsys):
+    sim(capsys, "a.swf", "--policy", "fcfs,easy", "--out", "out")
+    assert (here / "out" / "jobs.csv").read_bytes() == (HEAD + FCFS + EASY).encode()
+
+
+def test_what_never_starts_has_no_times(here, capsys):
+    (here / "c.jsonl").write_text(
+        '{"submit":0,"run":1,"cores":9}\n{"submit":0.25,"run":1,"cores":1}'
+    )
+    said = sim(capsys, "c.jsonl", "--cores", "4", "--out", "out").out
+    written = (here / "out" / "jobs.csv").read_text()
+    assert written.splitlines()[1].startswith("easy,1,0,,,")
+    assert written.splitlines()[2] == "easy,2,0.25,0.25,1.25,1,1,0,0"
+    assert "denied" in said
+
+
+def test_a_packed_trace_is_the_same(here, capsys):
+    (here / "a.swf.gz").write_bytes(gzip.compress(SWF))
+    sim(capsys, "a.swf.gz", "--out", "packed")
+    sim(capsys, "a.swf", "--out", "plain")
+    names = [(here / name / "jobs.csv").read_bytes() for name in ("packed", "plain")]
+    assert names[0] == names[1]
+
+
+def test_json_lines_in_the_order_of_the_file(here, capsys):
+    sim(capsys, "b.jsonl", "--nodes", "2", "--cores", "2", "--out", "out")
+    found = [(row["id"], row["start"], row["cores"], row["nodes"]) for row in rows(here / "out")]
+    assert found == [("7", "0", "4", "2"), ("5", "10", "1", "1")]
+
+
+def test_the_summary(here, capsys):
+    sim(capsys, "a.swf", "--policy", "fcfs,easy", "--out", "out")
+    summary = json.loads((here / "out" / "summary.json").read_text())
+    assert set(summary) == {
+        *("version", "command", "workload", "machine", "options", "assumptions", "runs")
+    }
+    assert summary["command"][:3] == ["penstock", "sim", "a.swf"]
+    assert summary["workload"] == {
+        "name": "a.swf",
+        "jobs": 3,
+        "first_submit": 0,
+        "last_submit": 1,
+        "unix_start": 749458803,
+    }
+    assert (summary["machine"]["cores"], summary["machine"]["pool"]) == (4, True)
+    assert summary["options"]["policy"] == ["fcfs", "easy"]
+    fcfs, easy = summary["runs"]
+    assert (fcfs["policy"], easy["policy"]) == ("fcfs", "easy")
+    assert (fcfs["makespan"], easy["makespan"]) == (23.5, 15)
+    assert (easy["wait_mean"], easy["wait_max"], easy["backfilled"]) == (3, 9, 1)
+    assert easy["utilisation"] == pytest.approx((30 + 20 + 8.5) / 60)
+    keys = {f"{what}_{part}" for what in ("wait", "slowdown") for part in ("mean", "p95", "median")}
+    assert keys <= set(easy)
+
+
+def test_the_command_in_the_summary_does_the_same(here, capsys):
+    options = ["--mix", "50%:1c:10m,2n:1h", "--nodes", "4", "--cores", "2", "--jobs", "50"]
+    options += ["--seed", "0", "--mtbf", "2h", "--selection", "pack", "--estimates"]
+    sim(capsys, *options, "--out", "one")
+    command = json.loads((here / "one" / "summary.json").read_text())["command"]
+    assert command[:2] == ["penstock", "sim"]
+    again = ["two" if word == "one" else word for word in command[2:]]
+    sim(capsys, *again)
+    assert (here / "one" / "jobs.csv").read_bytes() == (here / "two" / "jobs.csv").read_bytes()
+
+
+def test_a_table_of_policies_side_by_side(capsys):
+    said = sim(capsys, "a.swf", "--policy", "fcfs,easy")
+    lines = said.out.splitlines()
+    assert lines[0] == "a.swf: 3 jobs over 1.00 s, on one pool of cores, 4 of them"
+    assert any(line.startswith("  assumed: ") for line in lines)
+    head = next(n for n, line in enumerate(lines) if line.startswith("policy"))
+    assert re.split(r"  +", lines[head])[:6] == ["policy", "jobs", "mean", "median", "p95", "max"]
+    found = [re.split(r"  +", line) for line in lines[head + 1 :]]
+    assert [row[:6] for row in found] == [
+        ["fcfs", "3", "7.67 s", "9.00 s", "13.5 s", "14.0 s"],
+        ["easy", "3", "3.00 s", "0 s", "8.10 s", "9.00 s"],
+    ]
+    assert len({len(line) for line in lines[head:]}) == 1
+    assert said.err == ""
+
+
+def test_selections_side_by_side(capsys):
+    said = sim(capsys, "b.jsonl", "--nodes=2", "--cores=2", "--selection", "first,spread", "-q")
+    assert re.findall(r"^easy\S*", said.out, re.MULTILINE) == ["easy+first", "easy+spread"]
+
+
+def test_json_for_programs(capsys):
+    said = sim(capsys, "a.swf", "b.jsonl", "--nodes=2", "--cores=2", "--json")
+    names = [json.loads(line)["workload"]["name"] for line in said.out.splitlines()]
+    assert names == ["a.swf", "b.jsonl"]
+
+
+def test_several_traces_have_a_directory_each(here, capsys):
+    (here / "more").mkdir()
+    (here / "more" / "a.swf").write_bytes(SWF)
+    sim(capsys, "a.swf", "more/a.swf", "--out", "out")
+    assert sorted(path.name for path in (here / "out").iterdir()) == ["a", "a-2"]
+
+
+def test_without_a_trace_there_is_a_model(capsys):
+    said = sim(capsys, "--json").out
+    [document] = map(json.loads, said.splitlines())
+    assert (document["workload"]["jobs"], document["machine"]["cores"]) == (5000, 256)
+    assert "Lublin and Feitelson" in document["assumptions"][0]
+    assert (document["options"]["seed"], document["options"]["load"]) == (1, 0.8)
+    # What the summary says gives the same.
+    again = json.loads(sim(capsys, *document["command"][2:], "--json").out)
+    assert again["runs"][0]["wait_mean"] == document["runs"][0]["wait_mean"]
+
+
+def test_a_trace_comes_faster_and_with_made_up_estimates(capsys):
+    said = sim(capsys, "a.swf", "--pace", "2", "--user-estimates", "factor:3", "--json").out
+    document = json.loads(said)
+    assert (
+        "jobs come 2 times as fast as the workload says, in whole seconds"
+        in (document["assumptions"])
+    )
+    assert "estimates are made up: factor:3, seed 1" in document["assumptions"]
+    assert document["options"]["seed"] == 1
+
+
+def test_estimates_and_their_error(here, capsys):
+    said = sim(capsys, "a.swf", "--policy", "fcfs", "--estimates", "--out", "out", "--report", "r")
+    assert "estimate error" not in said.out, "all of them are right here"
+    [run] = json.loads((here / "out" / "summary.json").read_text())["runs"]
+    assert (run["estimate_jobs"], run["estimate_error_max"]) == (2, 0)
+    assert "foretold on arrival" in (here / "r").read_text()
+
+
+def test_whole_nodes(here, capsys):
+    sim(capsys, "a.swf", "--nodes=3", "--cores=2", "--whole-nodes", "--out", "out")
+    assert [(row["cores"], row["nodes"]) for row in rows(here / "out")] == [
+        ("4", "2"),
+        ("4", "2"),
+        ("2", "1"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["inventory.json", "inventory.toml"])
+def test_an_inventory(here, capsys, name):
+    r = ResourceSet.uniform("0-1", "n[0-1]", cores="0-1")
+    (here / "inventory.json").write_text(r.to_json())
+    (here / "inventory.toml").write_text(
+        '[resource]\nexclude = "n2"\n[[resource.config]]\nhosts = "n[0-2]"\ncores = "0-1"\n'
+    )
+    said = sim(capsys, "b.jsonl", "--inventory", name, "--out", "out")
+    assert "on 2 nodes with 2 cores each" in said.out
+    assert ("resource.exclude" in said.out) == name.endswith("toml")
+    assert [row["start"] for row in rows(here / "out")] == ["0", "10"]
+
+
+def test_failures_from_a_file(here, capsys):
+    (here / "f").write_text("# a comment\n4 n1 down  # by its host\n\n1m 1 up\n")
+    (here / "r.json").write_text(ResourceSet.uniform("0-1", "n[0-1]", cores="0-1").to_json())
+    options = ["b.jsonl", "--inventory", "r.json", "--failures", "f", "--policy", "fcfs"]
+    sim(capsys, *options, "--out", "out")
+    assert [row["start"] for row in rows(here / "out")] == ["60", "70"]
+    said = sim(capsys, *options, "--no-requeue", "--json")
+    [run] = json.loads(said.out)["runs"]
+    assert (run["lost"], run["ended"]) == (1, 1)
+
+
+def test_a_limit_may_kill(here, capsys):
+    (here / "c.jsonl").write_text('{"submit":0,"run":9,"cores":1,"limit":5}')
+    sim(capsys, "c.jsonl", "--kill-at-limit", "--out", "out")
+    assert rows(here / "out")[0]["end"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["none.swf"], "none.swf"),
+        (["bad.swf"], "bad.swf: line 1: field 1 (job number): expected a number, found `x`"),
+        (["bad.jsonl"], "bad.jsonl: line 1: column 28: unknown field `colour`"),
+        (["bad.swf.gz"], "expected a file packed by gzip"),
+        (["empty.swf"], "there is no job in it"),
+        (["b.jsonl"], "give the nodes there are"),
+        (["a.swf", "--nodes=1", "--cores=4", "--failures", "bad.f"], "line 1: expected TIME NODES"),
+        (["--mix", "1x:3"], "invalid mix"),
+        (["a.swf", "--inventory", "bad.jsonl"], "bad.jsonl"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
+    (here / "bad.swf").write_text("x y\n")
+    (here / "bad.swf.gz").write_bytes(SWF)
+    (here / "bad.jsonl").write_text('{"submit":0,"run":1,"colour":"red"}')
+    (here / "empty.swf").write_text("; nothing\n")
+    (here / "bad.f").write_text("now 0 down up\n")
+    found = sim(capsys, *args, "--out", "out", code=1)
+    assert said in found.err
+    assert found.out == ""
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--policy", "best"], "expected `fcfs`, `easy`, `conservative` or `hybrid:N`"),
+        (["--policy", "easy,easy"], "`easy` is there twice"),
+        (["--selection", "best"], "expected first, pack, spread, thrifty, contiguous"),
+        (["--user-estimates", "best"], "expected exact, modal or factor:F"),
+        (["--load", "0"], "expected a number above 0"),
+        (["--window", "2d", "--report", "r"], "expected FROM:TO"),
+    ],
+)
+def test_options_that_are_none(capsys, args, said):
+    assert main(["sim", *args]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["a.swf", "--lublin=9"], "a trace and --lublin exclude each other"),
+        (["a.swf", "--load=0.5"], "--load needs --lublin or --mix"),
+        (["--pace=2"], "--pace needs a trace"),
+        (["--nodes=2"], "--nodes needs --cores"),
+        (["a.swf", "--whole-nodes"], "--whole-nodes needs nodes"),
+        (["--parquet"], "--parquet needs --out"),
+        (["--estimate-every=2"], "--estimate-every needs --estimates"),
+    ],
+)
+def test_options_that_contradict_each_other(capsys, args, said):
+    assert said in sim(capsys, *args, code=2).err
+
+
+def test_parquet_needs_its_package(here, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    said = sim(capsys, "a.swf", "--out", "out", "--parquet", code=1)
+    assert "hint: pip install pyarrow" in said.err
+    assert not (here / "out").exists()
+
+
+def test_parquet(here, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    sim(capsys, "a.swf", "--out", "out", "--parquet")
+    table = parquet.read_table(here / "out" / "jobs.parquet").to_pydict()
+    assert tuple(table) == files.COLUMNS
+    assert (table["end"], table["backfilled"]) == ([10, 15, 9.5], [False, False, True])
+
+
+def test_files_stay_as_they_were_if_anything_goes_wrong(here, capsys, monkeypatch):
+    sim(capsys, "a.swf", "--out", "out")
+    before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}
+
+    def full(self, path, text):
+        self.path(path).write_text(text[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.Writer, "text", full)
+    said = sim(capsys, "a.swf", "--policy", "fcfs", "--out", "out", code=1)
+    assert "No space left" in said.err
+    assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
+
+
+def test_progress_is_shown_on_a_terminal_alone(capsys, monkeypatch):
+    options = ["--lublin", "20000", "--cores", "64"]
+    assert sim(capsys, *options).err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    shown = sim(capsys, *options).err
+    assert re.search(r"\reasy \S+ +\d+ %  [\d,]+/20,000 jobs  day [\d,.]+", shown)
+    assert shown.endswith("\r\x1b[K")
+    assert sim(capsys, *options, "--quiet").err == ""
+
+
+def test_an_interrupt_writes_nothing(here, capsys, monkeypatch):
+    def interrupted(*_args, **_options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.sim.runs.from_simulation", interrupted)
+    sim(capsys, "a.swf", "--out", "out", "--report", "r.html", code=130)
+    assert sorted(path.name for path in here.iterdir()) == ["a.swf", "b.jsonl"]
+
+
+def report(here, capsys, *args):
+    sim(capsys, *args, "--report", "r.html")
+    text = (here / "r.html").read_text()
+    return text, ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+
+
+def test_the_report_needs_nothing_else(here, capsys):
+    (here / "<&>.swf").write_bytes(SWF)
+    text, page = report(here, capsys, "<&>.swf", "--policy", "fcfs,easy,conservative")
+    assert not re.search(r"https?:|//|url\(|@import|<script|src=|href=", text)
+    assert page.find("head/title").text == "<&>.swf: penstock sim"
+    titles = [element.text for element in page.iter("text") if element.get("class") == "head"]
+    assert [title.split(" (")[0] for title in titles] == [
+        *("Utilisation", "Jobs waiting", "Wait", "Bounded slowdown", "Wait by size"),
+        *("Mean bounded slowdown by size", "fcfs", "easy", "conservative"),
+    ]
+    assert "job 3, backfilled\n1 cores\nwaited 0 s, ran 8.50 s" in text
+    assert "1993-10-01" in text
+    code = page.find(".//pre/code").text
+    assert code.startswith("penstock sim '<&>.swf' --policy fcfs,easy,conservative")
+
+
+def test_the_report_of_nodes_and_of_a_window(here, capsys):
+    options = ["b.jsonl", "--nodes=2", "--cores=2", "--window", "12s:20s"]
+    text, page = report(here, capsys, *options)
+    jobs = [it for it in page.iter("rect") if (it.get("class") or "").startswith("job")]
+    assert len(jobs) == 1, "the other one has ended"
+    assert jobs[0].find("title").text.startswith("job 5")
+    assert "Who has which nodes" in text
+
+
+def test_the_report_of_many_jobs_is_no_larger(here, capsys):
+    sizes = []
+    for jobs in (3000, 12000):
+        report(here, capsys, "--lublin", jobs, "--load", "0.9", "--policy", "fcfs,easy")
+        sizes.append((here / "r.html").stat().st_size)
+    assert sizes[1] < 1.5 * sizes[0] < 1.5e6
