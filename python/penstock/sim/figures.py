@@ -289,7 +289,7 @@ def _class_name(bounds: Sequence[int], place: int) -> str:
     if place == 0:
         return "1" if high == 1 else f"to {high:,}"
     low = bounds[place - 1] + 1
-    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+    return f"{high:,}" if low == high else f"{low:,}-{high:,}"
 
 
 def _time_axis(study: Study, low: float, high: float) -> Axis:

@@ -35,7 +35,7 @@ PAGE_STYLE = (
     ".facts dd{margin:0;font-size:20px;font-weight:600;font-variant-numeric:tabular-nums}"
     ".scroll{overflow-x:auto;margin:14px 0}"
     "table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}"
-    "th,td{padding:5px 7px;text-align:right;white-space:nowrap}"
+    "th,td{padding:5px;text-align:right;white-space:nowrap}"
     "th{font-weight:600}thead th{color:var(--faint);font-weight:500;vertical-align:bottom}"
     "thead tr:last-child th{border-bottom:1px solid var(--faint)}"
     "thead .group{text-align:center;border-bottom:1px solid var(--grid)}"

@@ -31,13 +31,15 @@ COLUMNS: tuple[Column, ...] = (
     ("estimate error", "mean", "estimate_error_mean", duration),
     ("estimate error", "median", "estimate_error_median", duration),
     ("", "killed", "killed", count),
+    ("", "lost", "lost", count),
     ("", "denied", "denied", count),
+    ("", "waiting", "waiting", count),
     ("", "took", "seconds", duration),
 )
 """Each column: the group that it is in, its name, its key in the summary, how it is written."""
 
 # Left out where no run has anything to say there.
-OPTIONAL = {"estimate_error_mean", "estimate_error_median", "killed", "denied"}
+OPTIONAL = {"estimate_error_mean", "estimate_error_median", "killed", "lost", "denied", "waiting"}
 
 GAP = 2
 
