@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId};
+use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId, QueueOptions};
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Count, Request};
 use penstock_rset::ResourceSet;
@@ -726,6 +726,10 @@ fn pool(cores: u32, policy: Policy) -> Engine {
 }
 
 fn submit(engine: &mut Engine, id: u64, cores: u32, duration: f64) {
+    submit_to(engine, id, cores, duration, QueueId::default());
+}
+
+fn submit_to(engine: &mut Engine, id: u64, cores: u32, duration: f64, queue: QueueId) {
     let request = Request {
         nnodes: None,
         exclusive: false,
@@ -739,7 +743,7 @@ fn submit(engine: &mut Engine, id: u64, cores: u32, duration: f64) {
         id,
         priority: 16,
         request,
-        queue: QueueId::default(),
+        queue,
     };
     engine.submit(job).expect("a new job");
 }
@@ -802,5 +806,41 @@ fn estimates_follow_the_policy_and_leave_the_engine_alone() {
             (Some(501.0), None),
             "{policy}"
         );
+    }
+}
+
+#[test]
+fn a_job_is_backfilled_when_an_earlier_one_of_its_group_stays_waiting() {
+    for policy in ["fcfs", "easy", "conservative", "hybrid:2"] {
+        let mut engine = pool(8, policy.parse().expect("a policy"));
+        let queues = ["a", "b", "c"].map(|name| engine.queue(name));
+        for (queue, group, max_jobs) in [
+            (queues[0], Some("one"), Some(1)),
+            (queues[1], Some("one"), None),
+            (queues[2], None, None),
+        ] {
+            let group = group.map(str::to_owned);
+            let options = QueueOptions {
+                group,
+                max_jobs,
+                ..QueueOptions::default()
+            };
+            engine.set_queue(queue, options);
+        }
+        // Two in `a`, of which one may run; one behind them in its group, one in another.
+        for (id, queue) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
+            submit_to(&mut engine, id, 1, 10.0, queues[queue]);
+        }
+        let mut found = started(&mut engine, 100.0);
+        found.sort_unstable();
+        assert_eq!(found, [(1, false), (3, true), (4, false)], "{policy}");
+        // One waits for cores in a group: those of another are not behind it.
+        submit_to(&mut engine, 5, 8, 10.0, queues[1]);
+        submit_to(&mut engine, 6, 1, 10.0, queues[2]);
+        submit_to(&mut engine, 7, 1, 10.0, queues[1]);
+        let found = started(&mut engine, 100.0);
+        let past = found.iter().find(|it| it.0 == 7);
+        assert_eq!(past.map(|it| it.1), (policy != "fcfs").then_some(true));
+        assert!(found.contains(&(6, false)), "{policy}");
     }
 }

@@ -55,6 +55,8 @@ impl Conservative {
         let groups = books.queue.groups.len();
         self.groups.resize_with(groups, Reserved::default);
         let mut lines: Vec<Vec<Waiting>> = vec![Vec::new(); groups];
+        // By group, the first that its queue has no room for.
+        let mut stopped = vec![Key::NONE; groups];
         for key in books.queue.in_order(&books.jobs) {
             if out.len() >= max {
                 return;
@@ -70,6 +72,9 @@ impl Conservative {
             if books.may_run(it.shape, it.queue) {
                 let limit = length(limit);
                 lines[it.group as usize].push(Waiting { key, class, limit });
+            } else {
+                let first = &mut stopped[it.group as usize];
+                *first = key.min(*first);
             }
         }
         let freed = books.freed.take();
@@ -86,7 +91,8 @@ impl Conservative {
             }
             let plan = Plan::of(books, group, now);
             let plan = reserved.plan(books, plan, &line, now, early || changed);
-            reserved.start_due(books, plan, &line, now, max, out);
+            let ahead = stopped[group as usize];
+            reserved.start_due(books, plan, (&line, ahead), (now, max), out);
         }
     }
 }
@@ -190,14 +196,14 @@ impl Reserved {
         moved
     }
 
-    /// Starts the jobs whose reservation is now.
+    /// Starts the jobs whose reservation is now. `stopped` is the first that is not in line for
+    /// want of room in its queue.
     fn start_due(
         &mut self,
         books: &mut Books,
         mut plan: Plan,
-        line: &[Waiting],
-        now: f64,
-        max: usize,
+        (line, stopped): (&[Waiting], Key),
+        (now, max): (f64, usize),
         out: &mut Vec<Decision>,
     ) {
         let mut behind = false;
@@ -229,7 +235,7 @@ impl Reserved {
                     books.start(it.key.handle(), shares, now, end);
                     out.push(Decision::Alloc {
                         id: it.key.id(),
-                        backfilled: behind,
+                        backfilled: behind || it.key > stopped,
                     });
                 }
                 Err(note) => out.push(books.deny(it.key, note)),

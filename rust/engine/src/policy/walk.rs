@@ -81,6 +81,8 @@ pub(crate) struct Walker {
     seen: Vec<Seen>,
     /// By group: once a job waits, what is looked at.
     blocked: Vec<Option<Later>>,
+    /// By group: whether a job has been looked at that its queue has no room for.
+    stopped: Vec<bool>,
     /// Classes that fit but would do harm, for now.
     harmful: Vec<u32>,
     /// Whether any queue has a limit.
@@ -162,6 +164,8 @@ impl Walker {
         self.harmful.clear();
         self.blocked.clear();
         self.blocked.resize(books.queue.groups.len(), None);
+        self.stopped.clear();
+        self.stopped.resize(books.queue.groups.len(), false);
         self.limited = books.queues.any_limited();
         for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
             if self.limited {
@@ -201,7 +205,11 @@ impl Walker {
         let known = &books.queue.classes[class as usize];
         let (group, queue, shape) = (known.group, known.queue, known.shape);
         let behind = self.blocked[group as usize];
-        if behind == Some(Later::Nothing) || (self.limited && !books.may_run(shape, queue)) {
+        if behind == Some(Later::Nothing) {
+            return;
+        }
+        if self.limited && !books.may_run(shape, queue) {
+            self.stopped[group as usize] = true;
             return;
         }
         let limit = books.limit(key.handle());
@@ -231,6 +239,7 @@ impl Walker {
             }
         };
         if self.limited && !books.may_take(queue, &shares) {
+            self.stopped[group as usize] = true;
             return;
         }
         match books.end(key.handle(), now) {
@@ -241,7 +250,7 @@ impl Walker {
                 books.start(key.handle(), shares, now, end);
                 out.push(Decision::Alloc {
                     id: key.id(),
-                    backfilled: behind.is_some(),
+                    backfilled: behind.is_some() || self.stopped[group as usize],
                 });
                 if behind.is_some() {
                     self.soften(books, policy, key);
