@@ -844,3 +844,20 @@ fn a_job_is_backfilled_when_an_earlier_one_of_its_group_stays_waiting() {
         assert!(found.contains(&(6, false)), "{policy}");
     }
 }
+
+#[test]
+fn a_queue_that_has_become_empty_takes_no_job_from_another() {
+    for policy in ["fcfs", "easy", "conservative", "hybrid:2"] {
+        let mut engine = pool(8, policy.parse().expect("a policy"));
+        let limited = engine.queue("limited");
+        let options = QueueOptions {
+            max_jobs: Some(1),
+            ..QueueOptions::default()
+        };
+        engine.set_queue(limited, options);
+        submit_to(&mut engine, 1, 1, 10.0, limited);
+        assert!(engine.cancel(1));
+        submit(&mut engine, 2, 1, 10.0);
+        assert_eq!(started(&mut engine, 100.0), [(2, false)], "{policy}");
+    }
+}

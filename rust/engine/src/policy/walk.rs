@@ -127,7 +127,10 @@ impl Walker {
     fn enter_all(&mut self, books: &Books, group: u32) {
         let it = &books.queue.groups[group as usize];
         for (key, class) in it.heads.all().iter().zip(&it.classes) {
-            self.offer(*class, *key);
+            // The class of a slot not in use may be another's by now.
+            if !key.is_none() {
+                self.offer(*class, *key);
+            }
         }
     }
 
