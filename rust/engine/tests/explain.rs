@@ -502,8 +502,8 @@ proptest! {
                         check_shortage(shortage, &nodes, request);
                     }
                     Reason::Reserved { at, shortage: Some(shortage) } => {
-                        prop_assert!(!fits && before.is_none() && planned);
-                        prop_assert_eq!(*at, reached.0);
+                        prop_assert!(!fits && before.is_none());
+                        prop_assert_eq!((*at, true), (reached.0, planned));
                         check_shortage(shortage, &nodes, request);
                     }
                     Reason::Down { nodes: met, .. } => {
