@@ -1,9 +1,9 @@
-//! Jobs that hold resources: hello, free, extend.
+//! Jobs that hold resources: hello, free, requeue.
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use crate::books::{is_whole, size};
+use crate::books::size;
 use crate::job::State;
 use crate::queue::QueueId;
 use crate::running::Running;
@@ -11,7 +11,7 @@ use crate::timeline::Ending;
 use crate::{Engine, Error};
 
 impl Engine {
-    fn run_number(&self, id: u64) -> Result<u32, Error> {
+    pub(crate) fn run_number(&self, id: u64) -> Result<u32, Error> {
         let handle = self.books.jobs.find(id);
         match handle.map(|handle| self.books.jobs.at(handle).state) {
             Some(State::Runs(run)) => Ok(run),
@@ -91,24 +91,14 @@ impl Engine {
         let Some(running) = books.runs.at_mut(run) else {
             return Ok(());
         };
-        books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
-        let all = std::mem::take(&mut running.shares);
-        let (given, kept) = books.machine.split(all, ranks);
+        let (given, kept) = books.machine.split(running.shares.clone(), ranks);
         if let Some(outside) = &mut running.outside {
             outside.retain(|rank, _| !ranks.contains(*rank));
             if outside.is_empty() {
                 running.outside = None;
             }
         }
-        let nothing = kept.is_empty() && running.outside.is_none();
-        books.partial += usize::from(!is_whole(&books.machine, &kept));
-        running.shares = kept;
-        books.machine.give(&given);
-        if nothing {
-            self.end(run, true);
-        } else {
-            self.resized(run);
-        }
+        self.keep(run, &given, kept);
         Ok(())
     }
 
@@ -133,7 +123,7 @@ impl Engine {
     }
 
     /// A job is over.
-    fn end(&mut self, run: u32, give: bool) {
+    pub(crate) fn end(&mut self, run: u32, give: bool) {
         let books = &mut self.books;
         if let Some(running) = books.release(run) {
             if give {
@@ -162,7 +152,7 @@ impl Engine {
     }
 
     /// What a job holds has changed: counts it anew.
-    fn resized(&mut self, run: u32) {
+    pub(crate) fn resized(&mut self, run: u32) {
         let books = &mut self.books;
         let Some(running) = books.runs.at_mut(run) else {
             return;

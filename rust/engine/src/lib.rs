@@ -49,6 +49,7 @@ mod policy;
 mod profile;
 mod queue;
 mod queues;
+mod resize;
 mod running;
 mod timeline;
 mod whatif;

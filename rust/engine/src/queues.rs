@@ -123,14 +123,24 @@ impl Queues {
 
     /// Whether one more job with so many nodes and cores may run; else which limit it exceeds.
     pub fn admits(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
+        self.within(id, 1, nodes, cores)
+    }
+
+    /// Whether a job that runs may have so many nodes and cores more; else which limit it exceeds.
+    pub fn admits_more(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
+        self.within(id, 0, nodes, cores)
+    }
+
+    fn within(&self, id: QueueId, jobs: u64, nodes: u64, cores: u64) -> Result<(), String> {
         let named = &self.named[id.0 as usize];
         let options = &named.options;
         for (what, held, more, most) in [
-            ("jobs", named.jobs, 1, options.max_jobs),
+            ("jobs", named.jobs, jobs, options.max_jobs),
             ("nodes", named.nodes, nodes, options.max_nodes),
             ("cores", named.cores, cores, options.max_cores),
         ] {
             if let Some(most) = most
+                && more > 0
                 && held.saturating_add(more) > most
             {
                 let name = &named.name;

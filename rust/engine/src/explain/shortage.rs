@@ -165,6 +165,12 @@ impl Census {
 }
 
 impl Shortage {
+    /// What a shape lacks now. Looks at every node.
+    pub(crate) fn now(machine: &mut Machine, shape: ShapeId) -> Self {
+        let census = Census::of(machine, shape);
+        Self::of(machine, shape, &census)
+    }
+
     /// What a shape lacks, given the nodes that it may run on.
     pub(super) fn of(machine: &Machine, shape: ShapeId, census: &Census) -> Self {
         let wanted = Wanted::of(machine.request(shape));

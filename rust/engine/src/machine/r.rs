@@ -253,7 +253,6 @@ impl Machine {
 
     /// Shares by what an R names: its part, and the rest. Fails where the R names what is not in
     /// the shares.
-    #[allow(dead_code, reason = "for shrinking an allocation by cores")]
     pub fn part(&self, shares: &[Share], r: &ResourceSet) -> Result<(Shares, Shares), Error> {
         let mut named: HashMap<u32, Share> = HashMap::new();
         for node in r.nodes() {

@@ -30,7 +30,7 @@ impl Share {
     }
 }
 
-/// Parts of nodes. One share is held in place.
+/// Parts of nodes, in the order of places. One share is held in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares {
     shares: SmallVec<[Share; 1]>,
@@ -54,23 +54,28 @@ impl Shares {
 
     /// Adds a part of a node of which there may be one already.
     pub fn push(&mut self, share: Share) {
-        match self.shares.iter_mut().find(|it| it.place == share.place) {
-            Some(known) => {
+        match self.binary_search_by_key(&share.place, |it| it.place) {
+            Ok(at) => {
+                let known = &mut self.shares[at];
                 known.cores = known.cores.union(&share.cores);
                 known.gpus = known.gpus.union(&share.gpus);
             }
-            None => self.shares.push(share),
+            Err(at) => self.shares.insert(at, share),
         }
     }
 
-    /// Adds others.
+    /// Adds others, which may be in any order. How many slots they are together is known where it
+    /// is known of both.
     pub fn merge(&mut self, others: Self) {
-        self.slots = self.slots.saturating_add(others.slots);
+        self.slots = match (self.slots, others.slots) {
+            (0, _) | (_, 0) => 0,
+            (some, more) => some.saturating_add(more),
+        };
         if others.shares.len() < 8 {
             others.shares.into_iter().for_each(|share| self.push(share));
             return;
         }
-        // Both by place, so that equal places are neighbours.
+        // By place, so that equal places are neighbours.
         self.shares.extend(others.shares);
         self.shares.sort_by_key(|share| share.place);
         self.shares.dedup_by(|next, share| {
