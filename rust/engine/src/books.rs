@@ -75,6 +75,7 @@ impl Books {
             need: self.machine.need(shape),
             fungible: self.machine.is_fungible(shape),
             cores: self.machine.request(shape).total_cores(),
+            order: self.queues.order(queue),
         }
     }
 

@@ -139,20 +139,24 @@ impl Engine {
     /// Says what a queue is to be like.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         self.books.queues.set(queue, options);
-        // Its jobs go where its group is now.
+        // Its jobs go where its group and its order are now: all of them leave, so that no class
+        // of before is left.
         let books = &mut self.books;
         let waiting = books.jobs.iter().filter_map(|(handle, it)| match it.state {
             State::Waits(lane) => Some((handle, lane)),
             _ => None,
         });
         let waiting: Vec<(u32, u32)> = waiting.collect();
+        let mut moved = Vec::new();
         for (handle, lane) in waiting {
             let (class, limit) = books.queue.lane(lane);
             if class.queue == queue {
-                let shape = class.shape;
+                moved.push((handle, class.shape, limit));
                 books.queue.remove(&mut books.jobs, handle, lane);
-                books.enqueue(handle, shape, queue, limit);
             }
+        }
+        for (handle, shape, limit) in moved {
+            books.enqueue(handle, shape, queue, limit);
         }
     }
 
@@ -315,7 +319,7 @@ impl Engine {
                     if let State::Waits(lane) = it.state
                         && impossible[books.queue.class_of(lane) as usize]
                     {
-                        suspects.push(Key::new(it.priority, it.id, handle));
+                        suspects.push(Key::new(it.rank, it.id, handle));
                     }
                 }
             }

@@ -34,6 +34,8 @@ pub(crate) enum State {
 pub(crate) struct Known {
     pub id: u64,
     pub priority: u32,
+    /// What its priority comes to in the order of its queue; 0 for one that is held.
+    pub rank: u32,
     pub state: State,
 }
 
@@ -81,6 +83,7 @@ impl Jobs {
         let known = Known {
             id,
             priority,
+            rank: priority,
             state: State::Waits(END),
         };
         let handle = self.unused;

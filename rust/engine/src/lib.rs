@@ -63,6 +63,6 @@ pub use job::Job;
 pub use machine::{Selection, ShapeId};
 pub use parts::{Holding, Pending};
 pub use policy::Policy;
-pub use queue::QueueId;
+pub use queue::{Order, QueueId};
 pub use queues::QueueOptions;
 pub use whatif::{Change, Fit, Moved, Outcome, Start};

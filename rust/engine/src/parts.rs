@@ -49,7 +49,7 @@ impl Engine {
     pub fn pending_jobs(&self) -> Vec<Pending> {
         let jobs = self.books.jobs.iter();
         let jobs = jobs.filter(|(_, it)| matches!(it.state, State::Waits(_)));
-        let keys = jobs.map(|(handle, it)| Key::new(it.priority, it.id, handle));
+        let keys = jobs.map(|(handle, it)| Key::new(it.rank, it.id, handle));
         let mut keys: Vec<_> = keys.collect();
         keys.sort_unstable();
         let handles = keys.into_iter().map(Key::handle);

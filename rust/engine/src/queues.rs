@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::queue::QueueId;
+use crate::queue::{Order, QueueId};
 
 /// What a queue is to be like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct QueueOptions {
     /// Queues of the same group share one order: a job that waits for resources blocks the later
     /// ones of its group. By default every queue is a group of its own.
     pub group: Option<String>,
+    /// Which of its jobs goes first. Queues of the same group should have the same.
+    pub order: Order,
     /// Jobs that may run at the same time.
     pub max_jobs: Option<u64>,
     /// Nodes that its jobs may hold together; one that two jobs share counts twice.
@@ -102,6 +104,11 @@ impl Queues {
 
     pub fn group(&self, id: QueueId) -> u32 {
         self.named[id.0 as usize].group
+    }
+
+    /// Which of its jobs goes first.
+    pub fn order(&self, id: QueueId) -> Order {
+        self.named[id.0 as usize].options.order
     }
 
     pub fn has(&self, id: QueueId) -> bool {

@@ -115,6 +115,7 @@ fn queues(value: &Value) -> Result<BTreeMap<String, QueueOptions>, String> {
             let path = format!("queues.{name}.{key}");
             match key.as_str() {
                 "group" => options.group = Some(word(&path, value)?),
+                "order" => options.order = word(&path, value)?,
                 "max-jobs" => options.max_jobs = limit(&path, value)?,
                 "max-nodes" => options.max_nodes = limit(&path, value)?,
                 "max-cores" => options.max_cores = limit(&path, value)?,

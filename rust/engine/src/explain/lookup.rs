@@ -51,7 +51,7 @@ impl Engine {
         if known.priority == 0 {
             return Some(Reason::Held);
         }
-        let key = Key::new(known.priority, id, handle);
+        let key = Key::new(known.rank, id, handle);
         let class = self.books.queue.class_of(lane);
         Some(self.lookup(now).reason(key, class))
     }

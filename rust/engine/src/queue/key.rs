@@ -1,4 +1,4 @@
-//! The order of jobs: priority descending, then id ascending.
+//! The order of jobs: rank descending, then id ascending.
 
 /// A job's place in the order, with its handle; the least comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -8,11 +8,11 @@ impl Key {
     /// After every job.
     pub const NONE: Self = Self(u128::MAX);
 
-    pub fn new(priority: u32, id: u64, handle: u32) -> Self {
-        Self(u128::from(!priority) << 96 | u128::from(id) << 32 | u128::from(handle))
+    pub fn new(rank: u32, id: u64, handle: u32) -> Self {
+        Self(u128::from(!rank) << 96 | u128::from(id) << 32 | u128::from(handle))
     }
 
-    pub fn priority(self) -> u32 {
+    pub fn rank(self) -> u32 {
         !((self.0 >> 96) as u32)
     }
 

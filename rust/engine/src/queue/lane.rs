@@ -23,10 +23,10 @@ pub(crate) struct Lane {
     others: BinaryHeap<Reverse<Key>>,
 }
 
-/// Whether the key's job waits in this lane, with the priority that the key has.
+/// Whether the key's job waits in this lane, with the rank that the key has.
 fn is_live(jobs: &Jobs, lane: u32, key: Key) -> bool {
     let known = jobs.at(key.handle());
-    known.state == State::Waits(lane) && known.id == key.id() && known.priority == key.priority()
+    known.state == State::Waits(lane) && known.id == key.id() && known.rank == key.rank()
 }
 
 impl Lane {

@@ -1,4 +1,4 @@
-//! Jobs that wait, in order of priority (descending), then id (ascending).
+//! Jobs that wait, in the order of their queue (see [`Order`]), then id (ascending).
 //!
 //! Jobs with the same shape, time limit and queue share a *lane*; lanes with the same shape and
 //! queue share a *class*. A pass looks at the heads of classes only: whatever a job's shape is
@@ -7,12 +7,14 @@
 mod key;
 mod ladder;
 mod lane;
+mod order;
 
 use std::collections::HashMap;
 
 pub(crate) use key::{Key, Least};
 use ladder::{Ladder, Rung};
 use lane::Lane;
+pub use order::Order;
 
 use crate::job::{Jobs, State};
 use crate::machine::ShapeId;
@@ -35,6 +37,7 @@ pub(crate) struct Class {
     pub fungible: bool,
     /// Cores it needs at the least.
     pub cores: u64,
+    order: Order,
     /// The machine's generation when it did not fit.
     pub failed: Option<u64>,
     /// Whether it can be met at all is known.
@@ -74,6 +77,7 @@ pub(crate) struct Kind {
     pub need: u64,
     pub fungible: bool,
     pub cores: u64,
+    pub order: Order,
 }
 
 /// The pending jobs.
@@ -136,6 +140,7 @@ impl Queue {
             need: kind.need,
             fungible: kind.fungible,
             cores: kind.cores,
+            order: kind.order,
             failed: None,
             possible: false,
             lanes: Ladder::default(),
@@ -180,16 +185,25 @@ impl Queue {
         self.len += 1;
         self.classes[class as usize].jobs += 1;
         self.lanes[lane as usize].jobs += 1;
+        self.rank(jobs, handle, lane);
         self.enter(jobs, handle, lane);
+    }
+
+    /// Gives a job that waits in a lane its rank.
+    fn rank(&self, jobs: &mut Jobs, handle: u32, index: u32) -> u32 {
+        let (class, limit) = self.lane(index);
+        let known = jobs.at_mut(handle);
+        known.rank = class.order.rank(known.priority, limit, class.cores);
+        known.rank
     }
 
     /// Gives a job that waits in a lane its key there, unless it is held.
     fn enter(&mut self, jobs: &Jobs, handle: u32, index: u32) {
         let known = jobs.at(handle);
-        if known.priority == 0 {
+        if known.rank == 0 {
             return;
         }
-        let key = Key::new(known.priority, known.id, handle);
+        let key = Key::new(known.rank, known.id, handle);
         let lane = &mut self.lanes[index as usize];
         // Stale keys never make up most of a lane.
         if lane.keys() > 2 * lane.jobs as usize + 64 {
@@ -239,11 +253,13 @@ impl Queue {
     /// Gives a job that waits in a lane another priority.
     pub fn prioritize(&mut self, jobs: &mut Jobs, handle: u32, index: u32, priority: u32) {
         let known = jobs.at_mut(handle);
-        if known.priority == priority {
+        let before = known.rank;
+        known.priority = priority;
+        let rank = self.rank(jobs, handle, index);
+        if rank == before {
             return;
         }
-        known.priority = priority;
-        if priority == 0 {
+        if rank == 0 {
             self.advance(jobs, index);
         } else {
             self.enter(jobs, handle, index);

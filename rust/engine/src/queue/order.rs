@@ -1,0 +1,76 @@
+//! Which job of a queue goes first.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::Error;
+
+/// The order of a queue's jobs; those that are equal in it go by id, ascending.
+///
+/// A job with priority 0 is held whatever the order is, and one with the highest priority,
+/// 4294967295, is expedited: it goes before all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// The highest priority first.
+    #[default]
+    Priority,
+    /// As they come, that is by id alone.
+    Fifo,
+    /// The shortest time limit first, those without a limit last. Limits that differ by less than
+    /// a ten-millionth are equal.
+    Shortest,
+    /// The fewest cores first.
+    Smallest,
+    /// The most cores first.
+    Largest,
+}
+
+impl Order {
+    /// The place in the order, the highest first: 0 for a job that is held.
+    pub(crate) fn rank(self, priority: u32, limit: f64, cores: u64) -> u32 {
+        const LAST: u32 = 1;
+        const FIRST: u32 = u32::MAX - 1;
+        if matches!(priority, 0 | u32::MAX) {
+            return priority;
+        }
+        let size = || u32::try_from(cores).unwrap_or(FIRST).clamp(LAST, FIRST);
+        match self {
+            Self::Priority => priority,
+            Self::Fifo => LAST,
+            // The bits of numbers from 0 on are in their order.
+            #[expect(clippy::cast_possible_truncation, reason = "only near ones get equal")]
+            Self::Shortest => FIRST - (limit.max(0.0) as f32).to_bits(),
+            Self::Smallest => u32::MAX - size(),
+            Self::Largest => size(),
+        }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Priority => "priority",
+            Self::Fifo => "fifo",
+            Self::Shortest => "shortest",
+            Self::Smallest => "smallest",
+            Self::Largest => "largest",
+        })
+    }
+}
+
+impl FromStr for Order {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "priority" => Ok(Self::Priority),
+            "fifo" => Ok(Self::Fifo),
+            "shortest" => Ok(Self::Shortest),
+            "smallest" => Ok(Self::Smallest),
+            "largest" => Ok(Self::Largest),
+            _ => Err(Error::new(format!(
+                "order `{text}`: expected `priority`, `fifo`, `shortest`, `smallest` or `largest`"
+            ))),
+        }
+    }
+}

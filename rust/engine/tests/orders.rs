@@ -1,0 +1,221 @@
+//! The order of a queue's jobs, against sorting them all and walking along.
+
+mod machines;
+
+use std::collections::BTreeMap;
+
+use machines::{engine, nodes, slots, submit_to};
+use penstock_engine::{Decision, Engine, Job, Order, Policy, QueueOptions};
+use proptest::prelude::*;
+
+const ORDERS: [Order; 5] = [
+    Order::Priority,
+    Order::Fifo,
+    Order::Shortest,
+    Order::Smallest,
+    Order::Largest,
+];
+
+fn ordered(engine: &mut Engine, order: Order) {
+    let queue = engine.queue("it");
+    let options = QueueOptions {
+        order,
+        ..QueueOptions::default()
+    };
+    engine.set_queue(queue, options);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    priority: u32,
+    cores: u32,
+    /// Seconds; 0 for no limit.
+    limit: f64,
+}
+
+/// Who goes first, expedited jobs before all others; held ones left out.
+fn line(jobs: &BTreeMap<u64, Waiting>, order: Order) -> Vec<u64> {
+    let mut line: Vec<(u64, Waiting)> = jobs.iter().map(|(id, it)| (*id, *it)).collect();
+    line.retain(|(_, it)| it.priority > 0);
+    line.sort_by_key(|(id, it)| {
+        let limit = if it.limit > 0.0 { it.limit } else { 1e300 };
+        let key = match order {
+            _ if it.priority == u32::MAX => (0, 0),
+            Order::Priority => (1, u64::from(u32::MAX - it.priority)),
+            Order::Fifo => (1, 0),
+            Order::Shortest => (1, limit.to_bits()),
+            Order::Smallest => (1, it.cores.into()),
+            Order::Largest => (1, u64::from(u32::MAX - it.cores)),
+        };
+        (key, *id)
+    });
+    line.into_iter().map(|(id, _)| id).collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Submit(Waiting),
+    Prioritize(u64, u32),
+    Cancel(u64),
+    Order(Order),
+    Free(usize),
+    Schedule,
+}
+
+fn priority() -> impl Strategy<Value = u32> {
+    prop::sample::select(vec![0, 1, 16, 17, u32::MAX - 1, u32::MAX])
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let limits = vec![0.0, 1e-3, 1.0, 59.5, 60.0, 1e6, 1e30];
+    let waiting = (priority(), 1_u32..9, prop::sample::select(limits)).prop_map(
+        |(priority, cores, limit)| Waiting {
+            priority,
+            cores,
+            limit,
+        },
+    );
+    prop_oneof![
+        6 => waiting.prop_map(Step::Submit),
+        2 => (1_u64..40, priority()).prop_map(|(id, it)| Step::Prioritize(id, it)),
+        1 => (1_u64..40).prop_map(Step::Cancel),
+        1 => prop::sample::select(ORDERS.to_vec()).prop_map(Step::Order),
+        2 => (0_usize..9).prop_map(Step::Free),
+        2 => Just(Step::Schedule),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn jobs_go_in_the_order_of_their_queue(
+        first in prop::sample::select(ORDERS.to_vec()),
+        limited in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        const CORES: u32 = 8;
+        let mut engine = engine(Policy::Fcfs, &[(CORES, 0)]);
+        let other = engine.queue("other");
+        if limited {
+            engine.set_queue(other, QueueOptions { max_jobs: Some(1), ..QueueOptions::default() });
+        }
+        let mut order = first;
+        ordered(&mut engine, order);
+        let queue = engine.queue("it");
+        let mut waiting = BTreeMap::new();
+        let mut running: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut next = 0;
+        for step in steps {
+            match step {
+                Step::Submit(it) => {
+                    next += 1;
+                    let request = slots(it.cores, 1, 0, it.limit);
+                    let (id, priority) = (next, it.priority);
+                    engine.submit(Job { id, priority, request, queue }).unwrap();
+                    waiting.insert(id, it);
+                }
+                Step::Prioritize(id, priority) => {
+                    engine.prioritize(&[(id, priority)]);
+                    if let Some(it) = waiting.get_mut(&id) {
+                        it.priority = priority;
+                        prop_assert_eq!(engine.priority(id), Some(priority));
+                    }
+                }
+                Step::Cancel(id) => {
+                    prop_assert_eq!(engine.cancel(id), waiting.remove(&id).is_some());
+                }
+                Step::Order(to) => {
+                    order = to;
+                    ordered(&mut engine, order);
+                }
+                Step::Free(index) => {
+                    if let Some(id) = running.keys().nth(index).copied() {
+                        running.remove(&id);
+                        engine.free(id, None).unwrap();
+                    }
+                }
+                Step::Schedule => {
+                    let mut expected = Vec::new();
+                    for id in line(&waiting, order) {
+                        let cores = waiting[&id].cores;
+                        if running.values().sum::<u32>() + cores > CORES {
+                            break;
+                        }
+                        waiting.remove(&id);
+                        running.insert(id, cores);
+                        expected.push(Decision::Alloc { id, backfilled: false });
+                    }
+                    prop_assert_eq!(engine.schedule(100.0, usize::MAX), expected);
+                }
+            }
+            let line = line(&waiting, order);
+            prop_assert_eq!(engine.head(), line.first().copied());
+            let pending: Vec<u64> = engine.pending_jobs().iter().map(|it| it.id).collect();
+            prop_assert_eq!(&pending[..line.len()], &line[..]);
+            prop_assert_eq!(pending.len(), waiting.len());
+            prop_assert_eq!(engine.queued(), line);
+        }
+    }
+}
+
+#[test]
+fn backfill_follows_the_order() {
+    for policy in [
+        Policy::Easy,
+        Policy::Conservative,
+        Policy::Hybrid { depth: 2 },
+    ] {
+        let mut engine = engine(policy, &[(8, 0)]);
+        ordered(&mut engine, Order::Shortest);
+        let queue = engine.queue("it");
+        submit_to(&mut engine, 1, queue, slots(6, 1, 0, 100.0));
+        engine.schedule(0.0, 10);
+        // The shortest waits, and is passed by the next in order, which ends in time.
+        submit_to(&mut engine, 2, queue, slots(2, 1, 0, 90.0));
+        submit_to(&mut engine, 3, queue, slots(8, 1, 0, 10.0));
+        submit_to(&mut engine, 4, queue, slots(2, 1, 0, 80.0));
+        let (id, backfilled) = (4, true);
+        let decisions = engine.schedule(0.0, 10);
+        assert_eq!(decisions, [Decision::Alloc { id, backfilled }], "{policy}");
+        let reasons = engine.explain_all(0.0, 10);
+        let ids: Vec<u64> = reasons.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids, [3, 2], "{policy}");
+    }
+}
+
+#[test]
+fn jobs_that_wait_move_to_the_group_of_their_queue() {
+    let mut engine = engine(Policy::Fcfs, &[(4, 0)]);
+    let (one, two) = (engine.queue("one"), engine.queue("two"));
+    submit_to(&mut engine, 1, one, slots(3, 1, 0, 10.0));
+    engine.schedule(0.0, 10);
+    for (id, queue) in [(2, one), (3, two), (4, two)] {
+        let request = if queue == one {
+            nodes(1, 4, 0, 10.0)
+        } else {
+            slots(1, 1, 0, 10.0)
+        };
+        submit_to(&mut engine, id, queue, request);
+    }
+    for queue in [one, two] {
+        let options = QueueOptions {
+            group: Some("both".to_owned()),
+            ..QueueOptions::default()
+        };
+        engine.set_queue(queue, options);
+    }
+    assert_eq!(engine.schedule(0.0, 10), []);
+}
+
+#[test]
+fn an_order_has_a_name() {
+    for order in ORDERS {
+        assert_eq!(order.to_string().parse(), Ok(order));
+    }
+    let error = "random".parse::<Order>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "order `random`: expected `priority`, `fifo`, `shortest`, `smallest` or `largest`"
+    );
+}
