@@ -142,18 +142,21 @@ impl Queues {
         let named = &self.named[id.0 as usize];
         let options = &named.options;
         for (what, held, more, most) in [
-            ("jobs", named.jobs, jobs, options.max_jobs),
-            ("nodes", named.nodes, nodes, options.max_nodes),
-            ("cores", named.cores, cores, options.max_cores),
+            ("job", named.jobs, jobs, options.max_jobs),
+            ("node", named.nodes, nodes, options.max_nodes),
+            ("core", named.cores, cores, options.max_cores),
         ] {
             if let Some(most) = most
                 && more > 0
                 && held.saturating_add(more) > most
             {
                 let name = &named.name;
-                return Err(format!(
-                    "queue `{name}` is limited to {most} {what} in use, of which {held} are"
-                ));
+                let plural = if most == 1 { "" } else { "s" };
+                let most = format!("queue `{name}` is limited to {most} {what}{plural} at a time");
+                return Err(match what {
+                    "job" => most,
+                    _ => format!("{most}: its jobs hold {held}, this one would take {more}"),
+                });
             }
         }
         Ok(())

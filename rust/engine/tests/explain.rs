@@ -135,8 +135,8 @@ fn gpus_and_whole_nodes_are_short() {
         &mut engine,
         3,
         "insufficient",
-        "needs 2 nodes alone: 1 is free; there is enough, but not together; nearest is node1, with \
-         1 of 2 gpus free; job 2 is before it",
+        "needs 2 whole nodes: 1 is free; there is enough, but not together; nearest is node1, with \
+         3 of 4 cores free; job 2 is before it",
     );
 }
 
@@ -154,11 +154,11 @@ fn no_node_is_up() {
         &mut engine,
         1,
         "down",
-        "1 node meets the constraint {\"properties\":[\"odd\"]}, none of them up",
+        "no node that is up meets the constraint {\"properties\":[\"odd\"]}: 1 node does, but is down",
     );
     engine.mark_down(&ranks("0-2"));
     submit(&mut engine, 2, slots(1, 1, 0, 0.0));
-    expect(&mut engine, 2, "down", "of 3 nodes, none is up");
+    expect(&mut engine, 2, "down", "no node is up, of 3");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_queue_has_a_limit() {
         &mut engine,
         2,
         "queue-limit",
-        "queue `batch` is limited to 4 cores in use, of which 3 are",
+        "queue `batch` is limited to 4 cores at a time: its jobs hold 3, this one would take 3",
     );
 }
 
@@ -239,6 +239,25 @@ fn backfill_keeps_a_reservation() {
     };
     let reasons = engine.explain_all(100.0, 10);
     assert_eq!(names(&reasons[1].1), ["behind", "at", "takes", "spare"]);
+}
+
+#[test]
+fn nobody_knows_how_long_the_first_waits() {
+    let mut engine = engine(Policy::Easy, &[(4, 0)]);
+    submit(&mut engine, 1, slots(3, 1, 0, 0.0));
+    submit(&mut engine, 2, slots(4, 1, 0, 60.0));
+    submit(&mut engine, 3, slots(1, 1, 0, 0.0));
+    engine.schedule(100.0, 10);
+    expect(
+        &mut engine,
+        3,
+        "behind-reservation",
+        "fits, but job 2 is before it and waits, nobody knows how long, and it would take 1 of what \
+         that needs, where 0 can be spared",
+    );
+    let reason = engine.explain(3, 100.0).unwrap();
+    let names: Vec<&str> = reason.fields().into_iter().map(|it| it.0).collect();
+    assert_eq!(names, ["behind", "takes", "spare"]);
 }
 
 #[test]

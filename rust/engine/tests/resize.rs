@@ -101,7 +101,7 @@ fn what_cannot_be_added_is_refused_with_the_reason() {
     let error = engine.extend(2, &slots(1, 1, 0, 0.0), 100.0).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "job 2 cannot get more: queue `small` is limited to 1 nodes in use, of which 1 are"
+        "job 2 cannot get more: queue `small` is limited to 1 node at a time: its jobs hold 1, this one would take 1"
     );
 }
 
@@ -376,7 +376,7 @@ impl Checked {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn books_are_right_whatever_jobs_get_and_give_back(

@@ -63,7 +63,8 @@ pub enum Reason {
     BehindReservation {
         /// The job with the reservation.
         job: u64,
-        /// When that can start as planned, in seconds since the epoch.
+        /// When that can start as planned, in seconds since the epoch; infinite where nobody
+        /// knows, as those that it waits for have no time limit.
         at: f64,
         /// How much it would take; `None` under a policy with several reservations.
         harm: Option<Harm>,
@@ -150,7 +151,9 @@ impl Reason {
             Self::Behind { job } => fields.push(("behind", Field::Job(*job))),
             Self::BehindReservation { job, at, harm } => {
                 fields.push(("behind", Field::Job(*job)));
-                fields.push(("at", Field::Time(*at)));
+                if at.is_finite() {
+                    fields.push(("at", Field::Time(*at)));
+                }
                 if let Some(Harm { takes, spare }) = harm {
                     fields.push(("takes", Field::Count(*takes)));
                     fields.push(("spare", Field::Count(*spare)));
@@ -183,10 +186,17 @@ impl Reason {
                 let all = amount(u64::from(*nodes), "node");
                 match constraint {
                     Some(constraint) => {
-                        let verb = if *nodes == 1 { "meets" } else { "meet" };
-                        format!("{all} {verb} the constraint {constraint}, none of them up")
+                        let verbs = if *nodes == 1 {
+                            "does, but is"
+                        } else {
+                            "do, but are"
+                        };
+                        format!(
+                            "no node that is up meets the constraint {constraint}: {all} {verbs} \
+                             down"
+                        )
                     }
-                    None => format!("of {all}, none is up"),
+                    None => format!("no node is up, of {nodes}"),
                 }
             }
             Self::Insufficient { shortage, behind } => match behind {
@@ -202,11 +212,17 @@ impl Reason {
             }
             Self::Behind { job } => format!("fits, but {} is before it and waits", name(*job)),
             Self::BehindReservation { job, at, harm } => {
-                let (job, at) = (name(*job), span(at - now));
-                let text = format!("fits, but would not end before {job} can start, in {at}");
+                let job = name(*job);
+                let text = if at.is_finite() {
+                    let at = span(at - now);
+                    format!("fits, but would not end before {job} can start, in {at}")
+                } else {
+                    format!("fits, but {job} is before it and waits, nobody knows how long")
+                };
+                let it = if at.is_finite() { "" } else { "it " };
                 match harm {
                     Some(Harm { takes, spare }) => format!(
-                        "{text}, and would take {takes} of what that needs, where {spare} can be \
+                        "{text}, and {it}would take {takes} of what that needs, where {spare} can be \
                          spared"
                     ),
                     None => text,

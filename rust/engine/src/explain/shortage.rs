@@ -216,7 +216,8 @@ impl Shortage {
         }
         found.nearest = nearest.map(|(_, place, it)| {
             let (core, gpu) = wanted.miss(it, wanted.units(it.free));
-            let gpus = gpu.0 < gpu.1;
+            // Of a whole node gpus are told where they are wanted, or nothing else is in use.
+            let gpus = gpu.0 < gpu.1 && (wanted.gpus > 0 || core.0 >= core.1);
             let (has, wants) = if gpus { gpu } else { core };
             Nearest {
                 rank: machine.rank(place),
@@ -278,7 +279,7 @@ impl fmt::Display for Shortage {
         if wanted.is_core() {
             write!(f, "needs {}", amount(self.need, "core"))?;
         } else if wanted.exclusive {
-            write!(f, "needs {} alone", amount(self.need, "node"))?;
+            write!(f, "needs {}", amount(self.need, "whole node"))?;
         } else if wanted.node {
             write!(f, "needs {} with {wanted}", amount(self.need, "node"))?;
         } else {
@@ -289,8 +290,10 @@ impl fmt::Display for Shortage {
             0 => f.write_str(": none is free")?,
             free => write!(f, ": {free} {} free", verb(free))?,
         }
-        if self.down > 0 {
-            write!(f, ", {} on nodes that are down", self.down)?;
+        match self.down {
+            0 => {}
+            down if wanted.node => write!(f, ", {down} {} down", verb(down))?,
+            down => write!(f, ", {down} on nodes that are down")?,
         }
         if !wanted.is_core() && self.free < self.need {
             match self.lack {
