@@ -115,15 +115,23 @@ impl Ladder {
     }
 
     /// The first job with a limit that is within a bound. Whatever is within it, so are all
-    /// lesser limits.
+    /// lesser limits, but for those of no time at all, which may be planned as longer ones.
     pub fn first_within(&self, within: impl Fn(f64) -> bool) -> Key {
         let mut first = Key::NONE;
         for block in &self.blocks {
-            match block.rungs.last() {
-                Some(last) if within(last.limit) => first = first.min(block.least),
-                _ => {
-                    let met = block.rungs.iter().take_while(|rung| within(rung.limit));
-                    return met.map(|rung| rung.head).fold(first, Key::min);
+            let [least, .., most] = block.rungs.as_slice() else {
+                let met = block.rungs.iter().filter(|rung| within(rung.limit));
+                first = met.map(|rung| rung.head).fold(first, Key::min);
+                continue;
+            };
+            match (within(least.limit), within(most.limit)) {
+                (true, true) => first = first.min(block.least),
+                (_, more) => {
+                    let met = block.rungs.iter().filter(|rung| within(rung.limit));
+                    first = met.map(|rung| rung.head).fold(first, Key::min);
+                    if !more {
+                        return first;
+                    }
                 }
             }
         }
