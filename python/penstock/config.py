@@ -202,10 +202,11 @@ class QueueSettings:
     """`penstock.scheduler.queues.NAME`: how the scheduler treats a queue.
 
     Queues of one `group` share an order: a job that waits goes before the later ones of its group.
-    The others are what the jobs of a queue may hold at a time.
+    `order` says which that is. The others are what the jobs of a queue may hold at a time.
     """
 
     group: str | None = None
+    order: typing.Literal["priority", "fifo", "shortest", "smallest", "largest"] | None = None
     max_jobs: Count | None = None
     max_nodes: Count | None = None
     max_cores: Count | None = None

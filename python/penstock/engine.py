@@ -123,6 +123,7 @@ class Engine:
         name: str,
         *,
         group: str | None = None,
+        order: str = "priority",
         max_jobs: int | None = None,
         max_nodes: int | None = None,
         max_cores: int | None = None,
@@ -135,11 +136,19 @@ class Engine:
             name: The queue.
             group: Queues of the same group share one order: jobs of one wait for earlier jobs of
                 another. None for a queue by itself.
+            order: Which of its jobs goes first: the one with the highest `priority`, the first by
+                id (`fifo`), the `shortest` by time limit, the `smallest` or the `largest` by cores;
+                equal ones go by id. Priority 0 holds a job in any order, and the highest priority,
+                4294967295, lets it go before all others. One for all queues of a group. A
+                callable goes before it.
             max_jobs: Jobs of the queue that may run at the same time; None for any number.
             max_nodes: Nodes that they may hold together; one that two jobs share counts twice.
             max_cores: Cores that they may hold together.
+
+        Raises:
+            EngineError: there is no such order.
         """
-        self._core.set_queue(name, group, max_jobs, max_nodes, max_cores)
+        self._core.set_queue(name, group, order, max_jobs, max_nodes, max_cores)
 
     # --- jobs come ---
 
@@ -550,6 +559,61 @@ class Engine:
             ResourceSetError: as for `allocate`.
         """
         return self._core.adopt(job, r)
+
+    def grow_job(
+        self,
+        job: int,
+        shape: int | None = None,
+        *,
+        r: ResourceSet | str | bytes | Mapping[str, Any] | None = None,
+        now: float,
+    ) -> ResourceSet:
+        """Gives a running job more, now or not at all. It holds that until it ends.
+
+        What is added may be on nodes that the job has a part of. Jobs in the queue are passed over;
+        reservations that this disturbs are made anew.
+
+        Args:
+            job: The job.
+            shape: What it gets: what `shape` returned. The selection picks the nodes.
+            r: Instead of a shape, just these resources, which have to be up and free.
+            now: The time in seconds.
+
+        Returns:
+            What was added, with the job's expiration.
+
+        Raises:
+            EngineError: the job holds nothing or should be over, it does not fit now or never will,
+                or the job's queue has no room for it; the text says which, and nothing has changed.
+            ResourceSetError: `r` is not a valid R.
+
+        >>> from penstock import Engine, ResourceSet
+        >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"))
+        >>> engine.submit(1, engine.shape(slots=3), durations=60)
+        >>> _ = engine.schedule(now=0.0)
+        >>> print(engine.grow_job(1, engine.shape(slots=2), now=10.0))
+        rank0/core3 rank1/core0
+        >>> engine.shrink_job(1, ResourceSet.uniform("0", "node0", cores="1-2"))
+        >>> print(engine.r(1))
+        rank0/core[0,3] rank1/core0
+        """
+        return self._core.grow_job(job, shape, r, now)
+
+    def shrink_job(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> None:
+        """Takes a part of what a running job holds, by cores and gpus: it may be allocated again.
+
+        How many slots the rest is, its R does not say any more. A job that holds nothing any more
+        has ended. `free` with `ranks` takes whole ranks.
+
+        Args:
+            job: The job.
+            r: What it gives back.
+
+        Raises:
+            EngineError: the job does not hold all of that; nothing has changed.
+            ResourceSetError: `r` is not a valid R.
+        """
+        self._core.shrink_job(job, r)
 
     @property
     def allocated(self) -> ResourceSet:

@@ -78,7 +78,9 @@ def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
     core.drain(document["drained"])
     for name, queue in document["queues"].items():
         limits = [queue[key] for key in ("max_jobs", "max_nodes", "max_cores")]
-        core.set_queue(name, queue["group"], *limits)
+        # The first of the format had one order only.
+        order = queue.get("order", "priority")
+        core.set_queue(name, queue["group"], order, *limits)
     for place, request in enumerate(document["shapes"]):
         keys = ("nodes", "slots", "cores", "gpus", "exclusive", "constraint")
         if core.shape(*(request[key] for key in keys)) != place:

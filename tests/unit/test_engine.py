@@ -374,6 +374,51 @@ def test_what_jobs_hold_already_is_registered():
     assert engine.allocated.summary() == "rank0/core0 rank3/core[0-1]"
 
 
+def test_a_running_job_gets_more_and_gives_some_back():
+    engine = Engine(R)
+    submitted(engine, [1], engine.shape(slots=2), durations=100)
+    assert started(engine) == [1]
+    added = engine.grow_job(1, engine.shape(cores=4, gpus=1), now=10.0)
+    assert str(added) == "rank3/core[0-3],gpu0"
+    assert (added.starttime, added.expiration) == (10.0, 100.0)
+    assert str(engine.r(1)) == "rank0/core[0-1] rank3/core[0-3],gpu0"
+    again = engine.grow_job(1, r=ResourceSet.uniform("0", "n0", cores="7"), now=10.0)
+    assert str(again) == "rank0/core7"
+    engine.shrink_job(1, added)
+    engine.shrink_job(1, ResourceSet.uniform("0", "n0", cores="0").to_dict())
+    assert str(engine.r(1)) == "rank0/core[1,7]"
+    assert engine.running().cores.tolist() == [2]
+    copy = pickle.loads(pickle.dumps(engine))
+    assert str(copy.r(1)) == "rank0/core[1,7]"
+    engine.shrink_job(1, engine.r(1))
+    assert engine.nrunning == 0
+
+
+def test_what_a_running_job_cannot_get_or_give_is_refused():
+    engine = Engine(R)
+    submitted(engine, [1], engine.shape(slots=20), durations=100)
+    assert started(engine) == [1]
+    for shape, now, why in (
+        (engine.shape(slots=9), 0.0, "job 1 cannot get more: needs 9 cores: 8 are free"),
+        (engine.shape(gpus=3), 0.0, "3 gpus per slot requested"),
+        (engine.shape(), 100.0, "its time was over at 100"),
+        (99, 0.0, "shape"),
+    ):
+        with pytest.raises(EngineError, match=why):
+            engine.grow_job(1, shape, now=now)
+    with pytest.raises(EngineError, match="job 2 holds no resources"):
+        engine.grow_job(2, engine.shape(), now=0.0)
+    taken = ResourceSet.uniform("0", "n0", cores="0")
+    with pytest.raises(EngineError, match="core 0 of rank 0 is allocated already"):
+        engine.grow_job(1, r=taken, now=0.0)
+    for given in ({}, {"shape": engine.shape(), "r": taken}):
+        with pytest.raises(EngineError, match="shape, r: expected one of them"):
+            engine.grow_job(1, **given, now=0.0)
+    with pytest.raises(EngineError, match="job 1: rank 3: expected a part of what is held"):
+        engine.shrink_job(1, ResourceSet.uniform("3", "n3", cores="0"))
+    assert engine.running().cores.tolist() == [20]
+
+
 def test_ends_move():
     engine = submitted(Engine(R), [1], durations=60)
     engine.schedule(0.0)

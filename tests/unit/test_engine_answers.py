@@ -88,6 +88,89 @@ def test_every_kind_of_reason():
     assert why.facts == {"behind": 2, "at": 3600.0, "takes": 1, "spare": 0}
 
 
+GPUS = ResourceSet(
+    {
+        "version": 1,
+        "execution": {
+            "R_lite": [
+                {"rank": "0-3", "children": {"core": "0-3", "gpu": "0"}},
+                {"rank": "4-5", "children": {"core": "0-3"}},
+            ],
+            "nodelist": ["n[0-5]"],
+            "properties": {"big": "4-5"},
+        },
+    }
+)
+
+
+def test_too_few_cores_are_a_number_and_the_nearest_miss_a_node():
+    made = Engine(GPUS)
+    made.submit([1, 2], made.shape(slots=22), 60)
+    made.submit(3, made.shape(slots=2, cores=2), 60)
+    assert made.schedule(0.0).ids.tolist() == [1]
+    why = made.explain(2, 0.0)
+    assert str(why) == "can start in 1 min, as planned: needs 22 cores: 2 are free"
+    why = made.explain(3, 0.0)
+    assert str(why) == (
+        "needs 2 slots of 2 cores: 1 is free; nearest is n0, with 0 of 2 cores free; job 2 is"
+        " before it"
+    )
+    assert (why.facts["nearest_host"], why.facts["nearest_has"]) == ("n0", 0)
+    assert (why.facts["need"], why.facts["free"], why.facts["used"]) == (2, 1, 11)
+
+
+def test_a_job_for_four_gpu_nodes_is_told_that_two_are_down():
+    made = Engine(GPUS)
+    made.mark_down("2-3")
+    made.submit(1, made.shape(nodes=4, gpus=1))
+    made.schedule(0.0)
+    why = made.explain(1, 0.0)
+    assert str(why) == (
+        "needs 4 nodes with 1 core and 1 gpu: 2 are free, 2 are down; gpus are short"
+    )
+    assert (why.reason, why.facts["need"], why.facts["down"]) == ("insufficient", 4, 2)
+
+
+def test_a_job_for_more_gpu_nodes_than_there_are_is_denied_with_the_most():
+    made = Engine(GPUS)
+    shape = made.shape(nodes=5, gpus=1)
+    note = "5 nodes with 1 core and 1 gpu requested, only 4 have that"
+    assert made.infeasible(shape) == note
+    made.submit(1, shape)
+    assert str(made.explain(1, 0.0)) == f"can never run here: {note}"
+    assert made.schedule(0.0).denials == [(1, note)]
+
+
+def test_a_constraint_that_no_node_meets_and_one_that_no_node_that_is_up_meets():
+    made = Engine(GPUS)
+    none = made.shape(constraint={"properties": ["huge"]})
+    assert made.infeasible(none) == 'no node meets the constraint {"properties":["huge"]}'
+    made.mark_down("4-5")
+    made.submit(1, made.shape(constraint={"properties": ["big"]}))
+    made.schedule(0.0)
+    assert str(made.explain(1, 0.0)) == (
+        'no node that is up meets the constraint {"properties":["big"]}: 2 nodes do, but are down'
+    )
+
+
+def test_a_held_job_and_one_behind_a_reservation_are_told():
+    made = Engine(GPUS, policy="easy")
+    made.submit(1, made.shape(nodes=5, exclusive=True), 3600)
+    made.submit(2, made.shape(nodes=6, exclusive=True), 60)
+    made.submit(3, made.shape(), 7200)
+    made.submit(4, made.shape(), 60, priorities=0)
+    assert made.schedule(0.0).ids.tolist() == [1]
+    assert str(made.explain(4, 0.0)) == "held: its priority is 0"
+    assert str(made.explain(3, 0.0)) == (
+        "fits, but would not end before job 2 can start, in 1 h, and would take 1 of what that"
+        " needs, where 0 can be spared"
+    )
+    assert str(made.explain(2, 0.0)) == (
+        "can start in 1 h, as planned: needs 6 whole nodes: 1 is free; nearest is n0, with 0 of 4"
+        " cores free"
+    )
+
+
 def test_only_jobs_that_wait_are_explained():
     made = engine()
     for job in (1, 99):

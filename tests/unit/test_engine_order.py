@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from array import array
 
 import pytest
@@ -143,3 +144,48 @@ def test_a_callable_that_changes_the_queue_is_told_so():
         made.schedule(0.0, order=cancels)
     assert made.nrunning == 0
     assert made.schedule(0.0).ids.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("priority", [7, 5, 1, 2, 3, 4]),
+        ("fifo", [7, 1, 2, 3, 4, 5]),
+        ("shortest", [7, 3, 5, 2, 1, 4]),
+        ("smallest", [7, 2, 4, 1, 5, 3]),
+        ("largest", [7, 3, 5, 1, 2, 4]),
+    ],
+)
+def test_a_queue_has_an_order(order, expected):
+    made = Engine(ResourceSet.uniform("0", "n0", cores="0-7"), queues={"it": {"order": order}})
+    sizes = [made.shape(slots=slots) for slots in (2, 1, 4, 1, 3, 1, 8)]
+    limits = [60, 50, 10, 0, 20, 1, 3600]
+    # The sixth is held, the seventh is expedited.
+    priorities = [16, 16, 16, 16, 20, 0, 2**32 - 1]
+    made.submit(range(1, 8), sizes, limits, priorities, queues="it")
+    assert [*made.pending().ids] == [*expected, 6]
+    assert pickle.loads(pickle.dumps(made)).pending().ids.tolist() == [*expected, 6]
+    assert made.schedule(0.0).ids.tolist() == [7]
+    made.free(7)
+    # Another order takes those that wait along.
+    made.set_queue("it", order="largest")
+    assert [*made.pending().ids] == [3, 5, 1, 2, 4, 6]
+    assert made.schedule(0.0).ids.tolist() == [3, 5, 2]
+
+
+def test_an_order_that_there_is_not_is_refused():
+    with pytest.raises(EngineError, match="order `random`: expected `priority`, `fifo`"):
+        Engine(ResourceSet.uniform("0", "n0", cores="0"), queues={"a": {"order": "random"}})
+
+
+def test_a_callable_has_its_way_whatever_order_the_queue_has():
+    made = engine(queues={"it": {"order": "shortest"}})
+    made.submit(range(4), 0, durations=[30, 10, 40, 20], queues="it")
+
+    def longest_first(pending):
+        return pending.durations
+
+    copy = made.snapshot()
+    assert run(copy, score=longest_first) == [2, 0, 3, 1]
+    made.schedule(0.0, limit=0, score=longest_first)
+    assert run(made) == [1, 3, 0, 2]

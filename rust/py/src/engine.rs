@@ -45,6 +45,8 @@ struct Books {
     accuracy: Accuracy,
     /// The priorities of jobs whose place in the engine's queue is a callable's choice.
     arranged: FxHashMap<u64, u32>,
+    /// Whether all queues go by priority, so that the choice holds.
+    by_priority: bool,
 }
 
 impl Books {

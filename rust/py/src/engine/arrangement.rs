@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use penstock_engine::{Order, QueueOptions};
 use pyo3::prelude::*;
 
 use super::columns::{self, Kind};
@@ -63,8 +64,32 @@ fn apart(count: usize) -> Vec<u32> {
 }
 
 impl Books {
+    /// Lets all queues go by priority, or by their own orders.
+    fn go_by_priority(&mut self, by_priority: bool) {
+        if std::mem::replace(&mut self.by_priority, by_priority) == by_priority {
+            return;
+        }
+        for (name, options) in &self.queues {
+            if options.order != Order::Priority {
+                let effective = self.effective(options);
+                let queue = self.engine.queue(name);
+                self.engine.set_queue(queue, effective);
+            }
+        }
+    }
+
+    /// A queue's options as the engine has them for now.
+    pub(super) fn effective(&self, options: &QueueOptions) -> QueueOptions {
+        let mut options = options.clone();
+        if self.by_priority {
+            options.order = Order::Priority;
+        }
+        options
+    }
+
     /// Puts jobs of the queue in this order, and all others behind, held.
     fn arrange(&mut self, order: &[u64], others: &[u64]) -> Result<(), String> {
+        self.go_by_priority(true);
         let mut kept = Vec::with_capacity(order.len());
         for id in order.iter().chain(others) {
             let Some(priority) = self.engine.priority(*id) else {
@@ -163,6 +188,7 @@ impl EngineCore {
         let mut books = self.books()?;
         let changes: Vec<_> = books.arranged.drain().collect();
         books.engine.prioritize(&changes);
+        books.go_by_priority(false);
         Ok(())
     }
 }

@@ -193,19 +193,23 @@ impl EngineCore {
         &self,
         name: &str,
         group: Option<String>,
+        order: &str,
         max_jobs: Option<u64>,
         max_nodes: Option<u64>,
         max_cores: Option<u64>,
     ) -> PyResult<()> {
+        let order = order.parse().map_err(engine_error)?;
         let mut books = self.books()?;
         let queue = books.engine.queue(name);
         let options = QueueOptions {
             group,
+            order,
             max_jobs,
             max_nodes,
             max_cores,
         };
-        books.engine.set_queue(queue, options.clone());
+        let effective = books.effective(&options);
+        books.engine.set_queue(queue, effective);
         books.queues.insert(name.to_owned(), options);
         Ok(())
     }
@@ -301,6 +305,42 @@ impl EngineCore {
         let r = convert::extract(r)?;
         let strange = self.books()?.engine.adopt(job, &r);
         strange.map(PyIdSet::new).map_err(engine_error)
+    }
+
+    /// Gives a running job more: as a shape asks for it, or just these resources.
+    fn grow_job(
+        &self,
+        py: Python<'_>,
+        job: u64,
+        shape: Option<u32>,
+        r: Option<&Bound<'_, PyAny>>,
+        now: f64,
+    ) -> PyResult<PyResourceSet> {
+        let (now, r) = (time(now)?, r.map(convert::extract).transpose()?);
+        let mut books = self.books()?;
+        let books = &mut *books;
+        let added = match (shape, r) {
+            (Some(shape), None) => {
+                let (_, request) = books.shape_at("shape", shape)?;
+                let request = request.clone();
+                py.detach(|| books.engine.extend(job, &request, now))
+            }
+            (None, Some(r)) => books.engine.extend_with(job, &r, now),
+            _ => {
+                return Err(EngineError::new_err(
+                    "shape, r: expected one of them, found both or none",
+                ));
+            }
+        };
+        added.map(PyResourceSet::new).map_err(engine_error)
+    }
+
+    /// Takes a part of what a running job holds.
+    fn shrink_job(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<()> {
+        let r = convert::extract(r)?;
+        let mut books = self.books()?;
+        let done = books.engine.shrink_allocation(job, &r);
+        done.map_err(engine_error)
     }
 
     fn set_expiration(&self, job: u64, expiration: Option<f64>) -> PyResult<()> {

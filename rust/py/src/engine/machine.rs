@@ -68,6 +68,7 @@ impl EngineCore {
             drained: IdSet::new(),
             submitted: FxHashMap::default(),
             arranged: FxHashMap::default(),
+            by_priority: false,
             estimated: FxHashMap::default(),
             accuracy: Accuracy::new(),
             shapes: Shapes::default(),
@@ -112,6 +113,7 @@ impl EngineCore {
         let queue = |(name, it): (&String, &QueueOptions)| {
             let options = json!({
                 "group": it.group,
+                "order": it.order.to_string(),
                 "max_jobs": it.max_jobs,
                 "max_nodes": it.max_nodes,
                 "max_cores": it.max_cores,
