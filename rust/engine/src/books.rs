@@ -72,6 +72,7 @@ impl Books {
             shape,
             queue,
             group: self.queues.group(queue),
+            unit: self.machine.unit(shape),
             need: self.machine.need(shape),
             fungible: self.machine.is_fungible(shape),
             cores: self.machine.request(shape).total_cores(),

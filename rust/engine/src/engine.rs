@@ -290,9 +290,7 @@ impl Engine {
 
     /// Something that jobs may need is there no more: looks at every job in the queue again.
     pub(crate) fn reconsider(&mut self) {
-        for class in &mut self.books.queue.classes {
-            class.possible = false;
-        }
+        self.books.queue.doubt();
         self.recheck = true;
         self.books.changes += 1;
     }

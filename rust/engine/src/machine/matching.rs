@@ -24,18 +24,9 @@ pub(crate) struct Search<'a> {
 type Pick = (u32, u32);
 
 impl Search<'_> {
-    /// Units that the nodes of the view give.
-    pub fn units(self) -> u64 {
-        let tree = self.view.tree();
-        if self.shape.has_nodes() {
-            tree.at_least(self.shape.least)
-        } else {
-            tree.parts(self.shape.least)
-        }
-    }
-
-    /// The shares of the most units that will do and fit.
-    pub fn place(self) -> Option<Shares> {
+    /// The shares of the most units that will do and fit, of so many that are there; how many does
+    /// not matter to a single one.
+    pub fn place(self, there: u64) -> Option<Shares> {
         let (tree, least) = (self.view.tree(), self.shape.least);
         if self.shape.is_single() {
             return match self.selection {
@@ -44,7 +35,6 @@ impl Search<'_> {
                 _ => self.one(First::new(tree, least, 0)),
             };
         }
-        let there = self.units();
         if there < u64::from(self.shape.need) {
             return None;
         }

@@ -47,6 +47,7 @@ use crate::Error;
 pub(crate) use self::changes::Moves;
 pub use self::select::Selection;
 pub use self::shape::ShapeId;
+pub(crate) use self::shape::Unit;
 pub(crate) use self::share::{Share, Shares};
 
 /// What a node has to give.
@@ -294,6 +295,11 @@ impl Machine {
         u64::from(self.shapes.get(id).need)
     }
 
+    /// What a unit of the shape is.
+    pub fn unit(&self, id: ShapeId) -> Unit {
+        self.shapes.get(id).unit()
+    }
+
     /// Whether a unit is any core: then sums decide.
     #[inline]
     pub fn is_fungible(&self, id: ShapeId) -> bool {
@@ -431,19 +437,13 @@ impl Machine {
         }
     }
 
-    /// Free cores of the nodes that are up.
-    #[inline]
-    pub fn free_cores(&self) -> u64 {
-        self.nodes.free_cores()
-    }
-
     /// Units that all nodes would give now.
     pub fn units_now(&mut self, id: ShapeId) -> u64 {
         if self.is_fungible(id) {
             return self.nodes.free_cores();
         }
         let view = self.prepare(id);
-        self.search(id, view).units()
+        self.views.units(view, self.shapes.get(id))
     }
 
     /// Where the shape fits now, by the selection policy. Nothing is taken.
@@ -458,7 +458,13 @@ impl Machine {
             return None;
         }
         let view = self.prepare(id);
-        let shares = self.search(id, view).place();
+        let shape = self.shapes.get(id);
+        let there = if shape.is_single() {
+            1
+        } else {
+            self.views.units(view, shape)
+        };
+        let shares = self.search(id, view).place(there);
         if shares.is_none() {
             self.known[at].failed = self.generation + 1;
         }

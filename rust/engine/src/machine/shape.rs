@@ -33,6 +33,15 @@ pub(crate) struct Shape {
     pub exact: bool,
 }
 
+/// What a unit is: shapes with the same get the same number of units from any node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Unit {
+    constraint: u32,
+    measure: Measure,
+    least: u32,
+    is_node: bool,
+}
+
 impl Shape {
     fn new(request: Request, constraint: u32) -> Self {
         let per_unit = if request.nnodes.is_some() {
@@ -110,6 +119,15 @@ impl Shape {
             Measure::Slots { .. } => number,
             _ if self.least == 1 => number,
             _ => number / self.least,
+        }
+    }
+
+    pub fn unit(&self) -> Unit {
+        Unit {
+            constraint: self.constraint,
+            measure: self.measure,
+            least: self.least,
+            is_node: self.has_nodes(),
         }
     }
 

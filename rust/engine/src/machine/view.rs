@@ -9,7 +9,7 @@ use penstock_idset::IdSet;
 use super::index::Tree;
 use super::journal::Journal;
 use super::nodes::Nodes;
-use super::shape::slots;
+use super::shape::{Shape, slots};
 
 /// What a node's number says in a view. A node that is down has 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +82,8 @@ pub(crate) struct View {
     tree: Tree,
     /// `None` where the leaves are all places in their order.
     leaves: Option<Leaves>,
+    /// Sums of units that have been asked for: what had been seen then, plus one, and the sum.
+    sums: Vec<(u64, u64)>,
 }
 
 impl View {
@@ -107,6 +109,7 @@ impl View {
             seen: 0,
             tree: Tree::new(std::iter::empty(), 0),
             leaves,
+            sums: Vec::new(),
         };
         view.rebuild(nodes);
         view
@@ -160,6 +163,29 @@ impl View {
             _ => self.rebuild(nodes),
         }
         self.seen = end;
+    }
+
+    /// Units that all nodes give, each as many as its number has of `least`, or one if its number
+    /// is as much.
+    #[inline]
+    fn units(&mut self, least: u32, is_node: bool) -> u64 {
+        if least > self.tree.max() {
+            return 0;
+        }
+        let at = 2 * least as usize + usize::from(is_node);
+        if at >= self.sums.len() {
+            self.sums.resize(at + 1, (0, 0));
+        }
+        let sum = &mut self.sums[at];
+        if sum.0 != self.seen + 1 {
+            let units = if is_node {
+                self.tree.at_least(least)
+            } else {
+                self.tree.parts(least)
+            };
+            *sum = (self.seen + 1, units);
+        }
+        sum.1
     }
 
     fn heap_bytes(&self) -> usize {
@@ -224,6 +250,12 @@ impl Views {
         let view = &mut self.list[at.index as usize];
         view.used = self.clock;
         view.keep_up(nodes, journal);
+    }
+
+    /// Units of a shape that all nodes of a view give.
+    #[inline]
+    pub fn units(&mut self, at: ViewRef, shape: &Shape) -> u64 {
+        self.list[at.index as usize].units(shape.least, shape.has_nodes())
     }
 
     /// A view that is there.

@@ -134,21 +134,30 @@ impl Walker {
         }
     }
 
-    /// Offers the heads of the classes of a group that may fit.
+    /// Offers the heads of the classes of a group that may fit, and of those that are to be
+    /// denied.
     fn enter_fitting(&mut self, books: &mut Books, group: u32) {
-        let it = &books.queue.groups[group as usize];
+        let mut unknown = std::mem::take(&mut books.queue.groups[group as usize].unknown);
+        unknown.retain(|class| {
+            let it = &books.queue.classes[*class as usize];
+            let key = it.first_within(|_| true);
+            if it.group != group || !it.has_jobs() || books.possible(*class).is_ok() {
+                return false;
+            }
+            self.offer(*class, key);
+            true
+        });
         let generation = books.machine.generation();
-        let cores = books.machine.free_cores();
-        for (key, class) in it.heads.all().iter().zip(&it.classes) {
-            let known = &mut books.queue.classes[*class as usize];
-            if key.is_none() || known.failed == Some(generation) {
-                continue;
+        let it = &mut books.queue.groups[group as usize];
+        it.unknown = unknown;
+        for alike in it.alikes.iter().filter(|alike| !alike.is_empty()) {
+            for slot in alike.within(books.machine.units_now(alike.shape)) {
+                let (key, class) = (it.heads.get(slot), it.classes[slot as usize]);
+                let known = &books.queue.classes[class as usize];
+                if !key.is_none() && known.failed != Some(generation) {
+                    self.offer(class, key);
+                }
             }
-            if known.cores > cores && known.possible {
-                known.failed = Some(generation);
-                continue;
-            }
-            self.offer(*class, *key);
         }
     }
 

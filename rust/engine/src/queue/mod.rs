@@ -4,6 +4,7 @@
 //! queue share a *class*. A pass looks at the heads of classes only: whatever a job's shape is
 //! told, holds for the class, and the cost does not grow with the number of jobs.
 
+mod alike;
 mod key;
 mod ladder;
 mod lane;
@@ -11,13 +12,14 @@ mod order;
 
 use std::collections::HashMap;
 
+use alike::Alikes;
 pub(crate) use key::{Key, Least};
 use ladder::{Ladder, Rung};
 use lane::Lane;
 pub use order::Order;
 
 use crate::job::{Jobs, State};
-use crate::machine::ShapeId;
+use crate::machine::{ShapeId, Unit};
 
 /// A named queue, as the engine numbers it; the default one has no name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +40,8 @@ pub(crate) struct Class {
     /// Cores it needs at the least.
     pub cores: u64,
     order: Order,
+    /// What a unit is.
+    unit: Unit,
     /// The machine's generation when it did not fit.
     pub failed: Option<u64>,
     /// Whether it can be met at all is known.
@@ -65,6 +69,10 @@ pub(crate) struct Group {
     pub heads: Least,
     /// The class of each slot.
     pub classes: Vec<u32>,
+    /// The classes by what a unit is.
+    pub alikes: Alikes,
+    /// Classes of which it is not known yet whether they can be met at all.
+    pub unknown: Vec<u32>,
     unused: Vec<u32>,
 }
 
@@ -78,6 +86,7 @@ pub(crate) struct Kind {
     pub fungible: bool,
     pub cores: u64,
     pub order: Order,
+    pub unit: Unit,
 }
 
 /// The pending jobs.
@@ -132,6 +141,14 @@ impl Queue {
             group.classes[slot as usize] = index;
         }
         group.heads.set(slot, Key::NONE);
+        group
+            .alikes
+            .insert(kind.unit, kind.shape, (kind.need, slot));
+        if group.unknown.len() > 2 * self.classes.len() {
+            group.unknown.sort_unstable();
+            group.unknown.dedup();
+        }
+        group.unknown.push(index);
         let class = Class {
             shape: kind.shape,
             queue: kind.queue,
@@ -141,6 +158,7 @@ impl Queue {
             fungible: kind.fungible,
             cores: kind.cores,
             order: kind.order,
+            unit: kind.unit,
             failed: None,
             possible: false,
             lanes: Ladder::default(),
@@ -169,6 +187,19 @@ impl Queue {
             lane: index,
         });
         index
+    }
+
+    /// Forgets of every class whether it can be met at all.
+    pub fn doubt(&mut self) {
+        for group in &mut self.groups {
+            group.unknown.clear();
+        }
+        for (class, index) in self.classes.iter_mut().zip(0_u32..) {
+            class.possible = false;
+            if class.jobs > 0 {
+                self.groups[class.group as usize].unknown.push(index);
+            }
+        }
     }
 
     /// Queues a job; `limit` is its time limit, infinite for none.
@@ -244,6 +275,7 @@ impl Queue {
         let group = &mut self.groups[class.group as usize];
         group.heads.set(class.slot, class.lanes.first());
         if class.jobs == 0 {
+            group.alikes.remove(class.unit, (class.need, class.slot));
             group.unused.push(class.slot);
             self.by_shape.remove(&(class.shape, class.queue));
             self.unused_classes.push(class_index);

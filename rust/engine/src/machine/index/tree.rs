@@ -72,6 +72,11 @@ impl Tree {
         self.len
     }
 
+    /// No leaf has more.
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
     pub fn get(&self, leaf: u32) -> u32 {
         self.leaves[leaf as usize]
     }
