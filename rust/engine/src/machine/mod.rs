@@ -486,6 +486,16 @@ impl Machine {
         search.place_where(&mut |place, units| accept(self, place, units))
     }
 
+    /// Changes of nodes' free resources that there have been.
+    pub fn changes(&self) -> u64 {
+        self.journal.end()
+    }
+
+    /// The places that have changed after so many changes; `None` where they are forgotten.
+    pub fn changed_since(&self, seen: u64) -> Option<&[u32]> {
+        self.journal.since(seen)
+    }
+
     /// Takes shares away. The caller has made sure that they are free.
     #[inline]
     pub fn take(&mut self, shares: &[Share]) {

@@ -59,6 +59,22 @@ impl Easy {
     }
 }
 
+impl Easy {
+    /// Whether there may be as many cores as a class needs that do no harm, or that are spare where
+    /// any core is a unit. What has no room costs one of the shadow's units at least, or more than
+    /// are spare.
+    fn has_room(&mut self, books: &Books, group: u32, shadow: Shadow, class: u32) -> bool {
+        let machine = &books.machine;
+        let shape = books.queue.classes[class as usize].shape;
+        let room = if shadow.fungible {
+            shadow.spare
+        } else {
+            shadow.room(machine, &mut self.overlays[group as usize])
+        };
+        machine.request(shape).total_cores() <= room
+    }
+}
+
 impl Backfill for Easy {
     fn wait(&mut self, books: &mut Books, group: u32, class: u32, _: f64) -> Later {
         let shape = Some(books.queue.classes[class as usize].shape);
@@ -78,6 +94,17 @@ impl Backfill for Easy {
     }
 
     fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict {
+        if let Some(shadow) = self.firsts[group as usize].shadow
+            && (shadow.fungible || shadow.spare == 0)
+            && !shadow.sees_end(self.now, limit)
+            && !self.has_room(books, group, shadow, class)
+        {
+            return Verdict::Harm {
+                by: shadow.bound(),
+                // Spare cores get no more.
+                passing: !shadow.fungible,
+            };
+        }
         let Some(shares) = books.place(class) else {
             return Verdict::Unfit;
         };
@@ -87,6 +114,7 @@ impl Backfill for Easy {
         if shadow.sees_end(self.now, limit) {
             return Verdict::Start(shares);
         }
+        let has_room = self.has_room(books, group, shadow, class);
         let overlay = &self.overlays[group as usize];
         let (machine, shape) = (
             &mut books.machine,
@@ -103,7 +131,8 @@ impl Backfill for Easy {
             let by = shadow.bound();
             return Verdict::Harm { by, passing };
         }
-        match shadow.place_beside(machine, overlay, shape) {
+        let beside = has_room.then(|| shadow.place_beside(machine, overlay, shape));
+        match beside.flatten() {
             Some(shares) => Verdict::Start(shares),
             None => Verdict::Harm {
                 by: shadow.bound(),

@@ -10,6 +10,23 @@ pub(crate) struct Overlay {
     /// The round in which the entry was written.
     written: Vec<u32>,
     free: Vec<Free>,
+    room: Room,
+}
+
+/// Cores that can be taken now without harm, brought in step when it is asked for.
+#[derive(Debug, Default)]
+struct Room {
+    /// Changes of the machine that it has seen; none for one that is to be built.
+    seen: Option<u64>,
+    by_place: Vec<u32>,
+    cores: u64,
+}
+
+impl Clone for Room {
+    /// To be built anew: the copy of a machine counts its changes from the beginning.
+    fn clone(&self) -> Self {
+        Self::default()
+    }
 }
 
 impl Overlay {
@@ -21,6 +38,7 @@ impl Overlay {
             self.round = 0;
         }
         self.round += 1;
+        self.room.seen = None;
     }
 
     pub fn at(&self, machine: &Machine, place: u32) -> Free {
@@ -141,6 +159,47 @@ impl Shadow {
         let left = without(before, cores, gpus);
         let units = machine.units(self.shape, place, before);
         u64::from(units.saturating_sub(machine.units(self.shape, place, left)))
+    }
+
+    /// Cores that can be taken now without any harm, whoever takes them.
+    pub fn room(&self, machine: &Machine, overlay: &mut Overlay) -> u64 {
+        let mut room = std::mem::take(&mut overlay.room);
+        let see = |place: u32, room: &mut Room| {
+            let known = &mut room.by_place[place as usize];
+            let cores = self.harmless(machine, overlay, place);
+            room.cores = room.cores - u64::from(*known) + u64::from(cores);
+            *known = cores;
+        };
+        match room.seen.and_then(|seen| machine.changed_since(seen)) {
+            Some(changed) => changed.iter().for_each(|place| see(*place, &mut room)),
+            None => {
+                room.cores = 0;
+                room.by_place = vec![0; machine.nodes() as usize];
+                (0..machine.nodes()).for_each(|place| see(place, &mut room));
+            }
+        }
+        room.seen = Some(machine.changes());
+        let cores = room.cores;
+        overlay.room = room;
+        cores
+    }
+
+    /// The most free cores of a node that can be taken without harm.
+    fn harmless(&self, machine: &Machine, overlay: &Overlay, place: u32) -> u32 {
+        if !machine.is_up(place) {
+            return 0;
+        }
+        let (mut good, mut bad) = (0, machine.free(place).cores.saturating_add(1));
+        let mut cores = bad - 1;
+        while good + 1 < bad {
+            if self.harm(machine, overlay, place, cores, 0) == 0 {
+                good = cores;
+            } else {
+                bad = cores;
+            }
+            cores = good + (bad - good) / 2;
+        }
+        good
     }
 
     /// Where a shape fits beside the job: on nodes that lose none of its units.
