@@ -267,6 +267,15 @@ proptest! {
         let picked: Vec<String> = positions.iter().map(|&i| model[i].clone()).collect();
         same(&list.select(positions).unwrap(), &picked);
         prop_assert!(list.select([model.len()]).is_none());
+        let ranges = (0..model.len()).step_by(3).map(|start| start..start + 2);
+        let (mut appended, mut picked) = (Hostlist::new(), Vec::new());
+        for range in ranges.clone() {
+            appended.append(&list.slice(range.clone())).unwrap();
+            picked.extend_from_slice(&model[range.start..range.end.min(model.len())]);
+        }
+        let slices = list.slices(ranges);
+        same(&slices, &picked);
+        prop_assert_eq!(slices.to_string(), appended.to_string());
     }
 
     #[test]

@@ -148,17 +148,9 @@ impl Machine {
             hosts.iter_range(place..place + 1).write_next(&mut host);
             return writer.hosts(&host);
         }
-        let mut list = penstock_hostlist::Hostlist::new();
-        for run in runs(shares.iter().map(|share| share.place)) {
-            let part = hosts.slice(*run.start() as usize..*run.end() as usize + 1);
-            if list.is_empty() {
-                list = part;
-            } else if list.append(&part).is_err() {
-                // A part of a list is within the limits of a list.
-                break;
-            }
-        }
-        writer.hosts(&list.to_string());
+        let places = runs(shares.iter().map(|share| share.place));
+        let parts = places.map(|run| *run.start() as usize..*run.end() as usize + 1);
+        writer.hosts(&hosts.slices(parts).to_string());
     }
 
     /// The properties that a job on these nodes may see, by name, with the places that have each.
