@@ -66,20 +66,6 @@ impl Books {
         *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
     }
 
-    /// How a shape is known in a queue.
-    pub fn kind(&self, shape: ShapeId, queue: QueueId) -> Kind {
-        Kind {
-            shape,
-            queue,
-            group: self.queues.group(queue),
-            unit: self.machine.unit(shape),
-            need: self.machine.need(shape),
-            fungible: self.machine.is_fungible(shape),
-            cores: self.machine.request(shape).total_cores(),
-            order: self.queues.order(queue),
-        }
-    }
-
     /// Takes a waiting job out of the queue and forgets it.
     pub fn drop_waiting(&mut self, handle: u32) {
         if let State::Waits(lane) = self.jobs.at(handle).state {
@@ -244,8 +230,10 @@ impl Books {
 
     /// Puts a job whose state is nothing yet into the queue.
     pub fn enqueue(&mut self, handle: u32, shape: ShapeId, queue: QueueId, limit: f64) {
-        let kind = self.kind(shape, queue);
-        self.queue.push(&mut self.jobs, handle, kind, limit);
+        let (machine, queues) = (&self.machine, &self.queues);
+        let kind = || kind(machine, queues, shape, queue);
+        self.queue
+            .push(&mut self.jobs, handle, (shape, queue), limit, kind);
     }
 
     /// Denies the job with a key. Returns the decision.
@@ -255,7 +243,22 @@ impl Books {
     }
 }
 
+/// How a shape is known in a queue.
+fn kind(machine: &Machine, queues: &Queues, shape: ShapeId, queue: QueueId) -> Kind {
+    Kind {
+        shape,
+        queue,
+        group: queues.group(queue),
+        unit: machine.unit(shape),
+        need: machine.need(shape),
+        fungible: machine.is_fungible(shape),
+        cores: machine.request(shape).total_cores(),
+        order: queues.order(queue),
+    }
+}
+
 /// Nodes and cores of shares.
+#[inline]
 pub(crate) fn size(shares: &Shares) -> (u32, u64) {
     let nodes = u32::try_from(shares.len()).unwrap_or(u32::MAX);
     (nodes, shares.iter().map(|it| u64::from(it.ncores())).sum())
@@ -293,6 +296,7 @@ fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
 }
 
 /// Whether every share is a whole node.
+#[inline]
 pub(crate) fn is_whole(machine: &Machine, shares: &Shares) -> bool {
     let mut shares = shares.iter();
     shares.all(|it| machine.whole_with(it.place, it.ncores(), it.ngpus()))

@@ -39,6 +39,12 @@ pub(crate) struct Ladder {
 impl Ladder {
     /// The block that has the limit or is to have it, and the place in it.
     fn locate(&self, limit: f64) -> (usize, Result<usize, usize>) {
+        // Many shapes come with one limit.
+        if let Some(first) = self.blocks.first().and_then(|it| it.rungs.first())
+            && first.limit.total_cmp(&limit).is_eq()
+        {
+            return (0, Ok(0));
+        }
         let block = self.blocks.partition_point(|it| !it.reaches(limit));
         let block = block.min(self.blocks.len().saturating_sub(1));
         let place = match self.blocks.get(block) {
@@ -100,7 +106,7 @@ impl Ladder {
             let block = &mut self.blocks[block];
             let before = block.rungs[place].head;
             block.rungs[place].head = head;
-            if head <= block.least {
+            if head <= block.least || block.rungs.len() == 1 {
                 block.least = head;
             } else if before == block.least {
                 block.repair();

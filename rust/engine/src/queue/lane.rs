@@ -10,13 +10,15 @@ use crate::job::{Jobs, State};
 ///
 /// A key stays where it is when its job leaves in another way: it is then *stale*, and skipped
 /// when it gets to the head.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lane {
     /// The class it belongs to.
     pub class: u32,
     pub limit: f64,
     /// Jobs in it, held ones too.
     pub jobs: u32,
+    /// The first job, as the class knows it.
+    pub first: Key,
     /// Ascending.
     sorted: VecDeque<Key>,
     /// Those that came out of order.
@@ -29,12 +31,26 @@ fn is_live(jobs: &Jobs, lane: u32, key: Key) -> bool {
     known.state == State::Waits(lane) && known.id == key.id() && known.rank == key.rank()
 }
 
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            class: 0,
+            limit: f64::INFINITY,
+            jobs: 0,
+            first: Key::NONE,
+            sorted: VecDeque::new(),
+            others: BinaryHeap::new(),
+        }
+    }
+}
+
 impl Lane {
     /// An empty lane; the memory is kept.
     pub fn reset(&mut self, class: u32, limit: f64) {
         self.class = class;
         self.limit = limit;
         self.jobs = 0;
+        self.first = Key::NONE;
         self.sorted.clear();
         self.others.clear();
     }
@@ -42,6 +58,16 @@ impl Lane {
     /// Keys, stale ones too.
     pub fn keys(&self) -> usize {
         self.sorted.len() + self.others.len()
+    }
+
+    /// Whether a key comes behind the first job, and the lane needs no tidying.
+    pub fn is_behind(&self, key: Key) -> bool {
+        self.first < key && self.keys() <= self.most_keys()
+    }
+
+    /// Keys that it may have before the stale ones are thrown away: never do they make up most.
+    pub fn most_keys(&self) -> usize {
+        2 * self.jobs as usize + 64
     }
 
     pub fn push(&mut self, key: Key) {

@@ -202,11 +202,19 @@ impl Queue {
         }
     }
 
-    /// Queues a job; `limit` is its time limit, infinite for none.
-    pub fn push(&mut self, jobs: &mut Jobs, handle: u32, kind: Kind, limit: f64) {
-        let class = match self.class(kind.shape, kind.queue) {
+    /// Queues a job; `limit` is its time limit, infinite for none. `kind` is asked where no job of
+    /// the shape waits in the queue.
+    pub fn push(
+        &mut self,
+        jobs: &mut Jobs,
+        handle: u32,
+        (shape, queue): (ShapeId, QueueId),
+        limit: f64,
+        kind: impl FnOnce() -> Kind,
+    ) {
+        let class = match self.class(shape, queue) {
             Some(class) => class,
-            None => self.open_class(kind),
+            None => self.open_class(kind()),
         };
         let lane = match self.classes[class as usize].lanes.find(limit) {
             Some(lane) => lane,
@@ -215,9 +223,16 @@ impl Queue {
         jobs.at_mut(handle).state = State::Waits(lane);
         self.len += 1;
         self.classes[class as usize].jobs += 1;
-        self.lanes[lane as usize].jobs += 1;
-        self.rank(jobs, handle, lane);
-        self.enter(jobs, handle, lane);
+        let rank = self.rank(jobs, handle, lane);
+        let key = Key::new(rank, jobs.at(handle).id, handle);
+        let it = &mut self.lanes[lane as usize];
+        it.jobs += 1;
+        if rank > 0 && it.is_behind(key) {
+            // Whoever is first stays first.
+            it.push(key);
+        } else {
+            self.enter(jobs, handle, lane);
+        }
     }
 
     /// Gives a job that waits in a lane its rank.
@@ -236,8 +251,7 @@ impl Queue {
         }
         let key = Key::new(known.rank, known.id, handle);
         let lane = &mut self.lanes[index as usize];
-        // Stale keys never make up most of a lane.
-        if lane.keys() > 2 * lane.jobs as usize + 64 {
+        if lane.keys() > lane.most_keys() {
             lane.tidy(jobs, index);
         }
         lane.push(key);
@@ -248,6 +262,7 @@ impl Queue {
     fn advance(&mut self, jobs: &Jobs, index: u32) {
         let lane = &mut self.lanes[index as usize];
         let head = lane.head(jobs, index);
+        lane.first = head;
         let class = &mut self.classes[lane.class as usize];
         class.lanes.set(lane.limit, head);
         let first = class.lanes.first();
