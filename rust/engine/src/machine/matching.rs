@@ -105,7 +105,8 @@ impl Search<'_> {
         mut accept: impl FnMut(u32, u32) -> bool,
     ) -> Option<SmallVec<[Pick; 4]>> {
         let tree = self.view.tree();
-        let mut picks: SmallVec<[Pick; 4]> = SmallVec::new();
+        // A node has many slots: more is seldom needed.
+        let mut picks: SmallVec<[Pick; 4]> = SmallVec::with_capacity(want.min(64) as usize);
         let mut left = want;
         let mut ascending = true;
         while left > 0 {

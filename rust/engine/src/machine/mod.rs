@@ -459,8 +459,12 @@ impl Machine {
         }
         let view = self.prepare(id);
         let shape = self.shapes.get(id);
+        // A unit takes at least so much of a node's number: most that cannot fit is seen at once.
+        let least = u64::from(shape.need) * u64::from(shape.least);
         let there = if shape.is_single() {
             1
+        } else if self.views.get(view).tree().sum() < least {
+            0
         } else {
             self.views.units(view, shape)
         };

@@ -149,16 +149,7 @@ impl View {
         }
         match journal.since(self.seen) {
             Some(changed) if changed.len() <= self.tree.len() as usize / 4 + 16 => {
-                for place in changed {
-                    let leaf = match &self.leaves {
-                        Some(leaves) => leaves.leaves[*place as usize],
-                        None => *place,
-                    };
-                    if leaf != u32::MAX {
-                        let number = number(nodes, self.key.measure, *place);
-                        self.tree.set(leaf, number);
-                    }
-                }
+                self.follow(nodes, changed);
             }
             _ => self.rebuild(nodes),
         }
@@ -186,6 +177,42 @@ impl View {
             *sum = (self.seen + 1, units);
         }
         sum.1
+    }
+
+    /// The leaf that stands for a place; `u32::MAX` for none.
+    #[inline]
+    fn leaf(&self, place: u32) -> u32 {
+        match &self.leaves {
+            Some(leaves) => leaves.leaves[place as usize],
+            None => place,
+        }
+    }
+
+    /// Goes through places that have changed. Neighbours mostly change together: what is above
+    /// them is told once.
+    #[inline]
+    fn follow(&mut self, nodes: &Nodes, changed: &[u32]) {
+        let mut left = changed.iter();
+        let mut next = left.next().map(|place| (*place, self.leaf(*place)));
+        let mut open = false;
+        while let Some((place, leaf)) = next {
+            next = left.next().map(|place| (*place, self.leaf(*place)));
+            if leaf == u32::MAX {
+                continue;
+            }
+            let number = number(nodes, self.key.measure, place);
+            let block = Tree::block_of(leaf);
+            let goes_on = next.is_some_and(|(_, next)| Tree::block_of(next) == block);
+            if !open && !goes_on {
+                self.tree.set(leaf, number);
+                continue;
+            }
+            self.tree.write(leaf, number);
+            open = goes_on;
+            if !goes_on {
+                self.tree.mend(block);
+            }
+        }
     }
 
     fn heap_bytes(&self) -> usize {

@@ -4,6 +4,7 @@ use super::scale::Scale;
 
 /// Children of an entry.
 const WIDTH: usize = 16;
+const WIDTH_U32: u32 = 16;
 
 /// The numbers from `low` to `high`, as a question to a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub(crate) struct Tree {
     levels: Vec<Vec<u64>>,
     /// How many leaves have each number.
     counts: Vec<u32>,
+    /// All numbers together.
+    sum: u64,
 }
 
 #[inline]
@@ -42,6 +45,7 @@ impl Tree {
         for number in &leaves {
             counts[*number as usize] += 1;
         }
+        let sum = leaves.iter().map(|it| u64::from(*it)).sum();
         leaves.resize(leaves.len().next_multiple_of(WIDTH).max(WIDTH), 0);
         let scale = Scale::new(max);
         let blocks = leaves.chunks_exact(WIDTH);
@@ -65,6 +69,7 @@ impl Tree {
             scale,
             levels,
             counts,
+            sum,
         }
     }
 
@@ -81,21 +86,51 @@ impl Tree {
         self.leaves[leaf as usize]
     }
 
+    /// All numbers together.
+    pub fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The block that a leaf is in.
+    pub fn block_of(leaf: u32) -> u32 {
+        leaf / WIDTH_U32
+    }
+
+    /// Gives a leaf another number, which what is above does not know before its block is
+    /// [mended](Self::mend). Returns the number before.
+    #[inline]
+    pub fn write(&mut self, leaf: u32, number: u32) -> u32 {
+        let before = std::mem::replace(&mut self.leaves[leaf as usize], number);
+        if before != number {
+            self.counts[before as usize] -= 1;
+            self.counts[number as usize] += 1;
+            self.sum = self.sum - u64::from(before) + u64::from(number);
+        }
+        before
+    }
+
+    /// Tells what is above a block about its leaves.
+    pub fn mend(&mut self, number: u32) {
+        let at = number as usize;
+        let scale = &self.scale;
+        let leaves = block(&self.leaves, at).iter();
+        let mask = leaves.fold(0, |all, it| all | scale.mask(*it));
+        self.climb(at, mask);
+    }
+
     /// Gives a leaf another number.
     #[inline]
     pub fn set(&mut self, leaf: u32, number: u32) {
         let at = leaf as usize;
-        let before = std::mem::replace(&mut self.leaves[at], number);
+        let before = self.write(leaf, number);
         if before == number {
             return;
         }
-        self.counts[before as usize] -= 1;
-        self.counts[number as usize] += 1;
         let (gone, come) = (self.scale.mask(before), self.scale.mask(number));
         if gone == come {
             return;
         }
-        let mut at = at / WIDTH;
+        let at = at / WIDTH;
         let mut mask = self.levels[0][at] | come;
         if gone != 0 {
             let (low, high) = self.scale.fellows(before);
@@ -110,6 +145,13 @@ impl Tree {
                 mask &= !gone;
             }
         }
+        self.climb(at, mask);
+    }
+
+    /// Sets the mask of a block, and of all that are above it.
+    #[inline]
+    fn climb(&mut self, block_number: usize, mask: u64) {
+        let (mut at, mut mask) = (block_number, mask);
         for level in 0..self.levels.len() {
             let entry = &mut self.levels[level][at];
             if *entry == mask {
@@ -261,10 +303,16 @@ mod tests {
             starts in proptest::collection::vec(0_u32..700, 1..10),
         ) {
             let mut tree = Tree::new(plain.iter().copied(), max);
-            for (leaf, number) in changes {
+            for (step, (leaf, number)) in changes.into_iter().enumerate() {
                 let leaf = leaf % plain.len();
                 plain[leaf] = number;
-                tree.set(u32::try_from(leaf).unwrap(), number);
+                let place = u32::try_from(leaf).unwrap();
+                if step % 3 == 0 {
+                    tree.write(place, number);
+                    tree.mend(Tree::block_of(place));
+                } else {
+                    tree.set(place, number);
+                }
                 prop_assert_eq!(tree.get(u32::try_from(leaf).unwrap()), number);
             }
             for (low, high) in [(low, low + span), (low % (max + 1), u32::MAX), (1, 1), (max, max)] {
@@ -281,6 +329,7 @@ mod tests {
             prop_assert_eq!(tree.at_least(low), at_least);
             let parts: u64 = plain.iter().map(|it| u64::from(it / low)).sum();
             prop_assert_eq!(tree.parts(low), parts);
+            prop_assert_eq!(tree.sum(), tree.parts(1));
             let largest = plain.iter().copied().filter(|it| *it > 0).max();
             prop_assert_eq!(tree.last_count(u32::MAX, 1), largest);
             let next = plain.iter().copied().filter(|it| *it >= low).min();
