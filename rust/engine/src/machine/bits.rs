@@ -9,8 +9,10 @@ pub(crate) struct Bits(Form);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Form {
-    /// Bits of one word, which is not zero unless the set is empty (then `at` is 0).
-    Word { at: u32, bits: u64 },
+    /// Bits of one word, and how many: to count them anew takes a dozen steps where the processor
+    /// may have no instruction for it. The word is not zero unless the set is empty (then `at` is
+    /// 0).
+    Word { at: u16, len: u8, bits: u64 },
     /// Consecutive positions that lie in more than one word.
     Run { from: u32, len: u32 },
     /// The rest: the words from `at` on; neither the first nor the last is zero.
@@ -67,7 +69,25 @@ fn lowest_bits(word: u64, count: u32) -> u64 {
 }
 
 impl Bits {
-    pub const EMPTY: Self = Self(Form::Word { at: 0, bits: 0 });
+    pub const EMPTY: Self = Self(Form::Word {
+        at: 0,
+        len: 0,
+        bits: 0,
+    });
+
+    /// So many bits of one word.
+    #[inline]
+    fn word(at: u32, len: u32, bits: u64) -> Self {
+        match (u16::try_from(at), u8::try_from(len)) {
+            _ if bits == 0 => Self::EMPTY,
+            (Ok(at), Ok(len)) => Self(Form::Word { at, len, bits }),
+            // Further on than any node has positions.
+            _ => Self(Form::Words(Box::new(Words {
+                at,
+                words: [bits].into(),
+            }))),
+        }
+    }
 
     /// The first `len` positions.
     pub fn full(len: u32) -> Self {
@@ -79,15 +99,11 @@ impl Bits {
             return Self::EMPTY;
         }
         let (first, last) = (from / WORD, (from + (len - 1)) / WORD);
-        Self(if first == last {
+        if first == last {
             let start = from % WORD;
-            Form::Word {
-                at: first,
-                bits: mask(start, start + len),
-            }
-        } else {
-            Form::Run { from, len }
-        })
+            return Self::word(first, len, mask(start, start + len));
+        }
+        Self(Form::Run { from, len })
     }
 
     /// The set whose words from `at` on are these.
@@ -98,7 +114,7 @@ impl Bits {
         let last = words.iter().rposition(|word| *word != 0).unwrap_or(first);
         let (at, words) = (at + number(first), &words[first..=last]);
         if let [bits] = words {
-            return Self(Form::Word { at, bits: *bits });
+            return Self::word(at, bits.count_ones(), *bits);
         }
         let count: u32 = words.iter().map(|word| word.count_ones()).sum();
         let start = words[0].trailing_zeros();
@@ -129,8 +145,7 @@ impl Bits {
             return Self::EMPTY;
         }
         if let [word] = words {
-            let bits = lowest_bits(*word, count);
-            return Self(Form::Word { at: 0, bits });
+            return Self::word(0, count, lowest_bits(*word, count));
         }
         Self::lowest_of_many(words, count)
     }
@@ -165,7 +180,7 @@ impl Bits {
     #[inline]
     pub fn len(&self) -> u32 {
         match &self.0 {
-            Form::Word { bits, .. } => bits.count_ones(),
+            Form::Word { len, .. } => u32::from(*len),
             Form::Run { len, .. } => *len,
             Form::Words(words) => words.words.iter().map(|word| word.count_ones()).sum(),
         }
@@ -192,7 +207,7 @@ impl Bits {
     fn span(&self) -> Range<u32> {
         match &self.0 {
             Form::Word { bits: 0, .. } => 0..0,
-            Form::Word { at, .. } => *at..at + 1,
+            Form::Word { at, .. } => u32::from(*at)..u32::from(*at) + 1,
             Form::Run { from, len } => from / WORD..(from + (len - 1)) / WORD + 1,
             Form::Words(words) => words.at..words.at + number(words.words.len()),
         }
@@ -201,35 +216,47 @@ impl Bits {
     /// Takes the positions away from a node's words. Returns how many were there.
     #[inline]
     pub fn take_from(&self, words: &mut [u64]) -> u32 {
-        let take = |word: &mut u64, bits: u64| {
+        if let Form::Word { at, len, bits } = self.0 {
+            let Some(word) = words.get_mut(usize::from(at)) else {
+                return 0;
+            };
+            let there = *word & bits;
+            *word &= !bits;
+            return if there == bits {
+                u32::from(len)
+            } else {
+                there.count_ones()
+            };
+        }
+        let parts = self.words();
+        let taken = parts.map(|(at, bits)| {
+            let word = &mut words[index(at)];
             let taken = (*word & bits).count_ones();
             *word &= !bits;
             taken
-        };
-        if let Form::Word { at, bits } = self.0 {
-            return words.get_mut(index(at)).map_or(0, |word| take(word, bits));
-        }
-        let parts = self.words();
-        parts
-            .map(|(at, bits)| take(&mut words[index(at)], bits))
-            .sum()
+        });
+        taken.sum()
     }
 
     /// Adds the positions to a node's words. Returns how many were not there.
     #[inline]
     pub fn give_to(&self, words: &mut [u64]) -> u32 {
-        let give = |word: &mut u64, bits: u64| {
+        if let Form::Word { at, len, bits } = self.0 {
+            let Some(word) = words.get_mut(usize::from(at)) else {
+                return 0;
+            };
+            let known = *word & bits;
+            *word |= bits;
+            return u32::from(len) - if known == 0 { 0 } else { known.count_ones() };
+        }
+        let parts = self.words();
+        let given = parts.map(|(at, bits)| {
+            let word = &mut words[index(at)];
             let given = (!*word & bits).count_ones();
             *word |= bits;
             given
-        };
-        if let Form::Word { at, bits } = self.0 {
-            return words.get_mut(index(at)).map_or(0, |word| give(word, bits));
-        }
-        let parts = self.words();
-        parts
-            .map(|(at, bits)| give(&mut words[index(at)], bits))
-            .sum()
+        });
+        given.sum()
     }
 
     /// Whether a node's words have all the positions.
