@@ -170,12 +170,15 @@ impl Shadow {
             room.cores = room.cores - u64::from(*known) + u64::from(cores);
             *known = cores;
         };
-        match room.seen.and_then(|seen| machine.changed_since(seen)) {
-            Some(changed) => changed.iter().for_each(|place| see(*place, &mut room)),
-            None => {
-                room.cores = 0;
-                room.by_place = vec![0; machine.nodes() as usize];
-                (0..machine.nodes()).for_each(|place| see(place, &mut room));
+        if let Some(changed) = room.seen.and_then(|seen| machine.changed_since(seen)) {
+            for place in changed {
+                see(*place, &mut room);
+            }
+        } else {
+            room.cores = 0;
+            room.by_place = vec![0; machine.nodes() as usize];
+            for place in 0..machine.nodes() {
+                see(place, &mut room);
             }
         }
         room.seen = Some(machine.changes());
