@@ -3,6 +3,8 @@
 //! Where every waiting job asks for any cores, or for whole nodes of which any will do, sums
 //! decide; else each node has steps of its own.
 
+use smallvec::SmallVec;
+
 use crate::books::{Books, INSTANT, amount};
 use crate::machine::{Free, Machine, ShapeId, Share, Shares};
 use crate::profile::Profile;
@@ -76,16 +78,14 @@ impl Plan {
                 Self::Units(profile)
             }
             _ => {
-                let mut places = Places::new(now, books.machine.nodes());
+                let mut places = Places::new(&books.machine, now);
                 for (_, it) in books.runs.iter() {
                     let end = planned(it.end, now);
                     for share in &it.shares {
                         places.give_back(&books.machine, share, end);
                     }
                 }
-                places
-                    .events
-                    .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+                places.sort(0);
                 Self::Places(places)
             }
         }
@@ -163,10 +163,12 @@ impl Plan {
         match (self, hold) {
             (Self::Units(profile), Hold::Units(units)) => profile.add(start, end, sign * units),
             (Self::Places(places), Hold::Places(parts)) => {
+                let sorted = places.events.len();
                 for (place, cores, gpus) in parts {
                     let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
                     places.add(machine, *place, (start, end), sign * cores, sign * gpus);
                 }
+                places.sort(sorted);
             }
             _ => {}
         }
@@ -208,7 +210,10 @@ struct Step {
 pub(crate) struct Places {
     now: f64,
     /// By place; none where nothing changes.
-    steps: Vec<Vec<Step>>,
+    steps: Vec<SmallVec<[Step; 2]>>,
+    /// Places with anything free at first: others have nothing now, whatever is held or given
+    /// back.
+    idle: Vec<u32>,
     /// When something changes, and where.
     events: Vec<(f64, u32)>,
 }
@@ -233,10 +238,14 @@ fn free(machine: &Machine, place: u32, cores: i64, gpus: i64) -> Free {
 }
 
 impl Places {
-    fn new(now: f64, nodes: u32) -> Self {
+    fn new(machine: &Machine, now: f64) -> Self {
+        let nodes = machine.nodes();
         Self {
             now,
-            steps: vec![Vec::new(); nodes as usize],
+            steps: vec![SmallVec::new(); nodes as usize],
+            idle: (0..nodes)
+                .filter(|place| machine.free(*place).cores > 0)
+                .collect(),
             events: Vec::new(),
         }
     }
@@ -265,7 +274,19 @@ impl Places {
         }
     }
 
-    /// Adds to what is free of a node from a time until before another.
+    /// Sorts the events, so many of which are in order already.
+    fn sort(&mut self, sorted: usize) {
+        if self.events.len() == sorted {
+            return;
+        }
+        let by = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        self.events[sorted..].sort_unstable_by(by);
+        // Two runs, which are merged.
+        self.events.sort_by(by);
+    }
+
+    /// Adds to what is free of a node from a time until before another. The events are to be
+    /// sorted afterwards.
     fn add(
         &mut self,
         machine: &Machine,
@@ -283,8 +304,7 @@ impl Places {
             if time.is_finite() && steps.get(at).is_none_or(|step| step.time > time) {
                 let before = steps[at.saturating_sub(1)];
                 steps.insert(at, Step { time, ..before });
-                let event = self.events.partition_point(|it| it.0 < time);
-                self.events.insert(event, (time, place));
+                self.events.push((time, place));
             }
         }
         let within = steps
@@ -318,6 +338,35 @@ impl Places {
         machine.units(shape, place, self.window(machine, place, start, end))
     }
 
+    /// Places that may give units to a job that starts then, and perhaps others.
+    fn candidates(&self, start: f64) -> impl Iterator<Item = u32> + '_ {
+        let all = if start <= self.now {
+            0
+        } else {
+            u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
+        };
+        let idle = if all == 0 { &self.idle[..] } else { &[] };
+        idle.iter().copied().chain(0..all)
+    }
+
+    /// Units of each place that a shape can have for a time, and of all.
+    fn units_of_all(
+        &self,
+        machine: &Machine,
+        shape: ShapeId,
+        start: f64,
+        end: f64,
+    ) -> (Vec<u32>, u64) {
+        let mut units = vec![0; self.steps.len()];
+        let mut total = 0;
+        for place in self.candidates(start) {
+            let there = self.units(machine, shape, place, start, end);
+            units[place as usize] = there;
+            total += u64::from(there);
+        }
+        (units, total)
+    }
+
     /// Whether the plan leaves these shares free.
     fn admits(&self, machine: &Machine, shares: &[Share], start: f64, end: f64) -> bool {
         shares.iter().all(|share| {
@@ -340,7 +389,7 @@ impl Places {
         }
         let mut left = need;
         let mut parts = Vec::new();
-        for place in 0..machine.nodes() {
+        for place in self.candidates(start) {
             let units = u64::from(self.units(machine, shape, place, start, end)).min(left);
             if units > 0 {
                 let units = u32::try_from(units).unwrap_or(u32::MAX);
@@ -357,15 +406,13 @@ impl Places {
 
     /// The first time at which a shape that fits now fits no more.
     fn until(&self, machine: &Machine, shape: ShapeId, need: u64, now: f64) -> f64 {
-        let mut units: Vec<u32> = (0..machine.nodes())
-            .map(|place| self.units(machine, shape, place, now, now))
-            .collect();
-        let mut total: u64 = units.iter().map(|it| u64::from(*it)).sum();
+        let (mut units, mut total) = self.units_of_all(machine, shape, now, now);
         if total < need {
             return now;
         }
         for (time, place) in &self.events {
-            if *time > now {
+            // What has nothing now, has nothing all the time from now on.
+            if *time > now && units[*place as usize] > 0 {
                 let after = self.units(machine, shape, *place, now, time.next_up());
                 let before = std::mem::replace(&mut units[*place as usize], after);
                 total = total - u64::from(before) + u64::from(after);
@@ -388,8 +435,7 @@ impl Places {
     ) -> f64 {
         let mut start = not_before;
         let at = |place: u32, start: f64| self.units(machine, shape, place, start, start + limit);
-        let mut units: Vec<u32> = (0..machine.nodes()).map(|place| at(place, start)).collect();
-        let mut total: u64 = units.iter().map(|it| u64::from(*it)).sum();
+        let (mut units, mut total) = self.units_of_all(machine, shape, start, start + limit);
         let mut begins = self.events.partition_point(|it| it.0 <= start);
         let mut ends = self.events.partition_point(|it| it.0 < start + limit);
         while total < need {
@@ -397,11 +443,11 @@ impl Places {
                 return f64::INFINITY;
             };
             start = *time;
-            let passed = self.events.partition_point(|it| it.0 <= start);
-            let entered = self
-                .events
-                .partition_point(|it| it.0 < start + limit)
-                .max(ends);
+            let passed = self.events[begins..].iter().take_while(|it| it.0 <= start);
+            let passed = begins + passed.count();
+            let entered = self.events[ends..].iter();
+            let entered = entered.take_while(|it| it.0 < start + limit);
+            let entered = ends + entered.count();
             let changed = self.events[begins..passed].iter();
             for (_, place) in changed.chain(&self.events[ends..entered]) {
                 let after = at(*place, start);
