@@ -29,6 +29,12 @@ def test_shapes(policy, block):
         assert found is None, f"--seed {SEED} --only {index}\n{found}"
 
 
+@pytest.mark.parametrize("index", [982, 1961])
+def test_shapes_that_once_differed(index):
+    found = compare.compare(random_shapes(f"{SEED}:{index}"), "easy")
+    assert found is None, f"--seed {SEED} --only {index}\n{found}"
+
+
 def test_the_random_workloads_are_worth_comparing():
     """Each of the hard cases is there often enough, so that no comparison is of nothing."""
     workloads = [random_workload(f"{SEED}:{index}") for index in range(300)]

@@ -298,6 +298,22 @@ impl Engine {
     /// Decides which jobs start now, and which never will: passes over the queue, in order, until
     /// nothing more starts, or `max` decisions are made. `now` is in seconds since the epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
+        let mut decisions = self.pass(now, max);
+        // What one job takes may be what keeps another from doing harm.
+        if matches!(self.policy, Policy::Easy | Policy::Hybrid { .. }) {
+            let mut before = 0;
+            while before < decisions.len() && decisions.len() < max {
+                before = decisions.len();
+                self.scratch
+                    .run(self.policy, &mut self.books, now, max, &mut decisions);
+            }
+        }
+        decisions
+    }
+
+    /// As [`schedule`](Self::schedule), with a single pass: for those who have something to tell
+    /// the engine before the next one.
+    pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
         let mut decisions = self.deny_impossible(max);
         let books = &mut self.books;
         self.scratch

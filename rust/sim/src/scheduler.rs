@@ -68,9 +68,9 @@ impl Scheduler {
         queued.map_err(bug)
     }
 
-    /// Passes until nothing more starts.
-    pub fn schedule(&mut self, now: f64) -> Vec<Decision> {
-        self.engine.schedule(now, usize::MAX)
+    /// One pass.
+    pub fn pass(&mut self, now: f64) -> Vec<Decision> {
+        self.engine.pass(now, usize::MAX)
     }
 
     /// Writes down the ranks that a job is on; returns how many cores it holds.

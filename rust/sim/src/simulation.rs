@@ -138,11 +138,9 @@ impl Simulation {
         self.arrive()?;
         loop {
             self.release()?;
-            self.pass();
-            // A call passes until nothing more starts: it takes a change to start anything more.
-            let before = self.tally.done;
+            let decided = self.pass();
             self.complete()?;
-            if self.tally.done == before && self.released.is_empty() {
+            if !decided && self.released.is_empty() {
                 break;
             }
         }
@@ -286,13 +284,14 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets the scheduler pass over the queue until nothing more starts.
-    fn pass(&mut self) {
+    /// Lets the scheduler pass over the queue. Returns whether it has decided anything.
+    fn pass(&mut self) -> bool {
         if self.queued == 0 {
-            return;
+            return false;
         }
         self.tally.passes += 1;
-        let decisions = self.scheduler.schedule(self.now);
+        let decisions = self.scheduler.pass(self.now);
+        let decided = !decisions.is_empty();
         for decision in decisions {
             self.queued = self.queued.saturating_sub(1);
             match decision {
@@ -307,6 +306,7 @@ impl Simulation {
                 }
             }
         }
+        decided
     }
 
     fn start(&mut self, place: u32, backfilled: bool) {

@@ -79,7 +79,7 @@ impl Scratch {
         self.conservative.start(id)
     }
 
-    /// Passes until nothing more starts, or there are `max` decisions.
+    /// One pass, of at most `max` decisions.
     pub fn run(
         &mut self,
         policy: Policy,
@@ -92,21 +92,15 @@ impl Scratch {
             Policy::Fcfs => {
                 self.walker.pass(books, &mut fcfs::Fcfs, now, max, out);
             }
-            Policy::Easy => loop {
+            Policy::Easy => {
                 self.easy.begin(books, now);
-                let more = self.walker.pass(books, &mut self.easy, now, max, out);
-                if !more || out.len() >= max {
-                    break;
-                }
-            },
+                self.walker.pass(books, &mut self.easy, now, max, out);
+            }
             Policy::Conservative => self.conservative.run(books, now, max, out),
-            Policy::Hybrid { depth } => loop {
+            Policy::Hybrid { depth } => {
                 self.hybrid.begin(books.queue.groups.len(), depth, now);
-                let more = self.walker.pass(books, &mut self.hybrid, now, max, out);
-                if !more || out.len() >= max {
-                    break;
-                }
-            },
+                self.walker.pass(books, &mut self.hybrid, now, max, out);
+            }
         }
     }
 }
