@@ -138,7 +138,7 @@ def test_a_job_for_more_gpu_nodes_than_there_are_is_denied_with_the_most():
     assert made.infeasible(shape) == note
     made.submit(1, shape)
     assert str(made.explain(1, 0.0)) == f"can never run here: {note}"
-    assert made.schedule(0.0).denials == [(1, note)]
+    assert made.schedule(0.0).denied == [(1, note)]
 
 
 def test_a_constraint_that_no_node_meets_and_one_that_no_node_that_is_up_meets():
@@ -166,7 +166,7 @@ def test_a_held_job_and_one_behind_a_reservation_are_told():
         " needs, where 0 can be spared"
     )
     assert str(made.explain(2, 0.0)) == (
-        "can start in 1 h, as planned: needs 6 whole nodes: 1 is free; nearest is n0, with 0 of 4"
+        "can start in 1 h, as planned: needs 6 whole nodes: 1 is free; nearest is n4, with 0 of 4"
         " cores free"
     )
 
