@@ -102,7 +102,8 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
 def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(start, wait_status, code):
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
-        (name,) = instance.lines("submit", "sleep", "1000")
+        # It outlasts the first exception's SIGTERM, so that the second finds it running.
+        (name,) = instance.lines("submit", "sh", "-c", "trap '' TERM; sleep 1000")
         (row,) = client.jobs(constraint={})
         assert any(it["name"] == "start" for it in client.eventlog(row["id"], follow=True))
         for status in (wait_status, 9 << 8):
