@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -252,6 +253,23 @@ def test_the_instance_s_own_processes_are_not_reaped_with_a_job():
             reaper = Reaper(SimpleNamespace(pids=pids))
             trio.run(reaper.end_escaped, {b"PENSTOCK_JOB_ID=none"})
         assert own.wait() == 7
+
+
+def test_a_child_that_ends_after_the_reaper_finds_no_default_handler():
+    # Python writes "Signal 17 ignored due to race condition" when a signal's handler was there
+    # as it arrived, and is the default when it is to be delivered.
+    async def scenario():
+        reaper = Reaper(Children())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(reaper.run)
+            reaper.stop()
+
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        trio.run(scenario)
+        assert callable(signal.getsignal(signal.SIGCHLD))
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_the_command_s_status_is_known_while_jobs_end(tmp_path):

@@ -53,6 +53,9 @@ class Reaper:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Reaps until `stop`, even where the nursery is cancelled: ending tasks takes a while."""
         become_subreaper()
+        # What is in force before and after: Python cannot deliver a signal that arrives while its
+        # handler makes way for the default, and says so on the standard error.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         with self._scope, trio.open_signal_receiver(signal.SIGCHLD) as signals:
             task_status.started()
             async for _ in signals:
