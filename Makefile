@@ -19,7 +19,7 @@ test-rust:
 	cargo test --workspace --exclude penstock-py --locked
 
 test-python: $(VENV)/.built
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
@@ -99,7 +99,7 @@ clean:
 $(VENV)/.tools: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt \
-		hypothesis maturin mypy pytest pytest-benchmark pytest-trio ruff trio cbor2
+		hypothesis maturin mypy pytest pytest-benchmark pytest-trio pytest-xdist ruff trio cbor2
 	touch $@
 
 # The extension, compiled into the environment. Python sources are used in place.

@@ -99,8 +99,12 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
 
 @pytest.mark.parametrize(("wait_status", "code"), [(7 << 8, 7), (15, 143)])
 @rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
-def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(start, wait_status, code):
-    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
+def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(
+    start, tmp_path, wait_status, code
+):
+    config = tmp_path / "config.toml"
+    config.write_text("[penstock.exec]\nkill-timeout = '2s'\n")
+    options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe", f"--config={config}"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         # It outlasts the first exception's SIGTERM, so that the second finds it running.
         (name,) = instance.lines("submit", "sh", "-c", "trap '' TERM; sleep 1000")

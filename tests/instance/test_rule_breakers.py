@@ -213,8 +213,14 @@ def test_a_running_job_is_updated_where_nobody_can_be_asked(start, peer):
         assert client.info(job)["duration"] == 700
 
 
-def test_a_job_whose_service_is_not_registered_is_started_by_the_next_or_cancelled(start, peer):
-    with start("--exec", "sim") as instance, Client(instance.uri) as client:
+def test_a_job_whose_service_is_not_registered_is_started_by_the_next_or_cancelled(
+    start, peer, tmp_path
+):
+    # The job that is left at the end is given up soon.
+    config = tmp_path / "config.toml"
+    config.write_text("[penstock.exec]\nkill-timeout = '0.1s'\n")
+    options = ("--exec", "sim", "--config", str(config))
+    with start(*options) as instance, Client(instance.uri) as client:
         ghost = peer(instance)
         ghost.granted("service.add", {"service": "ghost"})
         ghost.granted("job-manager.exec-hello", {"service": "ghost"})

@@ -57,7 +57,10 @@ def test_guests_are_refused(request_):
     assert answer.errnum == errno.EPERM
 
 
-def test_lines_of_other_threads_reach_followers():
+def test_lines_of_other_threads_reach_followers(monkeypatch):
+    # What pytest captures must be text that can be encoded, to be sent between its processes.
+    monkeypatch.setattr(logging.getLogger("penstock"), "propagate", False)
+
     async def main():
         with trio.fail_after(60):
             broker = Broker()
