@@ -221,8 +221,12 @@ impl Books {
 
     /// Gives jobs that should have ended before a time another planned end.
     pub fn end_overdue(&mut self, end: f64, now: f64) {
-        for running in self.runs.iter_mut().filter(|it| it.end <= now) {
-            running.end = end;
+        let late = self.runs.iter().filter(|(_, it)| it.end <= now);
+        let late: Vec<u32> = late.map(|(run, _)| run).collect();
+        for run in late {
+            if let Some(running) = self.runs.at_mut(run) {
+                running.end = end;
+            }
         }
         self.timeline = None;
         self.changes += 1;

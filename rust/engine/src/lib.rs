@@ -36,6 +36,7 @@
 mod allocation;
 mod books;
 mod changes;
+mod chunks;
 mod engine;
 mod error;
 mod estimate;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use penstock_idset::IdSet;
 
+use crate::chunks::Chunks;
 use crate::machine::{ShapeId, Shares};
 use crate::queue::QueueId;
 
@@ -39,7 +40,7 @@ pub(crate) struct Running {
 /// Running jobs under small numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
-    runs: Vec<Option<Running>>,
+    runs: Chunks<Option<Running>>,
     unused: Vec<u32>,
 }
 
@@ -49,12 +50,14 @@ impl Runs {
     }
 
     pub fn insert(&mut self, running: Running) -> u32 {
-        if let Some(run) = self.unused.pop() {
-            self.runs[run as usize] = Some(running);
-            return run;
+        let Some(run) = self.unused.pop() else {
+            self.runs.push(Some(running));
+            return u32::try_from(self.runs.len() - 1).unwrap_or(u32::MAX);
+        };
+        if let Some(unused) = self.runs.get_mut(run as usize) {
+            *unused = Some(running);
         }
-        self.runs.push(Some(running));
-        u32::try_from(self.runs.len() - 1).unwrap_or(u32::MAX)
+        run
     }
 
     pub fn remove(&mut self, run: u32) -> Option<Running> {
@@ -74,7 +77,7 @@ impl Runs {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Running)> {
-        let all = (0_u32..).zip(&self.runs);
+        let all = (0_u32..).zip(self.runs.iter());
         all.filter_map(|(run, it)| Some((run, it.as_ref()?)))
     }
 

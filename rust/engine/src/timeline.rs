@@ -1,5 +1,7 @@
 //! Running jobs by planned end: when which cores come back.
 
+use std::sync::Arc;
+
 /// One running job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ending {
@@ -23,12 +25,16 @@ const WIDE: usize = 128;
 #[derive(Clone, Debug)]
 struct Block {
     cores: u64,
-    endings: Vec<Ending>,
+    /// Shared with clones of the timeline, until one of them changes it.
+    endings: Arc<Vec<Ending>>,
 }
 
 impl Block {
-    fn sum(&mut self) {
-        self.cores = self.endings.iter().map(|it| u64::from(it.cores)).sum();
+    fn of(endings: Vec<Ending>) -> Self {
+        Self {
+            cores: endings.iter().map(|it| u64::from(it.cores)).sum(),
+            endings: Arc::new(endings),
+        }
     }
 }
 
@@ -51,14 +57,8 @@ impl Timeline {
     /// A timeline of these.
     pub fn of(mut endings: Vec<Ending>) -> Self {
         endings.sort_unstable_by(|a, b| a.end.total_cmp(&b.end).then(a.run.cmp(&b.run)));
-        let blocks = endings.chunks(WIDE / 2).map(|part| {
-            let mut block = Block {
-                cores: 0,
-                endings: part.to_vec(),
-            };
-            block.sum();
-            block
-        });
+        let blocks = endings.chunks(WIDE / 2);
+        let blocks = blocks.map(|part| Block::of(part.to_vec()));
         Self {
             blocks: blocks.collect(),
         }
@@ -82,19 +82,14 @@ impl Timeline {
     pub fn insert(&mut self, ending: Ending) {
         let (block, place) = self.locate(ending.end, ending.run);
         let Some(full) = self.blocks.get_mut(block) else {
-            let endings = vec![ending];
-            let cores = u64::from(ending.cores);
-            return self.blocks.push(Block { cores, endings });
+            return self.blocks.push(Block::of(vec![ending]));
         };
-        full.endings.insert(place, ending);
+        let endings = Arc::make_mut(&mut full.endings);
+        endings.insert(place, ending);
         full.cores += u64::from(ending.cores);
-        if full.endings.len() > WIDE {
-            let mut upper = Block {
-                cores: 0,
-                endings: full.endings.split_off(WIDE / 2),
-            };
-            full.sum();
-            upper.sum();
+        if endings.len() > WIDE {
+            let upper = Block::of(endings.split_off(WIDE / 2));
+            full.cores -= upper.cores;
             self.blocks.insert(block + 1, upper);
         }
     }
@@ -108,7 +103,7 @@ impl Timeline {
         if it.endings.get(place).is_none_or(|found| found.run != run) {
             return;
         }
-        let ending = it.endings.remove(place);
+        let ending = Arc::make_mut(&mut it.endings).remove(place);
         it.cores -= u64::from(ending.cores);
         if it.endings.is_empty() {
             self.blocks.remove(block);
@@ -122,7 +117,7 @@ impl Timeline {
 
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Ending> {
-        self.blocks.iter().flat_map(|block| &block.endings)
+        self.blocks.iter().flat_map(|block| block.endings.iter())
     }
 
     /// Those that end after a time, in order.
@@ -130,7 +125,7 @@ impl Timeline {
         let block = self
             .blocks
             .partition_point(|it| it.endings.last().is_some_and(|last| last.end <= time));
-        let late = self.blocks[block..].iter().flat_map(|it| &it.endings);
+        let late = self.blocks[block..].iter().flat_map(|it| it.endings.iter());
         late.skip_while(move |it| it.end <= time)
     }
 
@@ -154,7 +149,7 @@ impl Timeline {
         let mut cores = 0;
         for block in &self.blocks {
             if cores + block.cores >= need {
-                for ending in &block.endings {
+                for ending in block.endings.iter() {
                     cores += u64::from(ending.cores);
                     if cores >= need {
                         return Some(ending.end).filter(|end| end.is_finite());

@@ -10,7 +10,7 @@ use crate::job::{Jobs, State};
 ///
 /// A key stays where it is when its job leaves in another way: it is then *stale*, and skipped
 /// when it gets to the head.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Lane {
     /// The class it belongs to.
     pub class: u32,
@@ -40,6 +40,26 @@ impl Default for Lane {
             first: Key::NONE,
             sorted: VecDeque::new(),
             others: BinaryHeap::new(),
+        }
+    }
+}
+
+impl Clone for Lane {
+    /// A copy without what is stale in an empty lane: of those there may be many.
+    fn clone(&self) -> Self {
+        let empty = self.jobs == 0;
+        Self {
+            sorted: if empty {
+                VecDeque::new()
+            } else {
+                self.sorted.clone()
+            },
+            others: if empty {
+                BinaryHeap::new()
+            } else {
+                self.others.clone()
+            },
+            ..*self
         }
     }
 }
