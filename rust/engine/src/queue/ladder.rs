@@ -30,10 +30,29 @@ impl Block {
     }
 }
 
-/// Lanes by ascending limit, in blocks that know their first job. No block is empty.
+/// The first job of some blocks.
+fn first_of(blocks: &[Block]) -> Key {
+    let least = blocks.iter().map(|block| block.least);
+    least.min().unwrap_or(Key::NONE)
+}
+
+/// Whether the limits of all lanes of some blocks are within a bound.
+fn is_within(blocks: &[Block], within: impl Fn(f64) -> bool) -> bool {
+    let least = blocks.first().and_then(|it| it.rungs.first());
+    let most = blocks.last().and_then(|it| it.rungs.last());
+    [least, most]
+        .into_iter()
+        .flatten()
+        .all(|rung| within(rung.limit))
+}
+
+/// Lanes by ascending limit, in blocks that know their first job. Only where there is one block
+/// may it be empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ladder {
     blocks: Vec<Block>,
+    /// The first job of each 64 blocks, where there are more than that.
+    tops: Vec<Key>,
 }
 
 impl Ladder {
@@ -86,6 +105,25 @@ impl Ladder {
             full.repair();
             upper.repair();
             self.blocks.insert(block + 1, upper);
+            self.raise();
+        } else {
+            self.mend(block);
+        }
+    }
+
+    /// The blocks are others: finds the first job of each 64 of them.
+    fn raise(&mut self) {
+        self.tops.clear();
+        if self.blocks.len() > WIDE {
+            self.tops.extend(self.blocks.chunks(WIDE).map(first_of));
+        }
+    }
+
+    /// A block has another first job.
+    fn mend(&mut self, block: usize) {
+        if let Some(top) = self.tops.get_mut(block / WIDE) {
+            let fellows = &self.blocks[block / WIDE * WIDE..];
+            *top = first_of(&fellows[..WIDE.min(fellows.len())]);
         }
     }
 
@@ -94,50 +132,59 @@ impl Ladder {
             let head = self.blocks[block].rungs.remove(place).head;
             if self.blocks[block].rungs.is_empty() && self.blocks.len() > 1 {
                 self.blocks.remove(block);
+                self.raise();
             } else if self.blocks[block].least == head {
                 self.blocks[block].repair();
+                self.mend(block);
             }
         }
     }
 
     /// Sets the first job of the lane with this limit.
     pub fn set(&mut self, limit: f64, head: Key) {
-        if let (block, Ok(place)) = self.locate(limit) {
-            let block = &mut self.blocks[block];
-            let before = block.rungs[place].head;
-            block.rungs[place].head = head;
-            if head <= block.least || block.rungs.len() == 1 {
+        if let (at, Ok(place)) = self.locate(limit) {
+            let block = &mut self.blocks[at];
+            let least = block.least;
+            let before = std::mem::replace(&mut block.rungs[place].head, head);
+            if head <= least || block.rungs.len() == 1 {
                 block.least = head;
-            } else if before == block.least {
+            } else if before == least {
                 block.repair();
+            }
+            if block.least != least {
+                self.mend(at);
             }
         }
     }
 
     /// The first job of all.
     pub fn first(&self) -> Key {
-        let least = self.blocks.iter().map(|block| block.least);
-        least.min().unwrap_or(Key::NONE)
+        if self.tops.is_empty() {
+            return first_of(&self.blocks);
+        }
+        self.tops.iter().copied().min().unwrap_or(Key::NONE)
     }
 
     /// The first job with a limit that is within a bound. Whatever is within it, so are all
     /// lesser limits, but for those of no time at all, which may be planned as longer ones.
     pub fn first_within(&self, within: impl Fn(f64) -> bool) -> Key {
         let mut first = Key::NONE;
-        for block in &self.blocks {
-            let [least, .., most] = block.rungs.as_slice() else {
+        for (number, blocks) in self.blocks.chunks(WIDE).enumerate() {
+            if let Some(top) = self.tops.get(number)
+                && is_within(blocks, &within)
+            {
+                first = first.min(*top);
+                continue;
+            }
+            for block in blocks {
+                if is_within(std::slice::from_ref(block), &within) {
+                    first = first.min(block.least);
+                    continue;
+                }
                 let met = block.rungs.iter().filter(|rung| within(rung.limit));
                 first = met.map(|rung| rung.head).fold(first, Key::min);
-                continue;
-            };
-            match (within(least.limit), within(most.limit)) {
-                (true, true) => first = first.min(block.least),
-                (_, more) => {
-                    let met = block.rungs.iter().filter(|rung| within(rung.limit));
-                    first = met.map(|rung| rung.head).fold(first, Key::min);
-                    if !more {
-                        return first;
-                    }
+                if !block.rungs.last().is_some_and(|most| within(most.limit)) {
+                    return first;
                 }
             }
         }
@@ -146,5 +193,62 @@ impl Ladder {
 
     pub fn iter(&self) -> impl Iterator<Item = &Rung> {
         self.blocks.iter().flat_map(|block| &block.rungs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::{Ladder, Rung};
+    use crate::queue::Key;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
+        #[test]
+        fn it_is_a_map_by_limit(
+            lanes in 1_u32..12_000,
+            steps in proptest::collection::vec((0_u32..12_000, 0_u64..1000, 0_u32..4), 1..300),
+            bounds in proptest::collection::vec(0_u32..12_500, 1..10),
+        ) {
+            let mut ladder = Ladder::default();
+            let mut plain = BTreeMap::new();
+            let key = |id: u64| Key::new(1, id, 0);
+            // Many lanes first, in another order than that of their limits.
+            let many = (0..lanes).map(|it| (it * 7919 % lanes, u64::from(it % 977), 0));
+            for (limit, id, what) in many.chain(steps) {
+                let time = f64::from(limit);
+                let known = plain.contains_key(&limit);
+                prop_assert_eq!(ladder.find(time).is_some(), known);
+                match what {
+                    0 if !known => {
+                        let head = key(id);
+                        ladder.insert(Rung { head, limit: time, lane: limit });
+                        plain.insert(limit, head);
+                    }
+                    1 if known => {
+                        ladder.remove(time);
+                        plain.remove(&limit);
+                    }
+                    _ if known => {
+                        let head = if what == 2 { Key::NONE } else { key(id) };
+                        ladder.set(time, head);
+                        plain.insert(limit, head);
+                    }
+                    _ => {}
+                }
+            }
+            let first = plain.values().copied().min().unwrap_or(Key::NONE);
+            prop_assert_eq!(ladder.first(), first);
+            for bound in bounds {
+                let within = plain.range(..=bound).map(|it| *it.1).min();
+                let found = ladder.first_within(|limit| limit <= f64::from(bound));
+                prop_assert_eq!(found, within.unwrap_or(Key::NONE));
+            }
+            prop_assert!(ladder.iter().map(|it| it.lane).eq(plain.keys().copied()));
+        }
     }
 }
