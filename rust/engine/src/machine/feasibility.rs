@@ -54,6 +54,11 @@ impl Census {
             .fold(0, u64::saturating_add)
     }
 
+    /// The most cores that a node has.
+    pub fn most_cores(&self) -> u64 {
+        self.most(|cores, _| cores)
+    }
+
     fn most(&self, of: impl Fn(u32, u32) -> u32) -> u64 {
         let parts = self.0.iter();
         u64::from(

@@ -270,6 +270,11 @@ impl Machine {
         }
     }
 
+    /// The most cores that a node has.
+    pub fn most_cores(&self) -> u64 {
+        self.all.census.most_cores()
+    }
+
     /// The lowest free cores and gpus of a node, of which there are so many.
     pub fn pick(&self, place: u32, cores: u32, gpus: u32) -> Share {
         self.nodes.share(place, cores, gpus)

@@ -60,6 +60,21 @@ impl Easy {
 }
 
 impl Easy {
+    /// Whether a class may cost no more units than are spare, wherever it is placed: each lets it
+    /// have no more cores than a node has.
+    fn may_spare(&mut self, books: &Books, group: u32, shadow: Shadow, class: u32) -> bool {
+        let machine = &books.machine;
+        let shape = books.queue.classes[class as usize].shape;
+        let room = if shadow.fungible {
+            shadow.spare
+        } else {
+            let harmless = shadow.room(machine, &mut self.overlays[group as usize]);
+            let most = shadow.spare.saturating_mul(machine.most_cores());
+            harmless.saturating_add(most)
+        };
+        machine.request(shape).total_cores() <= room
+    }
+
     /// Whether there may be as many cores as a class needs that do no harm, or that are spare where
     /// any core is a unit. What has no room costs one of the shadow's units at least, or more than
     /// are spare.
@@ -95,9 +110,8 @@ impl Backfill for Easy {
 
     fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict {
         if let Some(shadow) = self.firsts[group as usize].shadow
-            && (shadow.fungible || shadow.spare == 0)
             && !shadow.sees_end(self.now, limit)
-            && !self.has_room(books, group, shadow, class)
+            && !self.may_spare(books, group, shadow, class)
         {
             return Verdict::Harm {
                 by: shadow.bound(),
