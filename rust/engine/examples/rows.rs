@@ -204,6 +204,29 @@ fn matches(nodes: u32, selection: Selection, request: &Request, batch: u32) -> F
     Figure::of(rounds.collect(), batch)
 }
 
+/// Matches of 64 nodes where nodes are taken at random, half of them.
+fn scattered(selection: Selection) -> Figure {
+    let mut engine = engine(10_000, Policy::Fcfs, selection);
+    let (node, many) = (engine.shape(&whole(1)), engine.shape(&whole(64)));
+    for id in 0..10_000 {
+        submit(&mut engine, id, node, 0);
+    }
+    engine.schedule(1.0, usize::MAX);
+    let mut random = Random(99);
+    let gone: Vec<u64> = (0..10_000).filter(|_| random.below(2) == 0).collect();
+    engine.finish(&gone);
+    let ids: Vec<u64> = (20_000..20_015).collect();
+    let rounds = (0..401).map(|_| {
+        for id in &ids {
+            submit(&mut engine, *id, many, 0);
+        }
+        let took = time(|| assert_eq!(engine.schedule(1.0, usize::MAX).len(), ids.len()));
+        engine.finish(&ids);
+        took
+    });
+    Figure::of(rounds.collect(), 15)
+}
+
 /// A pass over a full machine with one job waiting, that knows, or has to find out, that it does
 /// not fit.
 fn fails(freed: bool) -> Figure {
@@ -483,6 +506,10 @@ fn matching(table: &Table) {
                 )
             });
         }
+    }
+    for selection in Selection::ALL.into_iter().filter(|it| *it != first) {
+        let name = format!("match 64 of 5000 scattered nodes by {selection}, and by first");
+        table.beside(&name, 2.0, || (scattered(selection), scattered(first)));
     }
     table.row("pass with a match that is known to fail", 50e-9, || {
         fails(false)

@@ -83,17 +83,14 @@ impl Search<'_> {
     }
 
     fn start_of_span(self, want: u32) -> Option<u32> {
-        let tree = self.view.tree();
-        // A node is one unit, and no two nodes have the same rank.
-        let shortest = if self.shape.has_nodes() { want - 1 } else { 0 };
-        smallest_span(
-            tree,
-            self.shape.least,
-            want,
-            shortest,
-            |leaf| self.shape.units_at(tree.get(leaf)),
-            |leaf| self.nodes.rank(self.view.place(leaf)),
-        )
+        let (tree, least) = (self.view.tree(), self.shape.least);
+        let rank = |leaf| self.nodes.rank(self.view.place(leaf));
+        if self.shape.has_nodes() {
+            // A node is one unit, and no two nodes have the same rank.
+            return smallest_span(tree, least, want, want - 1, |_| 1, rank);
+        }
+        let units = |leaf| self.shape.units_at(tree.get(leaf));
+        smallest_span(tree, least, want, 0, units, rank)
     }
 
     /// Nodes in the order of a walk, until there are enough units.

@@ -1,5 +1,7 @@
 //! A tree of sets: each inner entry holds which numbers are below it, as bits of a word.
 
+use std::ops::ControlFlow;
+
 use super::scale::Scale;
 
 /// Children of an entry.
@@ -121,30 +123,29 @@ impl Tree {
     /// Gives a leaf another number.
     #[inline]
     pub fn set(&mut self, leaf: u32, number: u32) {
-        let at = leaf as usize;
-        let before = self.write(leaf, number);
+        let at = leaf as usize / WIDTH;
+        let before = self.leaves[leaf as usize];
         if before == number {
             return;
         }
         let (gone, come) = (self.scale.mask(before), self.scale.mask(number));
-        if gone == come {
-            return;
-        }
-        let at = at / WIDTH;
         let mut mask = self.levels[0][at] | come;
-        if gone != 0 {
+        if gone != come && gone != 0 {
             let (low, high) = self.scale.fellows(before);
+            // Read before the leaf is written: a processor waits for a write of which it reads a
+            // part and more.
             let block = block(&self.leaves, at);
-            let others = if low == high {
-                block.iter().fold(0, |any, it| any | u32::from(*it == low))
+            let fellows: u32 = if low == high {
+                block.iter().map(|it| u32::from(*it == low)).sum()
             } else {
                 let among = |it: u32| u32::from(it >= low && it <= high);
-                block.iter().fold(0, |any, it| any | among(*it))
+                block.iter().map(|it| among(*it)).sum()
             };
-            if others == 0 {
+            if fellows == 1 {
                 mask &= !gone;
             }
         }
+        self.write(leaf, number);
         self.climb(at, mask);
     }
 
@@ -153,17 +154,19 @@ impl Tree {
     fn climb(&mut self, block_number: usize, mask: u64) {
         let (mut at, mut mask) = (block_number, mask);
         for level in 0..self.levels.len() {
-            let entry = &mut self.levels[level][at];
-            if *entry == mask {
+            if self.levels[level][at] == mask {
                 return;
             }
-            *entry = mask;
-            at /= WIDTH;
+            let mut above = mask;
             if level + 1 < self.levels.len() {
-                mask = block(&self.levels[level], at)
-                    .iter()
-                    .fold(0, |all, it| all | it);
+                // As in `set`.
+                let fellows = block(&self.levels[level], at / WIDTH).iter().enumerate();
+                above = fellows.fold(above, |all, (place, it)| {
+                    all | if place == at % WIDTH { 0 } else { *it }
+                });
             }
+            self.levels[level][at] = mask;
+            (at, mask) = (at / WIDTH, above);
         }
     }
 
@@ -200,6 +203,29 @@ impl Tree {
                 return Some(found);
             }
             at = self.next_block(at, query.mask)?;
+        }
+    }
+
+    /// Calls a function with the leaves that the question asks for, in order, those of a block at
+    /// a time, until it breaks off.
+    pub fn visit(&self, query: Query, mut see: impl FnMut(&[u32]) -> ControlFlow<()>) {
+        let Some(first) = self.find(0, query) else {
+            return;
+        };
+        let (low, span) = (query.low, query.high - query.low);
+        let mut next = Some(first as usize / WIDTH);
+        while let Some(at) = next {
+            let start = u32::try_from(at * WIDTH).unwrap_or(u32::MAX);
+            // Without a branch for each leaf: which of them are found is hard to foretell.
+            let (mut leaves, mut count) = ([0; WIDTH], 0);
+            for (leaf, number) in (start..).zip(block(&self.leaves, at)) {
+                leaves[count % WIDTH] = leaf;
+                count += usize::from(number.wrapping_sub(low) <= span);
+            }
+            if see(&leaves[..count]).is_break() {
+                return;
+            }
+            next = self.next_block(at, query.mask);
         }
     }
 
@@ -284,6 +310,8 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use proptest::prelude::*;
 
     use super::Tree;
@@ -324,6 +352,17 @@ mod tests {
                     let found = tree.find(start, query).map(|at| at as usize);
                     prop_assert_eq!(found, scan, "{}-{} from {}", low, high, start);
                 }
+                let mut seen = Vec::new();
+                tree.visit(query, |leaves| {
+                    seen.extend(leaves.iter().map(|leaf| *leaf as usize));
+                    if seen.len() >= 100 {
+                        return ControlFlow::Break(());
+                    }
+                    ControlFlow::Continue(())
+                });
+                let all = (0..plain.len()).filter(|at| asked(plain[*at]));
+                let all: Vec<_> = all.take(if seen.len() < 100 { 600 } else { seen.len() }).collect();
+                prop_assert_eq!(all, seen);
             }
             let at_least = plain.iter().filter(|it| **it >= low).count() as u64;
             prop_assert_eq!(tree.at_least(low), at_least);

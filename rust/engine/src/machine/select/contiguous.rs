@@ -1,12 +1,13 @@
 //! Those that span the fewest ranks.
 
-use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
-use super::{First, Walk};
 use crate::machine::index::Tree;
 
-/// Leaves that fit that are looked at: a span beyond them is not found.
-pub(in super::super) const LOOKED_AT: usize = 4096;
+/// Leaves that fit that are looked at, for each unit that is wanted and at the least: a span
+/// beyond them is not found.
+const LOOKED_AT: usize = 8;
+const LEAST_LOOKED_AT: usize = 64;
 
 /// The first leaf of the smallest span of ranks that has so many units; of equal ones the first.
 ///
@@ -20,36 +21,53 @@ pub(in super::super) fn smallest_span(
     units: impl Fn(u32) -> u32,
     rank: impl Fn(u32) -> u32,
 ) -> Option<u32> {
-    let mut walk = First::new(tree, least, 0);
-    let mut window: VecDeque<(u32, u32)> = VecDeque::new();
-    let mut sum = 0_u64;
+    let most = LEAST_LOOKED_AT.max((want as usize).saturating_mul(LOOKED_AT));
+    let units = |leaf: u32| u64::from(units(leaf));
+    let want = u64::from(want);
+    // Those of `found` from `front` on are just enough together, once there are enough.
+    let mut found: Vec<u32> = Vec::with_capacity(most.min(4096));
+    let (mut front, mut sum) = (0, 0);
     let mut best: Option<(u32, u32)> = None;
-    let mut looked_at = 0;
-    while let Some(leaf) = walk.next(tree) {
-        let here = units(leaf);
-        window.push_back((leaf, here));
-        sum += u64::from(here);
-        while let Some((_, front)) = window.front()
-            && sum - u64::from(*front) >= u64::from(want)
-        {
-            sum -= u64::from(*front);
-            window.pop_front();
-        }
-        looked_at += 1;
-        if sum >= u64::from(want)
-            && let Some((front, _)) = window.front()
-        {
-            let span = rank(leaf) - rank(*front);
+    tree.visit(tree.query(least, u32::MAX), |leaves| {
+        for leaf in leaves {
+            found.push(*leaf);
+            sum += units(*leaf);
+            if sum < want {
+                continue;
+            }
+            while sum - units(found[front]) >= want {
+                sum -= units(found[front]);
+                front += 1;
+            }
+            let span = rank(*leaf) - rank(found[front]);
             if best.is_none_or(|(known, _)| span < known) {
-                best = Some((span, *front));
+                best = Some((span, found[front]));
             }
-            if span <= shortest {
-                break;
+            if span <= shortest || found.len() >= most {
+                return ControlFlow::Break(());
             }
         }
-        if looked_at >= LOOKED_AT && best.is_some() {
-            break;
-        }
-    }
+        ControlFlow::Continue(())
+    });
     best.map(|(_, front)| front)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Tree, smallest_span};
+
+    /// The first leaf of 64 in a row, where every second of the others is taken up to a place.
+    fn found(row: u32) -> Option<u32> {
+        let free = |leaf: u32| u32::from(leaf.is_multiple_of(2) || leaf >= row);
+        let tree = Tree::new((0..4000).map(free), 1);
+        smallest_span(&tree, 1, 64, 63, |_| 1, |leaf| leaf)
+    }
+
+    #[test]
+    fn it_looks_at_eight_nodes_for_each_that_is_wanted() {
+        // 448 before the row and all of it, then 450 and 62 of it, then none of it.
+        assert_eq!(found(896), Some(896));
+        assert_eq!(found(900), Some(896));
+        assert_eq!(found(1100), Some(0));
+    }
 }

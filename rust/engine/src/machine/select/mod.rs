@@ -36,8 +36,9 @@ pub enum Selection {
     /// Those with the fewest gpus, where none are asked for, then with the fewest properties that
     /// the constraint does not name; of equal ones the lowest ranks.
     Thrifty,
-    /// Where several nodes are needed, those that span the fewest ranks: of the first 4096 nodes
-    /// that fit, the first smallest span. Else those of the lowest ranks.
+    /// Where several nodes are needed, those that span the fewest ranks: of the first nodes that
+    /// fit, eight for each node or slot that is asked for and at least 64, the first smallest span.
+    /// Else those of the lowest ranks.
     Contiguous,
 }
 
