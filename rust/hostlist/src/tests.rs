@@ -273,9 +273,37 @@ proptest! {
             appended.append(&list.slice(range.clone())).unwrap();
             picked.extend_from_slice(&model[range.start..range.end.min(model.len())]);
         }
-        let slices = list.slices(ranges);
+        let slices = list.slices(ranges.clone());
         same(&slices, &picked);
         prop_assert_eq!(slices.to_string(), appended.to_string());
+        let single = (0..model.len()).step_by(2).map(|start| start..start + 1);
+        let last = model.len().saturating_sub(2)..model.len() + 1;
+        for ranges in [ranges.collect(), single.collect(), vec![0..2, 2..5], vec![last], vec![1..2, 4..7]] {
+            let mut text = String::from("on ");
+            list.write_slices(ranges.clone(), &mut text);
+            prop_assert_eq!(text, format!("on {}", list.slices(ranges)));
+        }
+    }
+
+    #[test]
+    fn parts_of_one_run_are_written_as_their_list_is(
+        (first, zeroes, count) in (0_u64..120, 0_usize..4, 1_usize..60),
+        ranges in vec((0_usize..4, 0_usize..6), 0..10),
+    ) {
+        let names = (first..).take(count).map(|number| format!("n{number:0zeroes$}-ib"));
+        let list: Hostlist = super::tests::list(&names.collect::<Vec<_>>());
+        let mut end = 0;
+        let ranges: Vec<_> = ranges
+            .into_iter()
+            .map(|(gap, len)| {
+                let start = end + gap;
+                end = start + len;
+                start..end
+            })
+            .collect();
+        let mut text = String::new();
+        list.write_slices(ranges.clone(), &mut text);
+        prop_assert_eq!(text, list.slices(ranges).to_string());
     }
 
     #[test]

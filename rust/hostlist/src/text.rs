@@ -1,5 +1,6 @@
 //! Writing the text form of RFC 29.
 use std::fmt;
+use std::ops::Range;
 
 use crate::Hostlist;
 use crate::entry::Entry;
@@ -64,6 +65,70 @@ impl Hostlist {
             text.push(']');
             text.push_str(first.stem.suffix());
         }
+    }
+}
+
+impl Hostlist {
+    /// Appends the text of the hosts at these positions, as [`slices`](Self::slices) has them: without a list in
+    /// between where all are of one run, as `node[0-9999]` is.
+    ///
+    /// ```
+    /// use penstock_hostlist::Hostlist;
+    ///
+    /// let hosts: Hostlist = "node[08-12]".parse()?;
+    /// let mut text = String::from("on ");
+    /// hosts.write_slices([0..2, 3..4], &mut text);
+    /// assert_eq!(text, "on node[08-09,11]");
+    /// # Ok::<(), penstock_hostlist::Error>(())
+    /// ```
+    pub fn write_slices<I>(&self, ranges: I, text: &mut String)
+    where
+        I: IntoIterator<Item = Range<usize>, IntoIter: Clone>,
+    {
+        let ranges = ranges.into_iter();
+        let end = text.len();
+        if !self.write_of_one(ranges.clone(), text) {
+            text.truncate(end);
+            let mut hosts = String::new();
+            self.slices(ranges).write(&mut hosts);
+            text.push_str(&hosts);
+        }
+    }
+
+    /// The same where the positions are several runs of one entry. Returns false if they are not, with some of the text
+    /// written.
+    fn write_of_one(&self, ranges: impl Iterator<Item = Range<usize>>, text: &mut String) -> bool {
+        let mut ranges = ranges.peekable();
+        let Some(Range { start, end }) = ranges.peek().cloned() else {
+            return false;
+        };
+        let at = self.entries.partition_point(|entry| entry.end <= start);
+        let Some(entry) = self.entries.get(at).filter(|it| it.stem.is_numbered()) else {
+            return false;
+        };
+        let number = |position: usize| entry.lo + (position - entry.start()) as u64;
+        let single = start + 1 == end;
+        let mut next = start;
+        let mut count = 0;
+        text.push_str(entry.stem.prefix());
+        for Range { start, end } in ranges {
+            // Those that touch are one run, which is not known here.
+            if start < next || start >= end || end > entry.end {
+                return false;
+            }
+            text.push(if count == 0 { '[' } else { ',' });
+            // Later numbers are not shorter: all can stand in these brackets.
+            push_number(text, number(start), entry.width);
+            if start + 1 < end {
+                text.push('-');
+                push_number(text, number(end - 1), entry.width);
+            }
+            next = end + 1;
+            count += 1;
+        }
+        text.push(']');
+        text.push_str(entry.stem.suffix());
+        count > 1 || !single
     }
 }
 

@@ -11,7 +11,9 @@ use super::share::{Share, Shares};
 use crate::Error;
 
 /// Runs of numbers that ascend.
-fn runs(numbers: impl Iterator<Item = u32>) -> impl Iterator<Item = RangeInclusive<u32>> {
+fn runs(
+    numbers: impl Iterator<Item = u32> + Clone,
+) -> impl Iterator<Item = RangeInclusive<u32>> + Clone {
     let mut numbers = numbers.peekable();
     std::iter::from_fn(move || {
         let first = numbers.next()?;
@@ -150,7 +152,9 @@ impl Machine {
         }
         let places = runs(shares.iter().map(|share| share.place));
         let parts = places.map(|run| *run.start() as usize..*run.end() as usize + 1);
-        writer.hosts(&hosts.slices(parts).to_string());
+        let mut text = String::with_capacity(8 * shares.len());
+        hosts.write_slices(parts, &mut text);
+        writer.hosts(&text);
     }
 
     /// The properties that a job on these nodes may see, by name, with the places that have each.
