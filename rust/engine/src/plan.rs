@@ -276,13 +276,22 @@ impl Places {
 
     /// Sorts the events, so many of which are in order already.
     fn sort(&mut self, sorted: usize) {
-        if self.events.len() == sorted {
+        let by = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        let mut fresh = self.events.split_off(sorted);
+        fresh.sort_unstable_by(by);
+        if sorted == 0 {
+            self.events = fresh;
             return;
         }
-        let by = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        self.events[sorted..].sort_unstable_by(by);
-        // Two runs, which are merged.
-        self.events.sort_by(by);
+        // From the last one on, each goes to its place: what is behind it is moved once.
+        self.events.extend_from_slice(&fresh);
+        let mut end = sorted;
+        for (count, event) in fresh.iter().enumerate().rev() {
+            let place = self.events[..end].partition_point(|it| by(it, event).is_le());
+            self.events.copy_within(place..end, place + count + 1);
+            self.events[place + count] = *event;
+            end = place;
+        }
     }
 
     /// Adds to what is free of a node from a time until before another. The events are to be
