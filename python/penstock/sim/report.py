@@ -60,9 +60,9 @@ TERMS = (
     ),
     (
         "utilisation",
-        "Seconds of cores in use, of all seconds of cores from the first submit to the last end.",
+        "Seconds of cores in use, of all seconds of cores within the makespan.",
     ),
-    ("makespan", "From the first submit to the last end."),
+    ("makespan", "From the first submit of a job that started to the last end."),
     ("backfilled", "The share of jobs that started while an earlier one of their queue waited."),
     (
         "estimate error",

@@ -430,6 +430,7 @@ impl SimResult {
         summary.set_item("utilisation", figures.utilisation)?;
         summary.set_item("makespan", figures.makespan)?;
         summary.set_item("core_seconds", tally.core_seconds)?;
+        summary.set_item("lost_core_seconds", tally.lost_core_seconds)?;
         summary.set_item("seconds", seconds)?;
         spread(&summary, "wait", figures.wait)?;
         spread(&summary, "slowdown", figures.slowdown)?;

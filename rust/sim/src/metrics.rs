@@ -23,6 +23,12 @@ pub struct Tally {
     pub deepest: u32,
     /// Core-seconds held by jobs that are over or were taken off.
     pub core_seconds: f64,
+    /// Those of them that came to nothing, because a node failed.
+    pub lost_core_seconds: f64,
+    /// The first submit time of the jobs that were started.
+    pub(crate) first_submit: Option<f64>,
+    /// When a job last gave its cores back.
+    pub(crate) last_end: f64,
     /// Jobs that did not start at once: of these some are given estimates.
     pub(crate) waited: u64,
 }
@@ -118,9 +124,11 @@ pub struct Summary {
     pub wait: Spread,
     /// (wait + run) / max(run, 10 s), at least 1.
     pub slowdown: Spread,
-    /// From the first submit of a job that ran to the last end, in seconds.
+    /// From the first submit of a job that started to when the last one ended or was taken off a
+    /// failed node, in seconds.
     pub makespan: f64,
-    /// Core-seconds that jobs held, as a part of all there were in that time.
+    /// Core-seconds that jobs held, those of failed nodes with them, as a part of all there were in
+    /// that time.
     pub utilisation: f64,
     /// Where estimates were asked for.
     pub estimates: Option<EstimateError>,
@@ -168,18 +176,17 @@ impl Simulation {
             }
         }
         let (mut waits, mut slowdowns) = (Vec::new(), Vec::new());
-        let (mut first, mut last) = (f64::INFINITY, 0.0_f64);
         for (place, wait, slowdown) in self.over() {
             waits.push(wait);
             slowdowns.push(slowdown);
             summary.backfilled += u64::from(results.backfilled()[place]);
-            first = first.min(self.workload().submit[place]);
-            last = last.max(results.end()[place]);
         }
-        summary.makespan = (last - first).max(0.0);
+        let tally = self.tally();
+        let first = tally.first_submit.unwrap_or(tally.last_end);
+        summary.makespan = (tally.last_end - first).max(0.0);
         let all = real(self.cores()) * summary.makespan;
         summary.utilisation = if all > 0.0 {
-            self.tally().core_seconds / all
+            tally.core_seconds / all
         } else {
             0.0
         };

@@ -178,15 +178,17 @@ impl Simulation {
         Ok(())
     }
 
-    /// Takes a running job off its resources.
-    fn stop(&mut self, place: u32) -> Result<(), Error> {
+    /// Takes a running job off its resources. Returns the core-seconds that it had.
+    fn stop(&mut self, place: u32) -> Result<f64, Error> {
         let index = place as usize;
         self.scheduler.finish(id(place))?;
         let cores = u64::from(self.results.cores[index]);
         self.used = self.used.saturating_sub(cores);
-        self.tally.core_seconds += real(cores) * (self.now - self.results.start[index]);
+        let core_seconds = real(cores) * (self.now - self.results.start[index]);
+        self.tally.core_seconds += core_seconds;
+        self.tally.last_end = self.now;
         self.results.end[index] = self.now;
-        Ok(())
+        Ok(core_seconds)
     }
 
     /// A job is over, one way or another: those that waited for it may come.
@@ -233,7 +235,7 @@ impl Simulation {
                     continue;
                 }
                 self.tally.failed += 1;
-                self.stop(place)?;
+                self.tally.lost_core_seconds += self.stop(place)?;
                 if self.setup.requeue {
                     self.results.fate[place as usize] = Fate::Waiting;
                     self.results.start[place as usize] = f64::NAN;
@@ -328,6 +330,9 @@ impl Simulation {
         };
         let end = self.now + lasts;
         self.used = self.used.saturating_add(cores);
+        let submit = self.workload.submit[index];
+        let earliest = self.tally.first_submit.get_or_insert(submit);
+        *earliest = earliest.min(submit);
         let results = &mut self.results;
         results.start[index] = self.now;
         results.end[index] = end;

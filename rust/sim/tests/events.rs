@@ -279,6 +279,24 @@ fn a_failed_node_takes_its_jobs_with_it_and_they_wait_in_their_old_place() {
 }
 
 #[test]
+fn what_failed_nodes_ended_counts_for_as_long_as_it_ran() {
+    let text = r#"{"submit": 0, "run": 10, "nodes": 1}
+{"submit": 0, "run": 100, "nodes": 2}"#;
+    let setup = Setup {
+        failures: vec![failure(90, "0,2", false)],
+        ..setup("fcfs")
+    };
+    let simulation = run(lines(text), &nodes(3, 1), setup);
+    // The second ran from 0 to 90, and there are never two nodes for it again.
+    assert_eq!(starts(&simulation), "0 -");
+    let summary = simulation.summary();
+    assert!((summary.makespan - 90.0).abs() < 1e-12);
+    let expected = (10.0 + 2.0 * 90.0) / (3.0 * 90.0);
+    assert!((summary.utilisation - expected).abs() < 1e-12);
+    assert!((simulation.tally().lost_core_seconds - 180.0).abs() < 1e-12);
+}
+
+#[test]
 fn a_job_that_ends_as_its_node_fails_has_ended() {
     let text = r#"{"submit": 0, "run": 5, "nodes": 2}
 {"submit": 5, "run": 5, "nodes": 2}"#;
