@@ -16,6 +16,7 @@ mod series;
 mod setup;
 mod simulation;
 pub mod swf;
+mod units;
 mod workload;
 
 pub use error::Error;

@@ -97,18 +97,16 @@ impl Results {
         &self.estimate
     }
 
-    /// Keeps the ranks of a job that starts, given in order.
-    pub(crate) fn keep(&mut self, place: usize, ranks: &[u32]) {
+    /// Keeps the ranks of a job that starts: first and last of ranges, in order.
+    pub(crate) fn keep(&mut self, place: usize, ranges: impl Iterator<Item = (u32, u32)>) {
         if self.span.is_empty() || self.spans.len() >= MAX_SPANS {
             return;
         }
         let from = self.spans.len();
-        for rank in ranks {
+        for (first, last) in ranges {
             match self.spans[from..].last_mut() {
-                Some((_, last)) if last.checked_add(1) == Some(*rank) => {
-                    *last = *rank;
-                }
-                _ => self.spans.push((*rank, *rank)),
+                Some((_, before)) if before.checked_add(1) == Some(first) => *before = last,
+                _ => self.spans.push((first, last)),
             }
         }
         let index = |it: usize| u32::try_from(it).unwrap_or(u32::MAX);

@@ -98,7 +98,7 @@ impl Hardware {
         }
     }
 
-    fn pool(cores: u64) -> Result<Self, Error> {
+    pub fn pool(cores: u64) -> Result<Self, Error> {
         if !(1..=POOL_CORES).contains(&cores) {
             let most = grouped(POOL_CORES);
             let found = grouped(cores);

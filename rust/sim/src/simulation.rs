@@ -17,6 +17,7 @@ use crate::results::{Fate, Results};
 use crate::scheduler::Scheduler;
 use crate::series::Series;
 use crate::setup::{Failure, Hardware, Machine, Setup};
+use crate::units::Units;
 use crate::workload::{Workload, real};
 
 /// Denials of which the note is kept.
@@ -27,6 +28,8 @@ pub struct Simulation {
     workload: Arc<Workload>,
     setup: Setup,
     scheduler: Scheduler,
+    /// Where whole nodes are counted out, rather than matched.
+    units: Option<Units>,
     machine_cores: u64,
     machine_nodes: u64,
     is_pool: bool,
@@ -60,7 +63,16 @@ impl Simulation {
         let hardware = Hardware::new(machine)?;
         let requests = hardware.requests(&workload, &setup)?;
         let failures = hardware.failures(&setup)?;
-        let scheduler = Scheduler::new(&hardware.resources, &setup, &requests, &workload.queues)?;
+        let units = Units::of(&hardware, &setup, &requests)?;
+        let (scheduler, units) = if let Some((units, requests)) = units {
+            let pool = Hardware::pool(hardware.nodes)?.resources;
+            let scheduler = Scheduler::new(&pool, &setup, &requests, &workload.queues)?;
+            (scheduler, Some(units))
+        } else {
+            let resources = &hardware.resources;
+            let scheduler = Scheduler::new(resources, &setup, &requests, &workload.queues)?;
+            (scheduler, None)
+        };
         let jobs = workload.len();
         let mut open = Vec::new();
         let mut followers: Vec<(u32, u32)> = Vec::new();
@@ -78,6 +90,7 @@ impl Simulation {
             workload,
             setup,
             scheduler,
+            units,
             machine_cores: hardware.cores,
             machine_nodes: hardware.nodes,
             is_pool: hardware.is_pool,
@@ -182,6 +195,9 @@ impl Simulation {
     fn stop(&mut self, place: u32) -> Result<f64, Error> {
         let index = place as usize;
         self.scheduler.finish(id(place))?;
+        if let Some(units) = &mut self.units {
+            units.give(place);
+        }
         let cores = u64::from(self.results.cores[index]);
         self.used = self.used.saturating_sub(cores);
         let core_seconds = real(cores) * (self.now - self.results.start[index]);
@@ -302,7 +318,10 @@ impl Simulation {
                     let place = place_of(id);
                     if self.notes.len() < MAX_NOTES {
                         let id = self.workload.id[place as usize];
-                        self.notes.push((id, note));
+                        let shape = self.workload.shape[place as usize];
+                        let units = self.units.as_ref();
+                        let known = units.and_then(|it| it.note(shape)).cloned();
+                        self.notes.push((id, known.unwrap_or(note)));
                     }
                     self.end(place, Fate::Denied);
                 }
@@ -316,11 +335,17 @@ impl Simulation {
         let (cores, nodes, first) = if self.is_pool {
             let shape = &self.workload.shapes[self.workload.shape[index] as usize];
             (shape.ncores(), 1, 0)
+        } else if let Some(units) = &mut self.units {
+            let (cores, ranks) = units.take(place, self.workload.shape[index]);
+            let ranges = ranks.ranges().map(|it| (*it.start(), *it.end()));
+            self.results.keep(index, ranges);
+            (cores, ranks.len(), ranks.first().unwrap_or(0))
         } else {
             let cores = self.scheduler.held(id(place), &mut self.ranks);
-            self.results.keep(index, &self.ranks);
+            self.results
+                .keep(index, self.ranks.iter().map(|it| (*it, *it)));
             let first = self.ranks.first().copied().unwrap_or(0);
-            (cores, self.ranks.len(), first)
+            (cores, self.ranks.len() as u64, first)
         };
         let run = self.workload.run[index];
         let lasts = if self.setup.kill_at_limit {

@@ -1,80 +1,15 @@
 //! The event loop: every tie rule on an example that can be worked by hand, then what must hold
 //! for any workload.
 
+mod support;
+
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_rset::ResourceSet;
-use penstock_sim::{
-    Failure, Fate, JobShape, Machine, Setup, Simulation, TraceJob, Workload, jsonl,
-};
+use penstock_sim::{Failure, Fate, Machine, Setup, Simulation, Workload};
 use proptest::prelude::*;
 
-fn setup(policy: &str) -> Setup {
-    Setup {
-        policy: policy.parse().unwrap(),
-        ..Setup::default()
-    }
-}
-
-/// A job of a pool: submit, run, cores, limit.
-type Line = (u32, u32, u32, u32);
-
-fn workload(lines: &[Line]) -> Workload {
-    let mut workload = Workload::new("test");
-    for (id, (submit, run, cores, limit)) in (1..).zip(lines) {
-        let job = TraceJob {
-            id,
-            submit: f64::from(*submit),
-            run: f64::from(*run),
-            limit: f64::from(*limit),
-            shape: JobShape::cores(*cores),
-            priority: 16,
-            queue: String::new(),
-        };
-        workload.push(job).unwrap();
-    }
-    workload.finish()
-}
-
-fn run(workload: Workload, machine: &Machine, setup: Setup) -> Simulation {
-    let mut simulation = Simulation::new(Arc::new(workload), machine, setup).unwrap();
-    while simulation.advance(3).unwrap() {}
-    simulation
-}
-
-fn pool(policy: &str, cores: u64, lines: &[Line]) -> Simulation {
-    run(workload(lines), &Machine::Pool(cores), setup(policy))
-}
-
-/// Starts, and `b` behind those of backfilled jobs; `-` for jobs that never started.
-fn starts(simulation: &Simulation) -> String {
-    let results = simulation.results();
-    let starts = results.start().iter().zip(results.backfilled());
-    let words = starts.map(|(start, backfilled)| match (start.is_nan(), backfilled) {
-        (true, _) => "-".to_owned(),
-        (false, true) => format!("{start}b"),
-        (false, false) => start.to_string(),
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-/// Nodes with so many cores each, host names `n0`, `n1` and so on.
-fn nodes(count: u32, cores: u32) -> Machine {
-    let ids = |count: u32| IdSet::with_range(0..=count - 1).to_string();
-    let text = format!(
-        r#"{{"version":1,"execution":{{"R_lite":[{{"rank":"{}","children":{{"core":"{}"}}}}],
-        "starttime":5,"expiration":7,"nodelist":["n[{}]"]}}}}"#,
-        ids(count),
-        ids(cores),
-        ids(count),
-    );
-    Machine::Nodes(Box::new(ResourceSet::from_json(&text).unwrap()))
-}
-
-fn lines(text: &str) -> Workload {
-    jsonl::read(text.as_bytes(), "test", None).unwrap()
-}
+use support::{Line, failure, lines, nodes, pool, run, setup, starts, workload};
 
 #[test]
 fn what_ends_at_an_instant_makes_room_for_what_arrives_at_it() {
@@ -243,74 +178,6 @@ fn queues_do_not_block_each_other() {
 {"submit": 2, "run": 5, "cores": 1, "queue": "b"}"#;
     let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
     assert_eq!(starts(&simulation), "0 10 2");
-}
-
-fn failure(time: u32, ranks: &str, up: bool) -> Failure {
-    Failure {
-        time: f64::from(time),
-        ranks: ranks.parse().unwrap(),
-        up,
-    }
-}
-
-#[test]
-fn a_failed_node_takes_its_jobs_with_it_and_they_wait_in_their_old_place() {
-    let text = r#"{"submit": 0, "run": 10, "nodes": 1, "exclusive": true}
-{"submit": 0, "run": 10, "nodes": 1, "exclusive": true}
-{"submit": 1, "run": 4, "nodes": 1, "exclusive": true}"#;
-    let failures = vec![failure(20, "1", true), failure(5, "1", false)];
-    let fails = |requeue| Setup {
-        failures: failures.clone(),
-        requeue,
-        ..setup("fcfs")
-    };
-    // Rank 1 fails at 5 under the second job, which then goes before the third.
-    let simulation = run(lines(text), &nodes(2, 4), fails(true));
-    assert_eq!(starts(&simulation), "0 10 20");
-    assert_eq!(simulation.results().ranks(1).to_string(), "0");
-    assert_eq!(simulation.tally().failed, 1);
-    // 4 cores for 10, 5 (lost), 10 and 4 seconds, of 8 cores for 24 seconds.
-    let expected = 4.0 * 29.0 / (8.0 * 24.0);
-    assert!((simulation.summary().utilisation - expected).abs() < 1e-12);
-    let simulation = run(lines(text), &nodes(2, 4), fails(false));
-    assert_eq!(starts(&simulation), "0 0 10");
-    assert_eq!(simulation.results().fate()[1], Fate::Lost);
-    assert_eq!(simulation.results().end(), [10.0, 5.0, 14.0]);
-}
-
-#[test]
-fn what_failed_nodes_ended_counts_for_as_long_as_it_ran() {
-    let text = r#"{"submit": 0, "run": 10, "nodes": 1}
-{"submit": 0, "run": 100, "nodes": 2}"#;
-    let setup = Setup {
-        failures: vec![failure(90, "0,2", false)],
-        ..setup("fcfs")
-    };
-    let simulation = run(lines(text), &nodes(3, 1), setup);
-    // The second ran from 0 to 90, and there are never two nodes for it again.
-    assert_eq!(starts(&simulation), "0 -");
-    let summary = simulation.summary();
-    assert!((summary.makespan - 90.0).abs() < 1e-12);
-    let expected = (10.0 + 2.0 * 90.0) / (3.0 * 90.0);
-    assert!((summary.utilisation - expected).abs() < 1e-12);
-    assert!((simulation.tally().lost_core_seconds - 180.0).abs() < 1e-12);
-}
-
-#[test]
-fn a_job_that_ends_as_its_node_fails_has_ended() {
-    let text = r#"{"submit": 0, "run": 5, "nodes": 2}
-{"submit": 5, "run": 5, "nodes": 2}"#;
-    let with = |failures| Setup {
-        failures,
-        ..setup("fcfs")
-    };
-    let machine = nodes(2, 1);
-    let simulation = run(lines(text), &machine, with(vec![failure(5, "0", false)]));
-    // The node never comes back: the second stays, and time does not go on for ever.
-    assert_eq!(starts(&simulation), "0 -");
-    assert_eq!(simulation.results().fate()[0], Fate::Ended);
-    let back = vec![failure(5, "0", false), failure(9, "0-1", true)];
-    assert_eq!(starts(&run(lines(text), &machine, with(back))), "0 9");
 }
 
 #[test]

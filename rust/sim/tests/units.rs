@@ -1,0 +1,91 @@
+//! Jobs of whole nodes that are all alike are counted out rather than matched: nothing may be
+//! otherwise than with the engine's own nodes.
+
+mod support;
+
+use std::fmt::Write as _;
+
+use penstock_sim::{Failure, JobShape, Setup, Simulation, TraceJob, Workload};
+use proptest::prelude::*;
+
+use support::{nodes, run, setup};
+
+/// Submit, run, limit, nodes, slots on each, priority.
+type Job = (u32, u32, u32, u32, u32, u32);
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let priority = prop::sample::select(vec![0, 15, 16, 16, 16, 17]);
+    let job = (0..40u32, 0..12u32, 0..15u32, 1..8u32, 1..3u32, priority);
+    proptest::collection::vec(job, 0..40)
+}
+
+/// The jobs, for whole nodes of two cores, or for cores that are nodes each.
+fn workload(jobs: &[Job], whole: bool) -> Workload {
+    let mut workload = Workload::new("test");
+    for (id, (submit, run, limit, nodes, slots, priority)) in (1..).zip(jobs) {
+        let shape = JobShape {
+            nodes: Some(*nodes),
+            exclusive: true,
+            ..JobShape::cores(*slots)
+        };
+        let job = TraceJob {
+            id,
+            submit: f64::from(*submit),
+            run: f64::from(*run),
+            limit: f64::from(*limit),
+            shape: if whole {
+                shape
+            } else {
+                JobShape::cores(*nodes)
+            },
+            priority: *priority,
+            queue: String::new(),
+        };
+        workload.push(job).unwrap();
+    }
+    workload.finish()
+}
+
+/// All there is to say of each job, and of them together.
+fn told(simulation: &Simulation) -> String {
+    let results = simulation.results();
+    let mut text = String::new();
+    for place in 0..simulation.workload().len() {
+        let _ = writeln!(
+            text,
+            "{:?} {} {} {} on {} of {}, first {}, {}, {:?}",
+            results.fate()[place],
+            results.start()[place],
+            results.end()[place],
+            results.backfilled()[place],
+            results.ranks(place),
+            results.cores()[place],
+            results.first_rank()[place],
+            results.nodes()[place],
+            results.estimate().get(place),
+        );
+    }
+    text + &format!("{:?}\n{:?}", simulation.summary(), simulation.notes())
+}
+
+proptest! {
+    #[test]
+    fn whole_nodes_are_as_the_engine_would_give_them(
+        jobs in jobs(),
+        whole in any::<bool>(),
+        policy in prop::sample::select(vec!["fcfs", "easy", "conservative", "hybrid:2"]),
+        kill_at_limit in any::<bool>(),
+        estimate_every in 0..2u32,
+    ) {
+        let workload = workload(&jobs, whole);
+        let machine = nodes(6, if whole { 2 } else { 1 });
+        let counted = Setup { kill_at_limit, estimate_every, ..setup(policy) };
+        // A node that is up comes back when all is over: that alone has the engine match nodes.
+        let back = Failure { time: 1e6, ranks: "0".parse().unwrap(), up: true };
+        let matched = Setup { failures: vec![back], ..counted.clone() };
+        prop_assert_eq!(
+            told(&run(workload.clone(), &machine, counted)),
+            told(&run(workload, &machine, matched))
+        );
+    }
+}
