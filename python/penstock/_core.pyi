@@ -778,6 +778,9 @@ class Simulation:
         estimate_every: int = 1,
         allocations: bool = True,
         failures: Sequence[tuple[float, str, bool]] = ...,
+        mtbf: float | None = None,
+        mttr: float = 14400.0,
+        failure_seed: int = 1,
         pool_cores: int | None = None,
     ) -> Simulation: ...
     def advance(self, events: int) -> bool: ...

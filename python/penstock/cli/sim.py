@@ -14,7 +14,6 @@ from penstock.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sim.failures import Failure
     from penstock.sim.machine import Machine
     from penstock.sim.results import Study
     from penstock.sim.runs import Options, Progress
@@ -38,7 +37,6 @@ examples:
 DEFAULT_JOBS = 5000
 DEFAULT_LOAD = 0.8
 DEFAULT_SEED = 1
-REPAIR = 4 * 3600.0
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -233,7 +231,7 @@ def _studies(args: argparse.Namespace) -> Iterator[Study]:
             yield runs.study(
                 workload,
                 machine,
-                _options(args, machine, workload),
+                _options(args, machine),
                 policies=args.policy,
                 selections=args.selection,
                 progress=progress,
@@ -274,38 +272,23 @@ def _workloads(args: argparse.Namespace, machine: Machine) -> Iterator[Workload]
         yield synthesize(how, machine.cores, machine.cores_per_node)
 
 
-def _options(args: argparse.Namespace, machine: Machine, workload: Workload) -> Options:
+def _options(args: argparse.Namespace, machine: Machine) -> Options:
+    from penstock.sim.failures import load
     from penstock.sim.runs import Options
 
+    resources = machine.resources
+    listed = [] if args.failures is None or resources is None else load(args.failures, resources)
     return Options(
         whole_nodes=args.whole_nodes,
         kill_at_limit=args.kill_at_limit,
         estimates=args.estimates,
         estimate_every=args.estimate_every or 1,
         requeue=not args.no_requeue,
-        failures=tuple(_failures(args, machine, workload)),
+        failures=tuple(listed),
+        mtbf=args.mtbf,
+        mttr=args.mttr or Options.mttr,
+        seed=_seed(args),
     )
-
-
-def _failures(args: argparse.Namespace, machine: Machine, workload: Workload) -> list[Failure]:
-    from penstock.sim import failures
-
-    resources = machine.resources
-    if resources is None:
-        return []
-    if args.failures is not None:
-        return failures.load(args.failures, resources)
-    if args.mtbf is not None:
-        start, end = workload.first_submit, workload.last_submit
-        return failures.by_chance(
-            resources,
-            mtbf=args.mtbf,
-            mttr=args.mttr or REPAIR,
-            seed=_seed(args),
-            start=start or 0.0,
-            end=end or 0.0,
-        )
-    return []
 
 
 def _seed(args: argparse.Namespace) -> int:

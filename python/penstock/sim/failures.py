@@ -1,9 +1,7 @@
-"""Failures of nodes: from a file, or by chance."""
+"""Failures of nodes, as a file lists them."""
 
 from __future__ import annotations
 
-import heapq
-import random
 from typing import TYPE_CHECKING
 
 from penstock._core import parse_duration
@@ -15,12 +13,10 @@ if TYPE_CHECKING:
 
     from penstock._core import ResourceSet
 
-__all__ = ["Failure", "FailuresError", "by_chance", "load"]
+__all__ = ["Failure", "FailuresError", "load"]
 
 Failure = tuple[float, str, bool]
 """When (seconds of the trace), which ranks (an idset), and whether they come up or go down."""
-
-MOST = 1_000_000
 
 
 class FailuresError(Error, ValueError):
@@ -66,50 +62,4 @@ def load(path: Path, resources: ResourceSet) -> list[Failure]:
         except Error as error:
             raise FailuresError(f"{place}: {error}") from error
         found.append((time, str(ranks), words[2] == "up"))
-    return sorted(found, key=lambda failure: failure[0])
-
-
-def by_chance(
-    resources: ResourceSet,
-    *,
-    mtbf: float,
-    mttr: float,
-    seed: int,
-    start: float,
-    end: float,
-) -> list[Failure]:
-    """Failures of single nodes, independent of each other.
-
-    Times between failures of a node and times of repair have an exponential distribution.
-
-    Args:
-        resources: the machine.
-        mtbf: the mean time from a node's return to its next failure, in seconds.
-        mttr: the mean time of a repair, in seconds.
-        seed: equal seeds give equal failures.
-        start: when it begins, in seconds of the trace.
-        end: no node fails after this; all that are down then come up again.
-
-    Returns:
-        The changes in order of time.
-
-    Raises:
-        FailuresError: there would be more than a million of them.
-    """
-    chance = random.Random(f"penstock failures {seed}")
-    ranks = list(resources.ranks)
-    expected = 2 * len(ranks) * (end - start) / (mtbf + mttr)
-    if expected > MOST:
-        raise FailuresError(
-            f"about {expected:,.0f} changes of nodes would have to be simulated: expected at most "
-            f"{MOST:,}\nhint: a node fails every {mtbf:g} s; give a longer --mtbf"
-        )
-    waiting = [(start + chance.expovariate(1 / mtbf), rank) for rank in ranks]
-    heapq.heapify(waiting)
-    found: list[Failure] = []
-    while waiting and waiting[0][0] <= end:
-        down, rank = waiting[0]
-        up = down + chance.expovariate(1 / mttr)
-        found += [(down, str(rank), False), (up, str(rank), True)]
-        heapq.heapreplace(waiting, (up + chance.expovariate(1 / mtbf), rank))
     return sorted(found, key=lambda failure: failure[0])

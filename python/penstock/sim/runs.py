@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock._core import Simulation
 from penstock.sim.results import Run, Study, from_simulation
+from penstock.sim.units import HOUR, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +35,11 @@ class Options:
         estimate_every: only for every so manieth job that has to wait.
         requeue: a job whose node fails waits again, rather than being lost.
         failures: of nodes.
+        mtbf: nodes fail by chance, each for itself, from the first submit until the last job has
+            ended: the mean time from a node's return to its next failure, in seconds. None for
+            never. Times are exponential.
+        mttr: the mean time of a repair, in seconds.
+        seed: of what is by chance; equal seeds give equal failures, whatever the policy.
     """
 
     whole_nodes: bool = False
@@ -42,6 +48,9 @@ class Options:
     estimate_every: int = 1
     requeue: bool = True
     failures: tuple[Failure, ...] = ()
+    mtbf: float | None = None
+    mttr: float = 4 * HOUR
+    seed: int = 1
 
 
 class Progress(Protocol):
@@ -100,6 +109,9 @@ def run(
         estimate_every=options.estimate_every,
         requeue=options.requeue,
         failures=list(options.failures),
+        mtbf=options.mtbf,
+        mttr=options.mttr,
+        failure_seed=options.seed,
         pool_cores=machine.pool_cores,
     )
     told = progress or Silent()
@@ -154,7 +166,12 @@ def _assumptions(options: Options) -> Iterator[str]:
         yield "a job gets whole nodes, as many as have its cores; all their cores count as its own"
     if options.kill_at_limit:
         yield "a job is ended when its estimate is over"
-    if options.failures:
+    if options.mtbf is not None:
+        yield (
+            f"each node fails after {duration(options.mtbf)} on average and is repaired after "
+            f"{duration(options.mttr)}, by chance, seed {options.seed}"
+        )
+    if options.failures or options.mtbf is not None:
         what = "waits again, from the beginning" if options.requeue else "is lost"
         yield f"a job whose node fails {what}"
     if options.estimate_every > 1:

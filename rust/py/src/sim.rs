@@ -6,7 +6,7 @@ use std::time::Instant;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_sim::{
-    Estimates, Failure, Fate, Kinds, Lublin, Machine, Mix, Setup, Spread, jsonl, swf,
+    Chance, Estimates, Failure, Fate, Kinds, Lublin, Machine, Mix, Setup, Spread, jsonl, swf,
 };
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -182,7 +182,7 @@ impl Workload {
 
 /// A workload on its way through a machine, in virtual time: `inventory` is the text of an R, or `None` for one pool of
 /// `pool_cores` cores, by default the `max_cores` of the workload. `failures` are times in seconds of the trace, idsets
-/// of ranks, and whether those come back.
+/// of ranks, and whether those come back; with `mtbf`, nodes fail by chance as well (all in seconds).
 #[pyclass(module = "penstock._core")]
 struct Simulation {
     inner: penstock_sim::Simulation,
@@ -199,7 +199,8 @@ impl Simulation {
     #[pyo3(signature = (
         inventory, workload, *, policy, selection = "first", whole_nodes = false,
         kill_at_limit = false, requeue = true, estimates = false, estimate_every = 1,
-        allocations = true, failures = Vec::new(), pool_cores = None
+        allocations = true, failures = Vec::new(), mtbf = None, mttr = 14400.0, failure_seed = 1,
+        pool_cores = None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -219,6 +220,9 @@ impl Simulation {
         estimate_every: u32,
         allocations: bool,
         failures: Vec<FailureTuple>,
+        mtbf: Option<f64>,
+        mttr: f64,
+        failure_seed: u64,
         pool_cores: Option<u64>,
     ) -> PyResult<Self> {
         let machine = match (inventory, pool_cores) {
@@ -248,6 +252,11 @@ impl Simulation {
             estimate_every: if estimates { estimate_every } else { 0 },
             allocations,
             failures: failures.collect::<PyResult<Vec<Failure>>>()?,
+            chance: mtbf.map(|mtbf| Chance {
+                mtbf,
+                mttr,
+                seed: failure_seed,
+            }),
         };
         let workload = Arc::clone(&workload.0);
         py.detach(|| penstock_sim::Simulation::new(workload, &machine, setup))

@@ -5,6 +5,7 @@
 
 mod error;
 mod estimates;
+mod failures;
 pub mod jsonl;
 mod lublin;
 mod metrics;
@@ -27,6 +28,6 @@ pub use mix::Mix;
 pub use random::Random;
 pub use results::{Fate, Results};
 pub use series::Series;
-pub use setup::{Failure, Machine, Setup};
+pub use setup::{Chance, Failure, Machine, Setup};
 pub use simulation::Simulation;
 pub use workload::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload};

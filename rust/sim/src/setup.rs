@@ -8,6 +8,7 @@ use penstock_rset::ResourceSet;
 
 use crate::Error;
 use crate::error::grouped;
+use crate::failures::Failures;
 use crate::workload::{JobShape, Workload};
 
 /// Cores of the nodes that a pool is made of inside.
@@ -38,6 +39,18 @@ pub struct Failure {
     pub up: bool,
 }
 
+/// Nodes that fail by chance, each for itself, from the first submit time on: times between
+/// failures and of repair are exponential.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chance {
+    /// The mean time from a node's return to its next failure, in seconds.
+    pub mtbf: f64,
+    /// The mean time of a repair, in seconds.
+    pub mttr: f64,
+    /// Equal seeds give equal failures, whatever the policy.
+    pub seed: u64,
+}
+
 /// The rules of a simulation.
 #[derive(Clone, Debug)]
 #[expect(
@@ -62,6 +75,8 @@ pub struct Setup {
     pub allocations: bool,
     /// Failures and returns of nodes, in any order.
     pub failures: Vec<Failure>,
+    /// Failures by chance, beside those.
+    pub chance: Option<Chance>,
 }
 
 impl Default for Setup {
@@ -75,6 +90,7 @@ impl Default for Setup {
             estimate_every: 0,
             allocations: true,
             failures: Vec::new(),
+            chance: None,
         }
     }
 }
@@ -202,18 +218,18 @@ impl Hardware {
         Ok(requests)
     }
 
-    /// The failures in the order of their times, if they are of nodes that there are.
-    pub fn failures(&self, setup: &Setup) -> Result<Vec<Failure>, Error> {
-        let mut failures = setup.failures.clone();
+    /// The failures, if they are of nodes that there are.
+    pub fn failures(&self, setup: &Setup, span: Option<(f64, f64)>) -> Result<Failures, Error> {
+        let mut listed = setup.failures.clone();
         let ranks = self.resources.ranks();
-        for failure in &failures {
+        if self.is_pool && !(listed.is_empty() && setup.chance.is_none()) {
+            return Err(Error::new(
+                "failures: a pool of cores has no nodes that could fail\n\
+                 hint: give the nodes there are",
+            ));
+        }
+        for failure in &listed {
             let Failure { time, .. } = failure;
-            if self.is_pool {
-                return Err(Error::new(
-                    "failures: a pool of cores has no nodes that could fail\n\
-                     hint: give the nodes there are",
-                ));
-            }
             if !time.is_finite() || *time < 0.0 {
                 let text = format!("failures: time {time}: expected seconds from 0 on");
                 return Err(Error::new(text));
@@ -225,8 +241,8 @@ impl Hardware {
                 )));
             }
         }
-        failures.sort_by(|a, b| a.time.total_cmp(&b.time));
-        Ok(failures)
+        listed.sort_by(|a, b| a.time.total_cmp(&b.time));
+        Failures::new(listed, setup.chance, &ranks, span)
     }
 }
 

@@ -12,11 +12,12 @@ use penstock_engine::Decision;
 use penstock_idset::IdSet;
 
 use crate::Error;
+use crate::failures::Failures;
 use crate::metrics::Tally;
 use crate::results::{Fate, Results};
 use crate::scheduler::Scheduler;
 use crate::series::Series;
-use crate::setup::{Failure, Hardware, Machine, Setup};
+use crate::setup::{Hardware, Machine, Setup};
 use crate::units::Units;
 use crate::workload::{Workload, real};
 
@@ -33,8 +34,7 @@ pub struct Simulation {
     machine_cores: u64,
     machine_nodes: u64,
     is_pool: bool,
-    failures: Vec<Failure>,
-    next_failure: usize,
+    failures: Failures,
     next_arrival: usize,
     /// Planned completions: the bits of a time, which sort as times from 0 on do, and the place.
     completions: BinaryHeap<Reverse<(u64, u32)>>,
@@ -47,6 +47,8 @@ pub struct Simulation {
     now: f64,
     used: u64,
     queued: u32,
+    /// Those of them with priority 0, which never start.
+    held: u32,
     results: Results,
     series: Series,
     tally: Tally,
@@ -62,7 +64,7 @@ impl Simulation {
     pub fn new(workload: Arc<Workload>, machine: &Machine, setup: Setup) -> Result<Self, Error> {
         let hardware = Hardware::new(machine)?;
         let requests = hardware.requests(&workload, &setup)?;
-        let failures = hardware.failures(&setup)?;
+        let failures = hardware.failures(&setup, workload.span())?;
         let units = Units::of(&hardware, &setup, &requests)?;
         let (scheduler, units) = if let Some((units, requests)) = units {
             let pool = Hardware::pool(hardware.nodes)?.resources;
@@ -95,7 +97,6 @@ impl Simulation {
             machine_nodes: hardware.nodes,
             is_pool: hardware.is_pool,
             failures,
-            next_failure: 0,
             next_arrival: 0,
             completions: BinaryHeap::new(),
             open,
@@ -104,6 +105,7 @@ impl Simulation {
             now: 0.0,
             used: 0,
             queued: 0,
+            held: 0,
             series: Series::default(),
             tally: Tally::default(),
             notes: Vec::new(),
@@ -136,12 +138,12 @@ impl Simulation {
         let arrival = self.workload.submit.get(self.next_arrival).copied();
         let next = [completion, arrival].into_iter().flatten();
         let next = next.min_by(f64::total_cmp);
-        // Nodes matter to jobs alone: when none is left, none needs to fail.
-        if next.is_none() && self.queued == 0 {
+        // Nodes matter to jobs alone: when none is left that could run, none needs to fail.
+        if next.is_none() && (self.queued == self.held || !self.failures.may_help()) {
             return None;
         }
-        let failure = self.failures.get(self.next_failure).map(|it| it.time);
-        [next, failure].into_iter().flatten().min_by(f64::total_cmp)
+        let times = next.into_iter().chain(self.failures.time());
+        times.min_by(f64::total_cmp)
     }
 
     fn instant(&mut self) -> Result<(), Error> {
@@ -194,6 +196,10 @@ impl Simulation {
     /// Takes a running job off its resources. Returns the core-seconds that it had.
     fn stop(&mut self, place: u32) -> Result<f64, Error> {
         let index = place as usize;
+        if self.failures.any() {
+            self.scheduler.held(id(place), &mut self.ranks);
+            self.failures.stop(place, &self.ranks);
+        }
         self.scheduler.finish(id(place))?;
         if let Some(units) = &mut self.units {
             units.give(place);
@@ -223,33 +229,13 @@ impl Simulation {
     }
 
     fn fail_nodes(&mut self) -> Result<(), Error> {
-        while let Some(failure) = self.failures.get(self.next_failure) {
-            if failure.time > self.now {
-                break;
-            }
-            self.next_failure += 1;
+        while let Some(failure) = self.failures.due(self.now)? {
             self.tally.events += 1;
-            let (ranks, up) = (failure.ranks.clone(), failure.up);
-            self.scheduler.mark(&ranks, up);
-            if up {
+            self.scheduler.mark(&failure.ranks, failure.up);
+            if failure.up {
                 continue;
             }
-            // In the order of submission, whatever order they run in.
-            let mut running: Vec<u32> = self
-                .completions
-                .iter()
-                .map(|Reverse((_, it))| *it)
-                .collect();
-            running.sort_unstable();
-            running.dedup();
-            for place in running {
-                if self.results.fate[place as usize] != Fate::Running {
-                    continue;
-                }
-                self.scheduler.held(id(place), &mut self.ranks);
-                if !self.ranks.iter().any(|rank| ranks.contains(*rank)) {
-                    continue;
-                }
+            for place in self.failures.jobs_on(&failure.ranks) {
                 self.tally.failed += 1;
                 self.tally.lost_core_seconds += self.stop(place)?;
                 if self.setup.requeue {
@@ -299,6 +285,7 @@ impl Simulation {
             self.workload.queue[index],
         )?;
         self.queued += 1;
+        self.held += u32::from(self.workload.priority[index] == 0);
         Ok(())
     }
 
@@ -316,6 +303,8 @@ impl Simulation {
                 Decision::Alloc { id, backfilled } => self.start(place_of(id), backfilled),
                 Decision::Deny { id, note } => {
                     let place = place_of(id);
+                    let held = self.workload.priority[place as usize] == 0;
+                    self.held -= u32::from(held);
                     if self.notes.len() < MAX_NOTES {
                         let id = self.workload.id[place as usize];
                         let shape = self.workload.shape[place as usize];
@@ -342,6 +331,7 @@ impl Simulation {
             (cores, ranks.len(), ranks.first().unwrap_or(0))
         } else {
             let cores = self.scheduler.held(id(place), &mut self.ranks);
+            self.failures.start(place, &self.ranks);
             self.results
                 .keep(index, self.ranks.iter().map(|it| (*it, *it)));
             let first = self.ranks.first().copied().unwrap_or(0);

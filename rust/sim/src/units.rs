@@ -33,7 +33,7 @@ impl Units {
         setup: &Setup,
         requests: &[Request],
     ) -> Result<Option<(Self, Vec<Request>)>, Error> {
-        let fails = !setup.failures.is_empty();
+        let fails = setup.chance.is_some() || !setup.failures.is_empty();
         if hardware.is_pool || fails || setup.selection != Selection::First {
             return Ok(None);
         }

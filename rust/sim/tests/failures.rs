@@ -2,7 +2,9 @@
 
 mod support;
 
-use penstock_sim::{Fate, Setup};
+use std::sync::Arc;
+
+use penstock_sim::{Chance, Fate, Machine, Setup, Simulation};
 
 use support::{failure, lines, nodes, run, setup, starts};
 
@@ -64,4 +66,65 @@ fn a_job_that_ends_as_its_node_fails_has_ended() {
     assert_eq!(simulation.results().fate()[0], Fate::Ended);
     let back = vec![failure(5, "0", false), failure(9, "0-1", true)];
     assert_eq!(starts(&run(lines(text), &machine, with(back))), "0 9");
+}
+
+#[test]
+fn nodes_fail_by_chance_until_the_last_job_has_ended() {
+    // Submitted at second 0, long after which the node fails.
+    let text = r#"{"submit": 0, "run": 300, "nodes": 1}
+{"submit": 0, "run": 300, "nodes": 1, "priority": 0}"#;
+    let chance = Chance {
+        mtbf: 200.0,
+        mttr: 50.0,
+        seed: 1,
+    };
+    let fails = |seed, requeue| Setup {
+        chance: Some(Chance { seed, ..chance }),
+        requeue,
+        ..setup("easy")
+    };
+    let failed: u64 = (0..20)
+        .map(|seed| {
+            let simulation = run(lines(text), &nodes(1, 1), fails(seed, true));
+            let results = simulation.results();
+            // It has run through in the end, and the one that is held keeps nothing going.
+            assert_eq!(results.fate(), [Fate::Ended, Fate::Waiting]);
+            assert!((results.end()[0] - results.start()[0] - 300.0).abs() < 1e-9);
+            simulation.tally().failed
+        })
+        .sum();
+    assert!(failed > 20, "{failed} failures in 20 runs");
+    let simulation = run(lines(text), &nodes(1, 1), fails(1, false));
+    assert!(matches!(
+        simulation.results().fate()[0],
+        Fate::Lost | Fate::Ended
+    ));
+}
+
+#[test]
+fn chance_needs_mean_times_and_nodes() {
+    let refused = |mtbf, machine: &Machine| {
+        let chance = Chance {
+            mtbf,
+            mttr: 1.0,
+            seed: 1,
+        };
+        let setup = Setup {
+            chance: Some(chance),
+            ..setup("easy")
+        };
+        let jobs = lines(
+            "{\"submit\": 0, \"run\": 1, \"cores\": 1}\n{\"submit\": 1000, \"run\": 1, \"cores\": 1}",
+        );
+        let refused = Simulation::new(Arc::new(jobs), machine, setup);
+        refused.err().map(|it| it.to_string()).unwrap_or_default()
+    };
+    for mtbf in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let error = refused(mtbf, &nodes(1, 1));
+        assert!(error.contains("expected seconds above 0"), "{error}");
+    }
+    let error = refused(1e-4, &nodes(1000, 1));
+    assert!(error.contains("expected at most 1,000,000"), "{error}");
+    let error = refused(1.0, &Machine::Pool(4));
+    assert!(error.contains("has no nodes"), "{error}");
 }
