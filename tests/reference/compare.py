@@ -286,7 +286,7 @@ def read_trace(path: Path, limit: int | None, squeeze: float) -> Workload:
         size = int(asked if asked > 0 else used)
         if size > 0 and run >= 0 and (limit is None or len(jobs) < limit):
             submit = math.floor(submit / squeeze)
-            jobs.append(Job(int(fields[0]), submit, run, estimate if estimate > 0 else run, size))
+            jobs.append(Job(int(fields[0]), submit, run, estimate if estimate >= 0 else run, size))
     return Workload("pool", (shapes.Node(cores, 0),), tuple(jobs), "swf")
 
 

@@ -176,8 +176,6 @@ def random_estimate(rng: random.Random, run: float, scale: int, step: float, for
         estimate = step * rng.randint(0, 2 * scale)
     else:
         estimate = NO_LIMIT
-    if form == "swf" and estimate <= 0:
-        estimate = run  # no request can be said there: it falls back to the run time
     return estimate
 
 

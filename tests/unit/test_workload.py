@@ -29,7 +29,7 @@ def test_a_trace_and_what_was_assumed():
     assert workload.assumptions == [
         "1 of 2 jobs have no requested processors: the allocated ones are taken",
         "1 of 2 jobs have no requested time: the run time is taken as the estimate",
-        "left out: 1 jobs without a run time",
+        "left out: 1 job without a run time",
         (
             "the trace has no wait times: its submit times may be start times, and are taken as"
             " they are"

@@ -374,7 +374,8 @@ def _head(study: Study) -> list[str]:
     what = study.machine.text
     if study.machine.resources is None and study.machine.pool_cores is None:
         what += f", {count(study.cores)} of them"
-    lines = [f"{safe(study.name)}: {count(workload.jobs)} jobs over {over}, on {what}"]
+    jobs = f"{count(workload.jobs)} job{'' if workload.jobs == 1 else 's'}"
+    lines = [f"{safe(study.name)}: {jobs} over {over}, on {what}"]
     return lines + [f"  assumed: {safe(said)}" for said in study.assumptions]
 
 

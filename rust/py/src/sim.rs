@@ -176,7 +176,9 @@ impl Workload {
     }
 
     fn __repr__(&self) -> String {
-        format!("<Workload {:?}: {} jobs>", self.0.name(), self.0.len())
+        let jobs = self.0.len();
+        let plural = if jobs == 1 { "" } else { "s" };
+        format!("<Workload {:?}: {jobs} job{plural}>", self.0.name())
     }
 }
 

@@ -56,3 +56,27 @@ pub(crate) fn grouped(number: u64) -> String {
     }
     text
 }
+
+/// A text without the byte order mark that some editors write before it.
+pub(crate) fn without_mark(data: &[u8]) -> &[u8] {
+    data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data)
+}
+
+/// A number of jobs, as a sentence begins with it.
+pub(crate) fn jobs(count: u64) -> String {
+    format!(
+        "{} job{}",
+        grouped(count),
+        if count == 1 { "" } else { "s" }
+    )
+}
+
+/// A number without the hundreds of digits that the largest and the least ones have.
+pub(crate) fn brief(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 || (1e-6..1e15).contains(&size) || !size.is_finite() {
+        number.to_string()
+    } else {
+        format!("{number:e}")
+    }
+}

@@ -7,10 +7,10 @@ use std::collections::{BinaryHeap, HashMap};
 use penstock_idset::IdSet;
 
 use crate::Error;
-use crate::error::grouped;
+use crate::error::{brief, grouped};
 use crate::random::Random;
 use crate::setup::{Chance, Failure};
-use crate::workload::real;
+use crate::workload::{MAX_SECONDS, real};
 
 /// Changes by chance that are simulated at most.
 const MOST: u32 = 1_000_000;
@@ -122,17 +122,22 @@ impl Drawn {
     fn new(chance: Chance, ranks: &IdSet, first: f64, last: f64) -> Result<Self, Error> {
         let Chance { mtbf, mttr, seed } = chance;
         for (what, time) in [("between failures", mtbf), ("to repair", mttr)] {
-            if !(time > 0.0 && time.is_finite()) {
-                let text = format!("failures: mean time {what} {time}: expected seconds above 0");
-                return Err(Error::new(text));
+            if !(time > 0.0 && time <= MAX_SECONDS) {
+                let time = brief(time);
+                return Err(Error::new(format!(
+                    "failures: mean time {what} {time}: expected seconds above 0, at most \
+                     {MAX_SECONDS:e}"
+                )));
             }
         }
         let expected = 2.0 * real(ranks.len()) * (last - first) / (mtbf + mttr);
         if expected > f64::from(MOST) {
             return Err(Error::new(format!(
-                "failures: about {expected:.0} changes of nodes would have to be simulated: \
-                 expected at most {}\nhint: a node fails every {mtbf} s; take a longer time",
-                grouped(MOST.into())
+                "failures: about {} changes of nodes would have to be simulated: \
+                 expected at most {}\nhint: a node fails every {} s; take a longer time",
+                brief(expected.round()),
+                grouped(MOST.into()),
+                brief(mtbf)
             )));
         }
         let mut random = Random::new(seed);

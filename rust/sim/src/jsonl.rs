@@ -3,49 +3,98 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use penstock_jobspec::Constraint;
+use penstock_jobspec::{Constraint, Count};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::error::grouped;
-use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload};
+use crate::error::{grouped, jobs, shown, without_mark};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, RUN_TIME_TAKEN, Workload};
 
-/// A line as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A line as it is written: what each key may be is looked at where it is used.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 struct Line {
-    submit: f64,
-    run: f64,
-    id: Option<u64>,
-    cores: Option<u32>,
-    nodes: Option<u32>,
-    slots: Option<u32>,
-    cores_per_slot: Option<u32>,
-    gpus_per_slot: Option<u32>,
-    #[serde(default)]
-    exclusive: bool,
-    #[serde(default, deserialize_with = "limit")]
-    limit: Limit,
-    priority: Option<u32>,
-    #[serde(default)]
-    queue: String,
-    constraint: Option<Value>,
-    after: Option<Value>,
+    submit: Given,
+    run: Given,
+    id: Given,
+    cores: Given,
+    nodes: Given,
+    slots: Given,
+    cores_per_slot: Given,
+    gpus_per_slot: Given,
+    exclusive: Given,
+    limit: Given,
+    priority: Given,
+    queue: Given,
+    constraint: Given,
+    after: Given,
 }
 
-/// The estimate of a line: `null` is not the same as nothing at all.
+/// The value of a key, if it is there.
 #[derive(Default)]
-enum Limit {
-    #[default]
-    Unsaid,
-    Without,
-    Seconds(f64),
+struct Given(Option<Value>);
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(|value| Self(Some(value)))
+    }
 }
 
-fn limit<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Limit, D::Error> {
-    let seconds = Option::<f64>::deserialize(deserializer)?;
-    Ok(seconds.map_or(Limit::Without, Limit::Seconds))
+impl Given {
+    /// The value; `null` is the same as nothing.
+    fn value(&self) -> Option<&Value> {
+        self.0.as_ref().filter(|value| !value.is_null())
+    }
+
+    fn read<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        let Some(value) = self.value() else {
+            return Ok(None);
+        };
+        let found = || format!("{key}: expected {expected}, found {}", short(value));
+        read(value).map(Some).ok_or_else(found)
+    }
+
+    fn seconds(&self, key: &str) -> Result<Option<f64>, String> {
+        self.read(key, "a number of seconds", Value::as_f64)
+    }
+
+    fn whole(&self, key: &str) -> Result<Option<u64>, String> {
+        self.read(key, "a whole number from 0 on", Value::as_u64)
+    }
+
+    /// A number, or a range of numbers.
+    fn count(&self, key: &str, least: u32) -> Result<Option<Count>, String> {
+        let Some(value) = self.value() else {
+            return Ok(None);
+        };
+        if value.is_string() || value.is_object() {
+            // The error begins with the name of what is wrong, and where in it.
+            let count = Count::from_value(value).map_err(|error| format!("{key}: {error}"));
+            return count.map(Some);
+        }
+        let number = value.as_u64().and_then(|it| u32::try_from(it).ok());
+        match number.filter(|it| *it >= least) {
+            Some(number) => Ok(Some(Count::exactly(number))),
+            None if number.is_some() => {
+                Err(format!("{key}: expected {least} or more, found {value}"))
+            }
+            None => Err(format!(
+                "{key}: expected a whole number below 4294967296, or a range such as \"2-8\", found {}",
+                short(value)
+            )),
+        }
+    }
+}
+
+/// A value as an error shows it.
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(40).collect()
 }
 
 /// Jobs that wait for others, as they were read: the line, the job's place, the ids.
@@ -60,7 +109,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     let mut places: HashMap<u64, u32> = HashMap::new();
     let mut waiting: Waiting = Vec::new();
     let mut guessed = 0;
-    for (index, line) in data.split(|byte| *byte == b'\n').enumerate() {
+    for (index, line) in without_mark(data).split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
@@ -69,30 +118,55 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             break;
         }
         let at = |detail: String| Error::at(name, index + 1, detail);
+        // A list in the order of the keys would be read as well.
+        if line[0] != b'{' {
+            let found = shown(&String::from_utf8_lossy(line));
+            return Err(at(format!(
+                "expected an object such as {{\"submit\": 0, \"run\": 60, \"cores\": 4}}, found {found}"
+            )));
+        }
         let job: Line = serde_json::from_slice(line).map_err(|error| at(located(&error)))?;
         let shape = shape(&job).map_err(at)?;
+        let missing = |key: &str| {
+            at(format!(
+                "{key}: expected a number of seconds, found nothing"
+            ))
+        };
+        let submit = job.submit.seconds("submit").map_err(at)?;
+        let submit = submit.ok_or_else(|| missing("submit"))?;
+        let run = job.run.seconds("run").map_err(at)?;
+        let run = run.ok_or_else(|| missing("run"))?;
         let place = u32::try_from(workload.len()).map_err(|_| at("too many jobs".to_owned()))?;
-        let id = job.id.unwrap_or_else(|| u64::from(place) + 1);
+        let id = job.id.whole("id").map_err(at)?;
+        let id = id.unwrap_or_else(|| u64::from(place) + 1);
         if let Some(before) = places.insert(id, place) {
             let text = format!("id {id} is that of job {} already", before + 1);
             return Err(at(text));
         }
-        let limit = match job.limit {
-            Limit::Seconds(limit) => limit,
-            Limit::Without => f64::INFINITY,
-            Limit::Unsaid => {
+        let limit = match (job.limit.seconds("limit").map_err(at)?, &job.limit.0) {
+            (Some(limit), _) => limit,
+            (None, Some(_)) => f64::INFINITY,
+            (None, None) => {
                 guessed += 1;
-                job.run
+                run
             }
         };
-        if let Some(after) = &job.after {
+        if let Some(after) = job.after.value() {
             waiting.push((index + 1, place, ids(after).map_err(at)?));
         }
         let shape = workload.shape_number(shape)?;
-        let queue = workload.queue_number(job.queue)?;
-        let rest = (job.priority.unwrap_or(DEFAULT_PRIORITY), queue);
+        let name = job
+            .queue
+            .read("queue", "a text", |it| it.as_str().map(str::to_owned));
+        let queue = workload.queue_number(name.map_err(at)?.unwrap_or_default())?;
+        let priority = |value: &Value| value.as_u64().and_then(|it| u32::try_from(it).ok());
+        let priority = job
+            .priority
+            .read("priority", "a whole number from 0 to 4294967295", priority)
+            .map_err(at)?;
+        let rest = (priority.unwrap_or(DEFAULT_PRIORITY), queue);
         workload
-            .push_shape(id, [job.submit, job.run, limit], shape, rest)
+            .push_shape(id, [submit, run, limit], shape, rest)
             .map_err(|error| at(error.to_string()))?;
     }
     for (line, place, ids) in waiting {
@@ -115,10 +189,10 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         return Err(Error::new(text));
     }
     if guessed > 0 {
-        let jobs = grouped(u64::try_from(workload.len()).unwrap_or(u64::MAX));
+        let all = jobs(workload.len() as u64);
         let guessed = grouped(guessed);
         workload.assume(format!(
-            "{guessed} of {jobs} jobs have no limit: the run time is taken as the estimate"
+            "{guessed} of {all} have no limit: {RUN_TIME_TAKEN}"
         ));
     }
     if workload.sort() {
@@ -139,25 +213,24 @@ fn located(error: &serde_json::Error) -> String {
 }
 
 fn shape(job: &Line) -> Result<JobShape, String> {
-    let least = |what: &str, number: Option<u32>| match number {
-        Some(0) => Err(format!("{what}: expected 1 or more, found 0")),
-        number => Ok(number),
-    };
-    let cores = least("cores", job.cores)?;
-    let nodes = least("nodes", job.nodes)?;
-    let slots = least("slots", job.slots)?;
-    let cores_per_slot = least("cores_per_slot", job.cores_per_slot)?;
-    let constraint = match &job.constraint {
-        None | Some(Value::Null) => None,
-        Some(value) => Some(Constraint::from_value(value).map_err(|error| error.to_string())?),
-    };
+    let cores = job.cores.count("cores", 1)?;
+    let nodes = job.nodes.count("nodes", 1)?;
+    let slots = job.slots.count("slots", 1)?;
+    let cores_per_slot = job.cores_per_slot.count("cores_per_slot", 1)?;
+    let gpus_per_slot = job.gpus_per_slot.count("gpus_per_slot", 0)?;
+    let exclusive = job
+        .exclusive
+        .read("exclusive", "true or false", Value::as_bool)?;
+    let exclusive = exclusive.unwrap_or(false);
+    let constraint = job.constraint.value().map(Constraint::from_value);
+    let constraint = constraint.transpose().map_err(|error| error.to_string())?;
     if let Some(cores) = cores {
         let others = [
             ("nodes", nodes.is_some()),
             ("slots", slots.is_some()),
             ("cores_per_slot", cores_per_slot.is_some()),
-            ("gpus_per_slot", job.gpus_per_slot.is_some()),
-            ("exclusive", job.exclusive),
+            ("gpus_per_slot", gpus_per_slot.is_some()),
+            ("exclusive", exclusive),
         ];
         if let Some((other, _)) = others.into_iter().find(|(_, there)| *there) {
             return Err(format!(
@@ -165,22 +238,23 @@ fn shape(job: &Line) -> Result<JobShape, String> {
             ));
         }
         return Ok(JobShape {
+            slots: cores,
             constraint,
-            ..JobShape::cores(cores)
+            ..JobShape::cores(1)
         });
     }
     if nodes.is_none() && slots.is_none() {
         return Err("expected cores, slots or nodes".to_owned());
     }
-    if job.exclusive && nodes.is_none() {
+    if exclusive && nodes.is_none() {
         return Err("exclusive: expected nodes beside it".to_owned());
     }
     Ok(JobShape {
         nodes,
-        slots: slots.unwrap_or(1),
-        cores_per_slot: cores_per_slot.unwrap_or(1),
-        gpus_per_slot: job.gpus_per_slot.unwrap_or(0),
-        exclusive: job.exclusive,
+        slots: slots.unwrap_or(Count::exactly(1)),
+        cores_per_slot: cores_per_slot.unwrap_or(Count::exactly(1)),
+        gpus_per_slot: gpus_per_slot.unwrap_or(Count::exactly(0)),
+        exclusive,
         constraint,
     })
 }
@@ -192,7 +266,6 @@ fn ids(value: &Value) -> Result<Vec<u64>, String> {
             .ok_or_else(|| format!("after: expected an id or a list of ids, found {value}"))
     };
     match value {
-        Value::Null => Ok(Vec::new()),
         Value::Array(values) => values.iter().map(one).collect(),
         value => Ok(vec![one(value)?]),
     }
@@ -230,16 +303,25 @@ pub fn write(workload: &Workload) -> String {
         let (submit, run) = (workload.submit[place], workload.run[place]);
         let id = workload.id[place];
         let _ = write!(text, "{{\"id\":{id},\"submit\":{submit},\"run\":{run}");
-        if *shape == JobShape::cores(shape.slots) {
-            let _ = write!(text, ",\"cores\":{}", shape.slots);
+        let cores = JobShape {
+            slots: shape.slots.clone(),
+            ..JobShape::cores(1)
+        };
+        if *shape == cores {
+            let _ = write!(text, ",\"cores\":{}", shape.slots.to_value());
         } else {
-            if let Some(nodes) = shape.nodes {
-                let _ = write!(text, ",\"nodes\":{nodes}");
+            if let Some(nodes) = &shape.nodes {
+                let _ = write!(text, ",\"nodes\":{}", nodes.to_value());
             }
-            let _ = write!(text, ",\"slots\":{}", shape.slots);
-            let _ = write!(text, ",\"cores_per_slot\":{}", shape.cores_per_slot);
-            if shape.gpus_per_slot > 0 {
-                let _ = write!(text, ",\"gpus_per_slot\":{}", shape.gpus_per_slot);
+            let (slots, cores) = (&shape.slots, &shape.cores_per_slot);
+            let _ = write!(text, ",\"slots\":{}", slots.to_value());
+            let _ = write!(text, ",\"cores_per_slot\":{}", cores.to_value());
+            if shape.gpus_per_slot != 0 {
+                let _ = write!(
+                    text,
+                    ",\"gpus_per_slot\":{}",
+                    shape.gpus_per_slot.to_value()
+                );
             }
             if shape.exclusive {
                 text.push_str(",\"exclusive\":true");

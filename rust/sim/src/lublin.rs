@@ -11,10 +11,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
+use crate::error::brief;
 use crate::error::shown;
 use crate::estimates::Estimates;
 use crate::random::{Random, exp, exp2, ln, log2};
-use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload, real};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, MAX_SECONDS, Workload, real};
 
 /// Half hours, the steps of the daily cycle.
 const SLOTS: u16 = 48;
@@ -303,7 +304,7 @@ impl Lublin {
             jobs.push((size, run, limit));
             next[first] = streams[first].next(&mut random);
         }
-        let scale = stretch(&submits, work / f64::from(self.cores), self.load);
+        let scale = stretch(&submits, work / f64::from(self.cores), self.load)?;
         let queue = workload.queue_number(String::new())?;
         let start = submits.first().copied().unwrap_or(0.0);
         for (number, (submit, (size, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
@@ -313,8 +314,9 @@ impl Lublin {
             workload.push_shape(number, [submit, run, limit], shape, rest)?;
         }
         let (jobs, cores, seed) = (self.jobs, self.cores, self.seed);
+        let plural = if jobs == 1 { "" } else { "s" };
         workload.assume(format!(
-            "{jobs} jobs of the model of Lublin and Feitelson (2003) for {cores} processors, \
+            "{jobs} job{plural} of the model of Lublin and Feitelson (2003) for {cores} processors, \
              kinds {kinds}, seed {seed}, estimates {}",
             self.estimates
         ));
@@ -330,24 +332,39 @@ impl Lublin {
 }
 
 pub(crate) fn check_load(load: Option<f64>) -> Result<(), Error> {
-    match load {
-        Some(load) if !(load > 0.0 && load <= 1000.0) => Err(Error::new(format!(
-            "load: expected a number above 0, such as 0.8, found {load}"
-        ))),
-        _ => Ok(()),
-    }
+    let Some(load) = load.filter(|load| !(*load > 0.0 && *load <= 1000.0)) else {
+        return Ok(());
+    };
+    let expected = if load > 1000.0 {
+        "at most 1000"
+    } else {
+        "a number above 0, such as 0.8"
+    };
+    let load = brief(load);
+    Err(Error::new(format!(
+        "load: expected {expected}, found {load}"
+    )))
 }
 
 /// By how much arrival times are to be multiplied for a load; `work` is in seconds of the whole
-/// machine.
-pub(crate) fn stretch(submits: &[f64], work: f64, load: Option<f64>) -> f64 {
+/// machine. Fails where the load is so low that the last job would come too late.
+pub(crate) fn stretch(submits: &[f64], work: f64, load: Option<f64>) -> Result<f64, Error> {
     let (Some(load), Some(first), Some(last)) = (load, submits.first(), submits.last()) else {
-        return 1.0;
+        return Ok(1.0);
     };
     let jobs = real(submits.len() as u64);
     // The gap that would follow the last job belongs to the time in which they come.
     let span = (last - first) * jobs / (jobs - 1.0).max(1.0);
-    if span > 0.0 { work / load / span } else { 1.0 }
+    let scale = if span > 0.0 { work / load / span } else { 1.0 };
+    let late = (last - first) * scale;
+    if late > MAX_SECONDS {
+        return Err(Error::new(format!(
+            "load: {} makes jobs come at second {}: expected {MAX_SECONDS:e} at most",
+            brief(load),
+            brief(late)
+        )));
+    }
+    Ok(scale)
 }
 
 /// The nearest whole number.

@@ -1,6 +1,6 @@
 //! Simple mixes: `80%:1c:10m,20%:64n:2h` and the like.
 
-use penstock_jobspec::duration;
+use penstock_jobspec::{Count, duration};
 
 use crate::Error;
 use crate::error::shown;
@@ -71,8 +71,7 @@ impl Mix {
             let limit = self.estimates.draw(run, &mut random);
             let shape = if part.whole_nodes {
                 JobShape {
-                    nodes: Some(size),
-                    slots: 1,
+                    nodes: Some(Count::exactly(size)),
                     exclusive: true,
                     ..JobShape::cores(1)
                 }
@@ -91,7 +90,7 @@ impl Mix {
         }
         let machine = crate::workload::real(self.cores);
         let scale = match self.load {
-            Some(_) => stretch(&submits, work / machine, self.load),
+            Some(_) => stretch(&submits, work / machine, self.load)?,
             None => 0.0,
         };
         for (number, (submit, (shape, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
@@ -106,8 +105,9 @@ impl Mix {
             ),
             None => "all submitted at once".to_owned(),
         };
+        let plural = if self.jobs == 1 { "" } else { "s" };
         workload.assume(format!(
-            "{} jobs of the mix {}, {arrivals}, seed {}, estimates {}",
+            "{} job{plural} of the mix {}, {arrivals}, seed {}, estimates {}",
             self.jobs, self.shapes, self.seed, self.estimates
         ));
         workload.add_header("Computer", &format!("mix {}", self.shapes));

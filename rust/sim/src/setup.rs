@@ -3,13 +3,13 @@
 use penstock_engine::{Policy, Selection};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
-use penstock_jobspec::{Count, Request};
+use penstock_jobspec::{Count, Operator, Request};
 use penstock_rset::ResourceSet;
 
 use crate::Error;
-use crate::error::grouped;
+use crate::error::{brief, grouped};
 use crate::failures::Failures;
-use crate::workload::{JobShape, Workload};
+use crate::workload::{JobShape, MAX_SECONDS, Workload};
 
 /// Cores of the nodes that a pool is made of inside.
 const POOL_NODE: u64 = 64;
@@ -182,22 +182,31 @@ impl Hardware {
                 ));
             }
             // In one place, slots of many cores fit wherever as many cores are free.
-            shape = JobShape::cores(u32::try_from(shape.ncores()).unwrap_or(u32::MAX));
+            if shape.is_exact() {
+                shape = JobShape::cores(u32::try_from(shape.ncores()).unwrap_or(u32::MAX));
+            } else if shape.cores_per_slot != 1 {
+                return Err(Error::new(
+                    "asks for a range of slots of several cores, or of cores for each slot, and \
+                     the machine is one pool of cores\nhint: give the nodes there are",
+                ));
+            }
         } else if whole_nodes && shape.is_cores_alone() {
             let size = u64::from(self.smallest.max(1));
-            let nodes = shape.ncores().div_ceil(size);
+            let nodes = |cores: u64| u32::try_from(cores.div_ceil(size)).unwrap_or(u32::MAX);
+            let (least, most) = (nodes(shape.ncores()), shape.most_cores().map(nodes));
+            let count = Count::range(least, most, Operator::Add, 1);
             shape = JobShape {
-                nodes: Some(u32::try_from(nodes).unwrap_or(u32::MAX)),
+                nodes: Some(count.map_err(|error| Error::new(error.to_string()))?),
                 exclusive: true,
                 ..JobShape::cores(1)
             };
         }
         Ok(Request {
-            nnodes: shape.nodes.map(Count::exactly),
+            nnodes: shape.nodes,
             exclusive: shape.exclusive,
-            slots: Count::exactly(shape.slots),
-            cores_per_slot: Count::exactly(shape.cores_per_slot),
-            gpus_per_slot: Count::exactly(shape.gpus_per_slot),
+            slots: shape.slots,
+            cores_per_slot: shape.cores_per_slot,
+            gpus_per_slot: shape.gpus_per_slot,
             duration: 0.0,
             constraint: shape.constraint,
         })
@@ -230,9 +239,11 @@ impl Hardware {
         }
         for failure in &listed {
             let Failure { time, .. } = failure;
-            if !time.is_finite() || *time < 0.0 {
-                let text = format!("failures: time {time}: expected seconds from 0 on");
-                return Err(Error::new(text));
+            if !(0.0..=MAX_SECONDS).contains(time) {
+                let time = brief(*time);
+                return Err(Error::new(format!(
+                    "failures: time {time}: expected seconds from 0 on, at most {MAX_SECONDS:e}"
+                )));
             }
             let strange = failure.ranks.difference(&ranks);
             if !strange.is_empty() {

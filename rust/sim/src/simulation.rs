@@ -323,7 +323,12 @@ impl Simulation {
         let index = place as usize;
         let (cores, nodes, first) = if self.is_pool {
             let shape = &self.workload.shapes[self.workload.shape[index] as usize];
-            (shape.ncores(), 1, 0)
+            let cores = if shape.is_exact() {
+                shape.ncores()
+            } else {
+                self.scheduler.held(id(place), &mut self.ranks)
+            };
+            (cores, 1, 0)
         } else if let Some(units) = &mut self.units {
             let (cores, ranks) = units.take(place, self.workload.shape[index]);
             let ranges = ranks.ranges().map(|it| (*it.start(), *it.end()));

@@ -1,10 +1,11 @@
 //! The Standard Workload Format, version 2.2: eighteen numbers a job, -1 for what is not known.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::Error;
-use crate::error::{grouped, shown};
-use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload};
+use crate::error::{brief, grouped, shown, without_mark};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, RUN_TIME_TAKEN, Workload};
+use crate::{Error, error};
 
 /// What the fields of a line are, in their order.
 const FIELDS: [&str; 18] = [
@@ -42,6 +43,9 @@ const PRECEDING: usize = 16;
 /// The status of a job that was cancelled.
 const CANCELLED: f64 = 5.0;
 
+/// Statuses of parts of a job that was interrupted: a line for the whole job comes before them.
+const PARTS: [f64; 3] = [2.0, 3.0, 4.0];
+
 /// What was found while reading, for the sentences about it.
 #[derive(Default)]
 struct Census {
@@ -51,6 +55,8 @@ struct Census {
     no_run_time: u64,
     no_submit_time: u64,
     cancelled: u64,
+    parts: u64,
+    repeated: u64,
     preceding: u64,
     waits: u64,
     queues: Option<f64>,
@@ -61,7 +67,7 @@ struct Census {
 ///
 /// Missing requested processors are the allocated ones, a missing requested time is the run time;
 /// jobs without processors, run time or submit time are left out, as are those that were
-/// cancelled before they ran. [`Workload::assumptions`] says how many. Lines are sorted by submit
+/// cancelled before they ran, and lines that are parts of a job. [`Workload::assumptions`] says how many. Lines are sorted by submit
 /// time, those with equal ones stay in file order.
 ///
 /// Fails where a line has not eighteen numbers.
@@ -69,8 +75,9 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     let mut workload = Workload::new(name);
     let mut census = Census::default();
     let mut sizes = Sizes::default();
+    let mut numbers = Numbers::default();
     let queue = workload.queue_number(String::new())?;
-    for (index, line) in data.split(|byte| *byte == b'\n').enumerate() {
+    for (index, line) in without_mark(data).split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
@@ -83,16 +90,26 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             break;
         }
         let fields = split(line).map_err(|detail| Error::at(name, index + 1, detail))?;
-        let Some((processors, times)) = census.take(&fields) else {
-            continue;
-        };
         let at = |field: usize, detail: &str| {
             let number = field + 1;
             let what = FIELDS[field];
-            let text = format!("field {number} ({what}): {}: {detail}", fields[field]);
+            let text = format!(
+                "field {number} ({what}): {}: {detail}",
+                brief(fields[field])
+            );
             Error::at(name, index + 1, text)
         };
-        let id = whole(fields[JOB]).ok_or_else(|| at(JOB, "expected a whole number"))?;
+        let id = whole(fields[JOB]);
+        let is_repeated = id.is_some_and(|id| numbers.is_repeated(id));
+        if is_repeated && PARTS.contains(&fields[STATUS]) {
+            census.parts += 1;
+            continue;
+        }
+        let Some((processors, times)) = census.take(&fields) else {
+            continue;
+        };
+        let id = id.ok_or_else(|| at(JOB, "expected a whole number"))?;
+        census.repeated += u64::from(is_repeated);
         let cores = whole(fields[processors])
             .and_then(|it| u32::try_from(it).ok())
             .ok_or_else(|| at(processors, "expected a whole number below 4294967296"))?;
@@ -143,6 +160,24 @@ impl Sizes {
     }
 }
 
+/// The numbers of the jobs so far. Most traces have them ascending.
+#[derive(Default)]
+struct Numbers {
+    ascending: Vec<u64>,
+    others: HashSet<u64>,
+}
+
+impl Numbers {
+    /// Adds a number. Returns whether it was there already.
+    fn is_repeated(&mut self, number: u64) -> bool {
+        if self.ascending.last().is_none_or(|last| *last < number) {
+            self.ascending.push(number);
+            return self.others.contains(&number);
+        }
+        self.ascending.binary_search(&number).is_ok() || !self.others.insert(number)
+    }
+}
+
 impl Census {
     /// Which field says how many processors, and the times (submit, run, limit) of a job that is
     /// to be simulated.
@@ -173,7 +208,7 @@ impl Census {
         self.waits += u64::from(fields[WAIT] >= 0.0);
         let queue = *self.queues.get_or_insert(fields[QUEUE]);
         self.several_queues |= queue.to_bits() != fields[QUEUE].to_bits();
-        let limit = if fields[REQUESTED_TIME] > 0.0 {
+        let limit = if fields[REQUESTED_TIME] >= 0.0 {
             fields[REQUESTED_TIME]
         } else {
             self.used_times += 1;
@@ -184,7 +219,7 @@ impl Census {
 
     fn tell(&self, workload: &mut Workload) {
         let jobs = u64::try_from(workload.len()).unwrap_or(u64::MAX);
-        let of = |count: u64| format!("{} of {} jobs", grouped(count), grouped(jobs));
+        let of = |count: u64| format!("{} of {}", grouped(count), error::jobs(jobs));
         if self.used_processors > 0 {
             let of = of(self.used_processors);
             workload.assume(format!(
@@ -193,18 +228,20 @@ impl Census {
         }
         if self.used_times > 0 {
             let of = of(self.used_times);
-            workload.assume(format!(
-                "{of} have no requested time: the run time is taken as the estimate"
-            ));
+            workload.assume(format!("{of} have no requested time: {RUN_TIME_TAKEN}"));
         }
         let left_out = [
             (self.no_processors, "without processors"),
             (self.no_run_time, "without a run time"),
             (self.no_submit_time, "without a submit time"),
             (self.cancelled, "cancelled before they ran"),
+            (
+                self.parts,
+                "that are parts of others, by status and job number",
+            ),
         ];
         for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
-            workload.assume(format!("left out: {} jobs {why}", grouped(count)));
+            workload.assume(format!("left out: {} {why}", error::jobs(count)));
         }
         if self.waits == 0 && jobs > 0 {
             workload.assume(
@@ -217,6 +254,13 @@ impl Census {
             let of = of(self.preceding);
             workload.assume(format!(
                 "{of} name a preceding job: they are submitted at their time all the same"
+            ));
+        }
+        if self.repeated > 0 {
+            workload.assume(format!(
+                "{} of an earlier one's number: each is simulated, and the results have the number \
+                 more than once",
+                error::jobs(self.repeated)
             ));
         }
         if self.several_queues {
@@ -315,7 +359,7 @@ pub fn write(workload: &Workload) -> Result<String, Error> {
     for place in 0..jobs {
         let id = workload.id[place];
         let shape = &workload.shapes[workload.shape[place] as usize];
-        if !shape.is_cores_alone() || shape.cores_per_slot != 1 {
+        if !shape.is_cores_alone() || shape.cores_per_slot != 1 || !shape.is_exact() {
             return Err(Error::new(format!(
                 "job {id} asks for more than cores anywhere: SWF cannot say that\nhint: write JSON lines"
             )));

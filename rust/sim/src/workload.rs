@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use penstock_jobspec::Constraint;
+use penstock_jobspec::{Constraint, Count};
 
 use crate::Error;
-use crate::error::grouped;
+use crate::error::{brief, grouped};
 use crate::estimates::Estimates;
 use crate::random::Random;
 
@@ -15,17 +15,24 @@ pub const DEFAULT_PRIORITY: u32 = 16;
 /// Jobs that a workload may have: their places are 32 bits wide.
 const MAX_JOBS: usize = (u32::MAX - 1) as usize;
 
+/// The most that a time of a job may be, in seconds: some 30,000 years. Beyond some thousand times
+/// that, a second more would be none.
+pub(crate) const MAX_SECONDS: f64 = 1e12;
+
+/// How a sentence ends that says what was taken for an estimate.
+pub(crate) const RUN_TIME_TAKEN: &str = "the run time is taken as the estimate";
+
 /// What a job asks for, without times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobShape {
     /// Nodes, where there is a node level.
-    pub nodes: Option<u32>,
+    pub nodes: Option<Count>,
     /// Slots: on each node where there is a node level, else in total and anywhere.
-    pub slots: u32,
+    pub slots: Count,
     /// Cores of each slot.
-    pub cores_per_slot: u32,
+    pub cores_per_slot: Count,
     /// Gpus of each slot.
-    pub gpus_per_slot: u32,
+    pub gpus_per_slot: Count,
     /// Whether the nodes are wanted whole.
     pub exclusive: bool,
     /// Which nodes will do; `None` for any.
@@ -37,19 +44,38 @@ impl JobShape {
     pub fn cores(cores: u32) -> Self {
         Self {
             nodes: None,
-            slots: cores,
-            cores_per_slot: 1,
-            gpus_per_slot: 0,
+            slots: Count::exactly(cores),
+            cores_per_slot: Count::exactly(1),
+            gpus_per_slot: Count::exactly(0),
             exclusive: false,
             constraint: None,
         }
     }
 
-    /// Cores of all slots together.
+    /// Cores of all slots together, the least that will do.
     pub fn ncores(&self) -> u64 {
-        u64::from(self.slots)
-            .saturating_mul(self.cores_per_slot.into())
-            .saturating_mul(self.nodes.unwrap_or(1).into())
+        let nodes = self.nodes.as_ref().map_or(1, Count::min);
+        u64::from(self.slots.min())
+            .saturating_mul(self.cores_per_slot.min().into())
+            .saturating_mul(nodes.into())
+    }
+
+    /// Cores of all slots together, the most that are taken; `None` where there is no end.
+    pub fn most_cores(&self) -> Option<u64> {
+        let nodes = self.nodes.as_ref().map_or(Some(1), Count::max)?;
+        let slots = u64::from(self.slots.max()?);
+        let cores = self.cores_per_slot.max()?;
+        Some(
+            slots
+                .saturating_mul(cores.into())
+                .saturating_mul(nodes.into()),
+        )
+    }
+
+    /// Whether no count is a range.
+    pub fn is_exact(&self) -> bool {
+        let per_slot = [&self.slots, &self.cores_per_slot, &self.gpus_per_slot];
+        self.nodes.iter().chain(per_slot).all(Count::is_exact)
     }
 
     /// Whether it asks for nothing but cores, wherever they are: what a pool of cores can give.
@@ -138,15 +164,14 @@ impl Workload {
             let most = grouped(MAX_JOBS as u64);
             return Err(Error::new(format!("expected at most {most} jobs")));
         }
-        for (what, time) in [("submit time", submit), ("run time", run)] {
-            if !time.is_finite() || time < 0.0 {
-                let text = format!("job {id}: {what} {time}: expected seconds from 0 on");
-                return Err(Error::new(text));
+        for (what, time) in [("submit time", submit), ("run time", run), ("limit", limit)] {
+            let is_none = what == "limit" && time == f64::INFINITY;
+            if !is_none && !(0.0..=MAX_SECONDS).contains(&time) {
+                let time = brief(time);
+                return Err(Error::new(format!(
+                    "job {id}: {what} {time}: expected seconds from 0 on, at most {MAX_SECONDS:e}"
+                )));
             }
-        }
-        if limit.is_nan() || limit < 0.0 {
-            let text = format!("job {id}: limit {limit}: expected seconds from 0 on");
-            return Err(Error::new(text));
         }
         self.id.push(id);
         // `-0.0` would not sort as 0 does.
@@ -338,6 +363,7 @@ impl Workload {
     /// Fails where the pace is not above 0.
     pub fn vary(&self, pace: f64, estimates: Option<Estimates>, seed: u64) -> Result<Self, Error> {
         if !(pace > 0.0 && pace.is_finite()) {
+            let pace = brief(pace);
             let text = format!("pace: expected a number above 0, found {pace}");
             return Err(Error::new(text));
         }
@@ -347,12 +373,16 @@ impl Workload {
             for submit in &mut varied.submit {
                 *submit = first + ((*submit - first) / pace).round();
             }
-            if let Some(late) = varied.submit.iter().find(|it| !it.is_finite()) {
-                let text = format!("pace: {pace} makes jobs come at second {late}");
-                return Err(Error::new(text));
+            let late = varied.submit.last().filter(|it| **it > MAX_SECONDS);
+            let paced = brief(pace);
+            if let Some(late) = late {
+                let late = brief(*late);
+                return Err(Error::new(format!(
+                    "pace: {paced} makes jobs come at second {late}: expected {MAX_SECONDS:e} at most"
+                )));
             }
             varied.assume(format!(
-                "jobs come {pace} times as fast as the workload says, in whole seconds"
+                "jobs come {paced} times as fast as the workload says, in whole seconds"
             ));
         }
         if let Some(estimates) = estimates {
@@ -360,6 +390,9 @@ impl Workload {
             for (limit, run) in varied.limit.iter_mut().zip(&self.run) {
                 *limit = estimates.draw(*run, &mut random);
             }
+            varied
+                .assumptions
+                .retain(|it| !it.ends_with(RUN_TIME_TAKEN));
             varied.assume(format!("estimates are made up: {estimates}, seed {seed}"));
         }
         Ok(varied)

@@ -201,6 +201,30 @@ fn whole_nodes_are_as_many_as_hold_the_cores() {
 }
 
 #[test]
+fn a_range_is_given_as_much_as_is_free() {
+    let text = r#"{"submit": 0, "run": 10, "cores": 3}
+{"submit": 1, "run": 10, "cores": "2-8"}
+{"submit": 20, "run": 10, "cores": "2-8"}
+{"submit": 40, "run": 10, "cores": "1-8:2:*"}"#;
+    let given = |machine: &Machine, whole_nodes| {
+        let setup = Setup {
+            whole_nodes,
+            ..setup("fcfs")
+        };
+        let simulation = run(lines(text), machine, setup);
+        assert_eq!(starts(&simulation), "0 1 20 40");
+        let results = simulation.results();
+        (results.cores().to_vec(), results.nodes().to_vec())
+    };
+    let (cores, _) = given(&Machine::Pool(6), false);
+    assert_eq!(cores, [3, 3, 6, 4]);
+    let (cores, _) = given(&nodes(3, 2), false);
+    assert_eq!(cores, [3, 3, 6, 4]);
+    let (cores, nodes) = given(&nodes(3, 2), true);
+    assert_eq!((cores, nodes), (vec![4, 2, 6, 6], vec![2, 1, 3, 3]));
+}
+
+#[test]
 fn a_pool_is_one_place_however_large() {
     // 200 cores are held as nodes of 64 inside; a slot of 100 cores fits all the same.
     let text = r#"{"submit": 0, "run": 10, "slots": 2, "cores_per_slot": 100}
@@ -269,7 +293,10 @@ fn what_a_machine_cannot_have_is_refused() {
         ..failure(0, "0", true)
     };
     let error = refused(workload(&[]), &nodes(2, 1), fails(late));
-    assert_eq!(error, "failures: time NaN: expected seconds from 0 on");
+    assert_eq!(
+        error,
+        "failures: time NaN: expected seconds from 0 on, at most 1e12"
+    );
     let error = refused(
         workload(&[]),
         &Machine::Nodes(Box::default()),
@@ -348,10 +375,11 @@ proptest! {
             prop_assert!(start >= job.submit);
             let lasts = if kill { job.run.min(job.limit) } else { job.run };
             prop_assert!((end - start - lasts).abs() < 1e-9);
-            prop_assert_eq!(results.cores()[place], job.shape.slots);
+            let cores = job.shape.slots.min();
+            prop_assert_eq!(results.cores()[place], cores);
             if end > start {
-                changes.push((end, -i64::from(job.shape.slots)));
-                changes.push((start, i64::from(job.shape.slots)));
+                changes.push((end, -i64::from(cores)));
+                changes.push((start, i64::from(cores)));
             }
         }
         changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));

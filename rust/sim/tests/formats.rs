@@ -1,6 +1,6 @@
 //! Traces: what is read, what is left out and said, what is refused, and that it can be written.
 
-use penstock_jobspec::Constraint;
+use penstock_jobspec::{Constraint, Count};
 use penstock_sim::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload, jsonl, swf};
 
 fn job(id: u64, times: [f64; 3], cores: u32) -> TraceJob {
@@ -36,7 +36,9 @@ fn missing_fields_fall_back_as_the_format_says() {
         "; Version: 2.2\n;   MaxProcs:  64 \r\n; Note: people read this\n\n",
         &line([1, 0, 100, 4, 8, 200, 1]),
         &line([2, 5, 100, 4, -1, -1, 1]),
-        &line([3, 7, 0, 4, 0, 0, 1]),
+        &line([3, 7, 0, 4, 0, -1, 1]),
+        // Only -1 is missing: this user asked for no time at all.
+        &line([4, 8, 60, 4, 4, 0, 1]),
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
@@ -44,6 +46,7 @@ fn missing_fields_fall_back_as_the_format_says() {
         job(1, [0.0, 100.0, 200.0], 8),
         job(2, [5.0, 100.0, 100.0], 4),
         job(3, [7.0, 0.0, 0.0], 4),
+        job(4, [8.0, 60.0, 0.0], 4),
     ];
     assert_eq!(jobs(&workload), expected);
     assert_eq!((workload.max_cores(), workload.name()), (64, "a.swf"));
@@ -53,8 +56,8 @@ fn missing_fields_fall_back_as_the_format_says() {
     assert_eq!(
         said,
         [
-            "2 of 3 jobs have no requested processors: the allocated ones are taken",
-            "2 of 3 jobs have no requested time: the run time is taken as the estimate",
+            "2 of 4 jobs have no requested processors: the allocated ones are taken",
+            "2 of 4 jobs have no requested time: the run time is taken as the estimate",
             "the trace has no wait times: its submit times may be start times, and are taken as \
              they are",
         ]
@@ -78,9 +81,9 @@ fn jobs_that_cannot_have_run_are_left_out_and_counted() {
     assert_eq!(ids, [6, 7]);
     let said = workload.assumptions().join("\n");
     for sentence in [
-        "left out: 1 jobs without processors",
-        "left out: 1 jobs without a run time",
-        "left out: 1 jobs without a submit time",
+        "left out: 1 job without processors",
+        "left out: 1 job without a run time",
+        "left out: 1 job without a submit time",
         "left out: 2 jobs cancelled before they ran",
     ] {
         assert!(said.contains(sentence), "{said}");
@@ -222,10 +225,10 @@ fn json_lines_say_every_shape() {
         run: 20.0,
         limit: 30.0,
         shape: JobShape {
-            nodes: Some(2),
-            slots: 3,
-            cores_per_slot: 4,
-            gpus_per_slot: 1,
+            nodes: Some(Count::exactly(2)),
+            slots: Count::exactly(3),
+            cores_per_slot: Count::exactly(4),
+            gpus_per_slot: Count::exactly(1),
             exclusive: true,
             constraint: Some(Constraint::from_value(&value).unwrap()),
         },
@@ -258,7 +261,7 @@ fn what_is_wrong_with_a_json_line_is_named() {
         ),
         (
             r#"{"submit": 0, "cores": 1}"#,
-            "t: line 1: column 25: missing field `run`",
+            "t: line 1: run: expected a number of seconds, found nothing",
         ),
         (
             r#"{"submit": 0, "run": 1}"#,
@@ -275,6 +278,42 @@ fn what_is_wrong_with_a_json_line_is_named() {
         (
             r#"{"submit": 0, "run": 1, "slots": 1, "exclusive": true}"#,
             "t: line 1: exclusive: expected nodes beside it",
+        ),
+        (
+            r"[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]",
+            "t: line 1: expected an object such as {\"submit\": 0, \"run\": 60, \"cores\": 4}, found [0, 1,",
+        ),
+        (
+            r#"{"submit": "0", "run": 1, "cores": 1}"#,
+            "t: line 1: submit: expected a number of seconds, found \"0\"",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": -1}"#,
+            "t: line 1: cores: expected a whole number below 4294967296, or a range such as \"2-8\", found -1",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "nodes": 1, "slots": "4-2"}"#,
+            "t: line 1: slots: ",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "id": 1.5}"#,
+            "t: line 1: id: expected a whole number from 0 on, found 1.5",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "priority": 4294967296}"#,
+            "t: line 1: priority: expected a whole number from 0 to 4294967295, found 4294967296",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "nodes": 1, "exclusive": 1}"#,
+            "t: line 1: exclusive: expected true or false, found 1",
+        ),
+        (
+            r#"{"submit": 0, "run": 1, "cores": 1, "queue": 1}"#,
+            "t: line 1: queue: expected a text, found 1",
+        ),
+        (
+            r#"{"submit": 0, "run": 1e308, "cores": 1}"#,
+            "t: line 1: job 1: run time 1e308: expected seconds from 0 on, at most 1e12",
         ),
         (
             r#"{"submit": -1, "run": 1, "cores": 1}"#,
@@ -318,4 +357,55 @@ fn jobs_that_wait_for_each_other_are_refused() {
     let error = jsonl::read(text.as_bytes(), "t", None).unwrap_err();
     let message = "t: after: job 5 waits, in a circle, for itself";
     assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn a_byte_order_mark_is_none_of_the_text() {
+    let swf = format!("\u{feff}{}", line([1, 0, 100, 4, 8, 200, 1]));
+    assert_eq!(swf::read(swf.as_bytes(), "a", None).unwrap().len(), 1);
+    let lines = "\u{feff}{\"submit\": 0, \"run\": 1, \"cores\": 1}";
+    assert_eq!(jsonl::read(lines.as_bytes(), "a", None).unwrap().len(), 1);
+}
+
+#[test]
+fn lines_with_the_number_of_an_earlier_one_are_told_of() {
+    // A job of two parts, and two jobs that have the same number.
+    let text = [
+        line([7, 0, 100, 4, 4, 200, 1]),
+        line([7, 0, 60, 4, 4, 200, 2]),
+        line([7, 80, 40, 4, 4, 200, 3]),
+        line([3, 90, 10, 4, 4, 200, 1]),
+        line([3, 95, 10, 4, 4, 200, 1]),
+        line([9, 96, 10, 4, 4, 200, 2]),
+    ]
+    .concat();
+    let workload = swf::read(text.as_bytes(), "a", None).unwrap();
+    assert_eq!(workload.ids(), [7, 3, 3, 9]);
+    let said = workload.assumptions().join("\n");
+    for sentence in [
+        "left out: 2 jobs that are parts of others, by status and job number",
+        "1 job of an earlier one's number: each is simulated",
+    ] {
+        assert!(said.contains(sentence), "{said}");
+    }
+}
+
+#[test]
+fn json_lines_may_have_ranges_of_counts() {
+    let text = r#"{"submit": 0, "run": 10, "cores": "2-8"}
+{"submit": 1, "run": 10, "nodes": {"min": 1, "max": 4, "operator": "*", "operand": 2}, "slots": 2, "cores_per_slot": "1+"}"#;
+    let workload = jsonl::read(text.as_bytes(), "a", None).unwrap();
+    let found = jobs(&workload);
+    let count = |text: &str| text.parse::<Count>().unwrap();
+    assert_eq!(found[0].shape.slots, count("2-8"));
+    assert_eq!(found[1].shape.nodes, Some(count("1-4:2:*")));
+    assert_eq!(found[1].shape.cores_per_slot, count("1+"));
+    let (first, second) = (&found[0].shape, &found[1].shape);
+    assert_eq!((first.ncores(), first.most_cores()), (2, Some(8)));
+    assert_eq!((second.ncores(), second.most_cores()), (2, None));
+    let written = jsonl::write(&workload);
+    let again = jsonl::read(written.as_bytes(), "a", None).unwrap();
+    assert_eq!(jobs(&again), found);
+    let error = swf::write(&workload).unwrap_err().to_string();
+    assert!(error.starts_with("job 1 asks for more than cores anywhere"));
 }

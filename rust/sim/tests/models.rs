@@ -63,10 +63,13 @@ fn sizes_are_as_published() {
         assert!((found - serial).abs() < 0.015, "{kinds}: serial {found}");
         // Others hit a power of two by chance as well.
         let powers = share(&jobs, |it| {
-            it.shape.slots > 1 && it.shape.slots.is_power_of_two()
+            it.shape.slots.min() > 1 && it.shape.slots.min().is_power_of_two()
         });
         assert!(powers > power_of_two - 0.015, "{kinds}: powers {powers}");
-        assert!(jobs.iter().all(|it| (1..=128).contains(&it.shape.slots)));
+        assert!(
+            jobs.iter()
+                .all(|it| (1..=128).contains(&it.shape.slots.min()))
+        );
     }
 }
 
@@ -100,8 +103,12 @@ fn run_times_are_as_published() {
         let count = f64::from(u32::try_from(jobs.len()).unwrap());
         jobs.iter().map(|it| it.run).sum::<f64>() / count
     };
-    let small = mean(jobs.iter().filter(|it| it.shape.slots <= 4).collect());
-    let large = mean(jobs.iter().filter(|it| it.shape.slots >= 64).collect());
+    let small = mean(jobs.iter().filter(|it| it.shape.slots.min() <= 4).collect());
+    let large = mean(
+        jobs.iter()
+            .filter(|it| it.shape.slots.min() >= 64)
+            .collect(),
+    );
     assert!(large > 1.5 * small, "{small} {large}");
 }
 
@@ -177,10 +184,10 @@ fn a_mix_has_its_shares() {
     let small = share(&jobs, |it| it.shape.nodes.is_none());
     assert!((small - 0.8).abs() < 0.05, "{small}");
     for job in &jobs {
-        match job.shape.nodes {
-            None => assert!((job.shape.slots, job.run) == (1, 600.0)),
+        match &job.shape.nodes {
+            None => assert!((job.shape.slots.min(), job.run) == (1, 600.0)),
             Some(nodes) => {
-                assert!((4..=8).contains(&nodes) && job.shape.exclusive);
+                assert!((4..=8).contains(&nodes.min()) && job.shape.exclusive);
                 assert!((3600.0..=7200.0).contains(&job.run));
             }
         }
@@ -230,13 +237,21 @@ fn what_no_model_can_draw_is_refused() {
         lublin.draw().unwrap_err().to_string(),
         "cores: expected 1 or more, found 0"
     );
-    for load in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+    for load in [0.0, -1.0, f64::NAN] {
         let error = model(Kinds::Both, Some(load)).draw().unwrap_err();
         assert!(
             error
                 .to_string()
                 .starts_with("load: expected a number above 0")
         );
+    }
+    for (load, message) in [
+        (f64::INFINITY, "load: expected at most 1000, found inf"),
+        (1e300, "load: expected at most 1000, found 1e300"),
+        (1e-300, "load: 1e-300 makes jobs come at second "),
+    ] {
+        let error = model(Kinds::Both, Some(load)).draw().unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
     }
     for jobs in [0, 1, 2] {
         for cores in [1, 2, 3, 100_000] {
@@ -276,5 +291,26 @@ fn a_workload_can_come_faster_and_with_other_estimates() {
         );
     }
     let error = workload.vary(1e-308, None, 0).unwrap_err().to_string();
-    assert!(error.contains("makes jobs come at second inf"), "{error}");
+    assert!(
+        error.contains("pace: 1e-308 makes jobs come at second inf"),
+        "{error}"
+    );
+}
+
+#[test]
+fn made_up_estimates_take_the_place_of_what_was_assumed() {
+    let text = "1 0 -1 60 4 -1 -1 4 -1 -1 1 -1 -1 -1 -1 -1 -1 -1";
+    let workload = swf::read(text.as_bytes(), "a", None).unwrap();
+    let said = workload.assumptions().join("\n");
+    assert!(
+        said.contains("the run time is taken as the estimate"),
+        "{said}"
+    );
+    let varied = workload.vary(1.0, Some(Estimates::Modal), 1).unwrap();
+    let said = varied.assumptions().join("\n");
+    assert!(
+        !said.contains("the run time is taken as the estimate"),
+        "{said}"
+    );
+    assert!(said.contains("estimates are made up"), "{said}");
 }

@@ -5,6 +5,7 @@ mod support;
 
 use std::fmt::Write as _;
 
+use penstock_jobspec::Count;
 use penstock_sim::{Failure, JobShape, Setup, Simulation, TraceJob, Workload};
 use proptest::prelude::*;
 
@@ -24,7 +25,7 @@ fn workload(jobs: &[Job], whole: bool) -> Workload {
     let mut workload = Workload::new("test");
     for (id, (submit, run, limit, nodes, slots, priority)) in (1..).zip(jobs) {
         let shape = JobShape {
-            nodes: Some(*nodes),
+            nodes: Some(Count::exactly(*nodes)),
             exclusive: true,
             ..JobShape::cores(*slots)
         };
