@@ -180,6 +180,50 @@ def test_estimates_and_their_error(here, capsys):
     assert "foretold on arrival" in (here / "r").read_text()
 
 
+def test_denials_are_told_with_their_reasons(here, capsys):
+    jobs = [
+        {"submit": 0, "run": 1, "cores": 1 if number == 6 else 9, "id": number}
+        for number in (4, 5, 6)
+    ]
+    (here / "wide.jsonl").write_text("\n".join(map(json.dumps, jobs)))
+    table = sim(
+        capsys, "wide.jsonl", "--cores=8", "--policy=fcfs,easy", "--out=o", "--report=r.html"
+    ).out
+    [told] = [line for line in table.splitlines() if line.startswith("denied: ")]
+    assert told.startswith("denied: 2 jobs, the first of them (4): ")
+    reason = told.partition("(4): ")[2]
+    assert "9" in reason
+    assert "8" in reason
+    for run in json.loads((here / "o" / "summary.json").read_text())["runs"]:
+        assert run["denials"] == [{"reason": reason, "jobs": 2, "first": 4}]
+    assert reason in (here / "r.html").read_text()
+
+
+def test_where_nothing_started_nothing_is_counted(here, capsys):
+    (here / "wide.jsonl").write_text('{"submit":0,"run":1,"cores":9}')
+    row = sim(capsys, "wide.jsonl", "--cores=8", "-q", "--report=r.html").out.splitlines()[2]
+    # Four of waits, four of slowdowns, utilisation, makespan and the share that was backfilled.
+    assert row.split()[:14] == ["easy", "1", *11 * "-", "1"]
+    [run] = json.loads(sim(capsys, "wide.jsonl", "--cores=8", "--json").out)["runs"]
+    assert (run["slowdown_mean"], run["wait_max"], run["utilisation"]) == (None, None, None)
+
+
+def test_quiet_tables_of_several_traces_have_names(capsys):
+    out = sim(capsys, "a.swf", "b.jsonl", "-q", "--nodes=2", "--cores=4").out.splitlines()
+    assert [line for line in out if line.endswith(":")] == ["a.swf:", "b.jsonl:"]
+    assert "a.swf" not in sim(capsys, "a.swf", "-q").out
+
+
+def test_nodes_fail_after_the_last_submit(here, capsys):
+    (here / "long.jsonl").write_text('{"submit":0,"run":1000000,"cores":1}')
+    machine = ["--nodes=1", "--cores=1", "--mtbf=3d", "--mttr=1h"]
+    found = sim(capsys, "long.jsonl", *machine, "--json", "--seed=2")
+    [run] = json.loads(found.out)["runs"]
+    assert run["node_failures"] > 0
+    assert run["lost_core_seconds"] > 0
+    assert run["core_seconds"] == pytest.approx(1_000_000 + run["lost_core_seconds"])
+
+
 def test_whole_nodes(here, capsys):
     sim(capsys, "a.swf", "--nodes=3", "--cores=2", "--whole-nodes", "--out", "out")
     assert [(row["cores"], row["nodes"]) for row in rows(here / "out")] == [
@@ -227,6 +271,9 @@ def test_a_limit_may_kill(here, capsys):
         (["bad.jsonl"], "bad.jsonl: line 1: column 28: unknown field `colour`"),
         (["bad.swf.gz"], "expected a file packed by gzip"),
         (["empty.swf"], "there is no job in it"),
+        (["left_out.swf"], "no job in it that can be run: left out: 2 jobs without a run time"),
+        (["long.jsonl"], "long.jsonl: line 1: job 1: run time 1e308: expected seconds from 0 on"),
+        (["--load", "1e300"], "load: expected at most 1000, found 1e300"),
         (["b.jsonl"], "give the nodes there are"),
         (["a.swf", "--nodes=1", "--cores=4", "--failures", "bad.f"], "line 1: expected TIME NODES"),
         (["--mix", "1x:3"], "invalid mix"),
@@ -238,6 +285,8 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
     (here / "bad.swf.gz").write_bytes(SWF)
     (here / "bad.jsonl").write_text('{"submit":0,"run":1,"colour":"red"}')
     (here / "empty.swf").write_text("; nothing\n")
+    (here / "left_out.swf").write_text("1 0 -1 -1 3 -1 -1 3 10 -1 1 -1 -1 -1 -1 -1 -1 -1\n" * 2)
+    (here / "long.jsonl").write_text('{"submit":0,"run":1e308,"cores":1}')
     (here / "bad.f").write_text("now 0 down up\n")
     found = sim(capsys, *args, "--out", "out", code=1)
     assert said in found.err
@@ -254,6 +303,10 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
         (["--user-estimates", "best"], "expected exact, modal or factor:F"),
         (["--load", "0"], "expected a number above 0"),
         (["--window", "2d", "--report", "r"], "expected FROM:TO"),
+        (["--seed", str(2**64)], "expected a number below 2^64, found `18446744073709551616`"),
+        (["--lublin", str(2**32)], "expected 1 to 4294967295, found `4294967296`"),
+        (["--report", "."], "--report `.` is a directory: expected a file"),
+        (["--out", "a.swf"], "--out `a.swf` is a file: expected a directory"),
     ],
 )
 def test_options_that_are_none(capsys, args, said):

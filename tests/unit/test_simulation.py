@@ -160,13 +160,24 @@ def test_failed_nodes():
     assert result.summary()["lost"] == 1
 
 
-def test_denied_jobs_have_notes():
-    result = run(None, workload((0, 10, 5, 10), (0, 1, 1, 1)), pool_cores=4)
-    assert result.columns()["state"].tolist() == [4, 1]
+def test_denials_have_their_reasons():
+    jobs = workload((0, 10, 5, 10), (0, 1, 1, 1), (0, 2, 5, 2), (0, 2, 6, 2))
+    result = run(None, jobs, pool_cores=4)
+    assert result.columns()["state"].tolist() == [4, 1, 4, 4]
     assert math.isnan(result.columns()["start"][0])
-    [(job, note)] = result.denials()
-    assert job == 1
-    assert "5" in note
+    [(reason, count, first), (other, *rest)] = result.denials()
+    assert (count, first) == (2, 1)
+    assert "5" in reason
+    assert "6" in other
+    assert rest == [1, 4]
+
+
+def test_what_is_not_known_is_none():
+    summary = run(None, workload((0, 10, 5, 10)), pool_cores=4).summary()
+    assert summary["denied"] == 1
+    names = [f"{what}_{part}" for what in ("wait", "slowdown") for part in ("mean", "p95", "max")]
+    for name in [*names, "utilisation", "makespan", "backfilled_share"]:
+        assert summary[name] is None, name
 
 
 @pytest.mark.parametrize(

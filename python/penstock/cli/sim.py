@@ -37,6 +37,8 @@ examples:
 DEFAULT_JOBS = 5000
 DEFAULT_LOAD = 0.8
 DEFAULT_SEED = 1
+MOST = (1 << 32) - 1
+MOST_DENIALS = 5
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +73,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "else modal)",
     )
     work.add_argument(
-        "--seed", metavar="S", type=whole, help="of all that is by chance (default: 1)"
+        "--seed", metavar="S", type=_seed_number, help="of all that is by chance (default: 1)"
     )
 
     machine = parser.add_argument_group("machine")
@@ -148,6 +150,7 @@ def main(args: argparse.Namespace) -> int:
     if problem := _problem(args):
         print(f"penstock sim: {problem}", file=sys.stderr)
         return 2
+    from penstock.cli.text import safe
     from penstock.sim.files import Writer, pyarrow, summary
     from penstock.sim.table import text
 
@@ -180,7 +183,12 @@ def main(args: argparse.Namespace) -> int:
         if not args.quiet:
             print("\n".join(_head(study)))
             print()
+        elif len(studies) > 1:
+            print(f"{safe(study.name)}:")
         print("\n".join(text(study, width)))
+        if not args.quiet and study.denials:
+            print()
+            print("\n".join(_denials(study)))
     return 0
 
 
@@ -215,6 +223,10 @@ def _problem(args: argparse.Namespace) -> str | None:
         if getattr(args, name) and not nodes:
             option = name.replace("_", "-")
             return f"--{option} needs nodes: --nodes and --cores, or --inventory"
+    if args.report is not None and args.report.is_dir():
+        return f"--report `{args.report}` is a directory: expected a file"
+    if args.out is not None and args.out.exists() and not args.out.is_dir():
+        return f"--out `{args.out}` is a file: expected a directory"
     return None
 
 
@@ -379,10 +391,27 @@ def _head(study: Study) -> list[str]:
     return lines + [f"  assumed: {safe(said)}" for said in study.assumptions]
 
 
+def _denials(study: Study) -> list[str]:
+    """Why jobs were denied, as far as that is worth reading."""
+    from penstock.cli.text import safe
+
+    said = study.denials
+    lines = [f"denied: {safe(reason)}" for reason in said[:MOST_DENIALS]]
+    more = len(said) - len(lines)
+    return lines + [f"denied: for {more:,} reasons more (summary.json has them)"] * bool(more)
+
+
 def _positive(text: str) -> int:
     number = whole(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("expected 1 or more, found `0`")
+    if not 1 <= number <= MOST:
+        raise argparse.ArgumentTypeError(f"expected 1 to {MOST}, found `{text}`")
+    return number
+
+
+def _seed_number(text: str) -> int:
+    number = whole(text)
+    if number >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"expected a number below 2^64, found `{text}`")
     return number
 
 

@@ -159,7 +159,7 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
     low, high = span(study)
     rows = occupancy.Rows(study)
     # Of the run that starts jobs best: with others there is little to see where most jobs wait.
-    best = max(study.runs, key=lambda run: run.results.summary["utilisation"])
+    best = max(study.runs, key=lambda run: run.results.summary["utilisation"] or 0.0)
     chosen = window or occupancy.busiest(best.results, low, high)
     drawn = []
     for run in study.runs:

@@ -63,7 +63,13 @@ class Writer:
                     temporary.unlink()
 
     def path(self, path: Path) -> Path:
-        """Where to write what is to be found at a path in the end; its directory is made."""
+        """Where to write what is to be found at a path in the end; its directory is made.
+
+        Raises:
+            FilesError: there is a directory already.
+        """
+        if path.is_dir():
+            raise FilesError(f"`{path}`: is a directory: expected a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         self._pending.append((temporary, path))
@@ -147,6 +153,7 @@ def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[s
                 "queue_policy": run.queue_policy,
                 "selection": run.selection,
                 **{key: finite(value) for key, value in run.results.summary.items()},
+                "denials": [it._asdict() for it in run.results.denials],
             }
             for run in study.runs
         ],

@@ -133,6 +133,7 @@ def _study(study: Study, window: tuple[float, float] | None) -> str:
         )
         + "</dl>",
         _table(study),
+        *_denials(study),
         "<h2>Over time</h2>",
         *(f"<figure>{chart}</figure>" for chart in figures.over_time(study)),
         "<h2>Who waits how long</h2>",
@@ -151,6 +152,14 @@ def _study(study: Study, window: tuple[float, float] | None) -> str:
         "<ul>" + "".join(f"<li>{_text(said)}</li>" for said in study.assumptions) + "</ul>",
     ]
     return "\n".join(parts)
+
+
+def _denials(study: Study) -> list[str]:
+    said = study.denials
+    if not said:
+        return []
+    items = "".join(f"<li>{_text(reason)}</li>" for reason in said)
+    return ["<h2>What was denied</h2>", f"<ul>{items}</ul>"]
 
 
 def _table(study: Study) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.sim.machine import Machine
     from penstock.sim.workload import Workload
 
-__all__ = ["STATES", "Results", "Run", "Study", "from_simulation", "nothing_to_allocate"]
+__all__ = ["STATES", "Denial", "Results", "Run", "Study", "from_simulation", "nothing_to_allocate"]
 
 STATES = ("never started", "ended", "killed at its limit", "lost with a node", "denied")
 """What the column `state` says, by its number."""
@@ -33,6 +33,24 @@ FORMATS = {
 }
 
 
+class Denial(NamedTuple):
+    """Why jobs can never run.
+
+    Attributes:
+        reason: what part of the request is impossible, and the most there is.
+        jobs: how many it is of.
+        first: the id of the first one.
+    """
+
+    reason: str
+    jobs: int
+    first: int
+
+    def __str__(self) -> str:
+        jobs = "1 job" if self.jobs == 1 else f"{self.jobs:,} jobs, the first of them"
+        return f"{jobs} ({self.first}): {self.reason}"
+
+
 @dataclass(frozen=True)
 class Results:
     """What became of each job under one policy.
@@ -45,12 +63,14 @@ class Results:
         series: `time`, `used_cores` and `queued`: what holds from each time to the next.
         summary: the numbers of `summary.json`.
         allocation: the ranks that a job had last, as an idset; on a pool the numbers of its cores.
+        denials: why jobs can never run here.
     """
 
     columns: Mapping[str, Sequence[Any]]
     series: Mapping[str, Sequence[Any]]
     summary: Mapping[str, Any]
     allocation: Callable[[int], str]
+    denials: Sequence[Denial] = ()
 
     def __len__(self) -> int:
         return len(self.columns["id"])
@@ -96,11 +116,20 @@ class Study:
     runs: tuple[Run, ...]
     unix_start: float | None = None
 
+    @property
+    def denials(self) -> list[str]:
+        """Why jobs can never run on this machine: sentences, each once."""
+        return list(dict.fromkeys(str(it) for run in self.runs for it in run.results.denials))
+
 
 def from_simulation(result: SimResult) -> Results:
     """Reads the columns of a simulation that is over."""
     return Results(
-        _cast(result.columns()), _cast(result.series()), result.summary(), result.allocation
+        _cast(result.columns()),
+        _cast(result.series()),
+        result.summary(),
+        result.allocation,
+        tuple(Denial(*denial) for denial in result.denials()),
     )
 
 

@@ -72,9 +72,11 @@ def load(path: Path, limit: int | None = None) -> Workload:
     else:
         workload = Workload.from_swf(data, name=path.name, limit=limit)
     if not workload.jobs:
+        left_out = "; ".join(said for said in workload.assumptions if said.startswith("left out"))
+        hint = f"expected Standard Workload Format or JSON lines ({', '.join(ENDINGS)})"
         raise TraceError(
-            f"`{path}`: there is no job in it that can be run\n"
-            f"hint: expected Standard Workload Format or JSON lines ({', '.join(ENDINGS)})"
+            f"`{path}`: there is no job in it that can be run"
+            + (f": {left_out}" if left_out else f"\nhint: {hint}")
         )
     return workload
 

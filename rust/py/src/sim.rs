@@ -328,6 +328,11 @@ fn view<'py, const N: usize>(
     PyMemoryView::from(bytes.as_any())?.call_method1("cast", (format,))
 }
 
+/// A number, or `None` where it is none.
+fn known(value: f64) -> Option<f64> {
+    Some(value).filter(|it| !it.is_nan())
+}
+
 fn spread(summary: &Bound<'_, PyDict>, name: &str, spread: Spread) -> PyResult<()> {
     let Spread {
         mean,
@@ -341,7 +346,7 @@ fn spread(summary: &Bound<'_, PyDict>, name: &str, spread: Spread) -> PyResult<(
         ("p95", p95),
         ("max", max),
     ] {
-        summary.set_item(format!("{name}_{part}"), value)?;
+        summary.set_item(format!("{name}_{part}"), known(value))?;
     }
     Ok(())
 }
@@ -437,9 +442,9 @@ impl SimResult {
         ] {
             summary.set_item(key, value)?;
         }
-        summary.set_item("backfilled_share", figures.backfilled_share())?;
-        summary.set_item("utilisation", figures.utilisation)?;
-        summary.set_item("makespan", figures.makespan)?;
+        summary.set_item("backfilled_share", known(figures.backfilled_share()))?;
+        summary.set_item("utilisation", known(figures.utilisation))?;
+        summary.set_item("makespan", known(figures.makespan))?;
         summary.set_item("core_seconds", tally.core_seconds)?;
         summary.set_item("lost_core_seconds", tally.lost_core_seconds)?;
         summary.set_item("seconds", seconds)?;
@@ -448,7 +453,7 @@ impl SimResult {
         if let Some(error) = figures.estimates {
             summary.set_item("estimate_jobs", error.jobs)?;
             spread(&summary, "estimate_error", error.absolute)?;
-            summary.set_item("estimate_bias", error.bias)?;
+            summary.set_item("estimate_bias", known(error.bias))?;
         } else {
             summary.set_item("estimate_jobs", 0)?;
             for part in [
@@ -479,8 +484,11 @@ impl SimResult {
         classes.iter().map(class).collect()
     }
 
-    fn denials(&self, py: Python<'_>) -> Vec<(u64, String)> {
-        self.simulation.borrow(py).inner.notes().to_vec()
+    fn denials(&self, py: Python<'_>) -> Vec<(String, u64, u64)> {
+        let simulation = self.simulation.borrow(py);
+        let denials = simulation.inner.denials().iter();
+        let denials = denials.map(|it| (it.reason.clone(), it.jobs, it.first));
+        denials.collect()
     }
 }
 

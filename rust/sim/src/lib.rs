@@ -29,5 +29,5 @@ pub use random::Random;
 pub use results::{Fate, Results};
 pub use series::Series;
 pub use setup::{Chance, Failure, Machine, Setup};
-pub use simulation::Simulation;
+pub use simulation::{Denial, Simulation};
 pub use workload::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload};

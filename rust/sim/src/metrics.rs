@@ -28,13 +28,13 @@ pub struct Tally {
     /// The first submit time of the jobs that were started.
     pub(crate) first_submit: Option<f64>,
     /// When a job last gave its cores back.
-    pub(crate) last_end: f64,
+    pub(crate) last_end: Option<f64>,
     /// Jobs that did not start at once: of these some are given estimates.
     pub(crate) waited: u64,
 }
 
-/// A distribution in four numbers; all are 0 where there is nothing to count.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// A distribution in four numbers; none is a number where there is nothing to count.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
@@ -44,6 +44,17 @@ pub struct Spread {
     pub p95: f64,
     /// The largest.
     pub max: f64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self {
+            mean: f64::NAN,
+            median: f64::NAN,
+            p95: f64::NAN,
+            max: f64::NAN,
+        }
+    }
 }
 
 impl Spread {
@@ -84,7 +95,8 @@ pub struct EstimateError {
     pub jobs: u64,
     /// The absolute error.
     pub absolute: Spread,
-    /// The mean of actual minus predicted start: above 0 where jobs start later than was said.
+    /// The mean of actual minus predicted start: above 0 where jobs start later than was said, and
+    /// not a number where there are none.
     pub bias: f64,
 }
 
@@ -125,20 +137,20 @@ pub struct Summary {
     /// (wait + run) / max(run, 10 s), at least 1.
     pub slowdown: Spread,
     /// From the first submit of a job that started to when the last one ended or was taken off a
-    /// failed node, in seconds.
+    /// failed node, in seconds; not a number where none started.
     pub makespan: f64,
     /// Core-seconds that jobs held, those of failed nodes with them, as a part of all there were in
-    /// that time.
+    /// that time; not a number where that is no time at all.
     pub utilisation: f64,
     /// Where estimates were asked for.
     pub estimates: Option<EstimateError>,
 }
 
 impl Summary {
-    /// Backfilled jobs as a part of those that started and are over.
+    /// Backfilled jobs as a part of those that started and are over; not a number where none did.
     pub fn backfilled_share(&self) -> f64 {
         let over = self.ended + self.killed + self.lost;
-        real(self.backfilled) / real(over.max(1))
+        real(self.backfilled) / real(over)
     }
 }
 
@@ -182,14 +194,11 @@ impl Simulation {
             summary.backfilled += u64::from(results.backfilled()[place]);
         }
         let tally = self.tally();
-        let first = tally.first_submit.unwrap_or(tally.last_end);
-        summary.makespan = (tally.last_end - first).max(0.0);
+        let span = tally.first_submit.zip(tally.last_end);
+        summary.makespan = span.map_or(f64::NAN, |(first, last)| last - first);
         let all = real(self.cores()) * summary.makespan;
-        summary.utilisation = if all > 0.0 {
-            tally.core_seconds / all
-        } else {
-            0.0
-        };
+        // Of a makespan of no time, 0 is divided by 0.
+        summary.utilisation = tally.core_seconds / all;
         summary.wait = Spread::of(waits);
         summary.slowdown = Spread::of(slowdowns);
         if !results.estimate().is_empty() {
@@ -199,7 +208,7 @@ impl Simulation {
             let jobs = errors.len() as u64;
             summary.estimates = Some(EstimateError {
                 jobs,
-                bias: errors.iter().sum::<f64>() / real(jobs.max(1)),
+                bias: errors.iter().sum::<f64>() / real(jobs),
                 absolute: Spread::of(errors.into_iter().map(f64::abs).collect()),
             });
         }

@@ -21,8 +21,19 @@ use crate::setup::{Hardware, Machine, Setup};
 use crate::units::Units;
 use crate::workload::{Workload, real};
 
-/// Denials of which the note is kept.
-const MAX_NOTES: usize = 100;
+/// Reasons of denials that are kept.
+const MAX_DENIALS: usize = 100;
+
+/// Why jobs can never run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The engine's note.
+    pub reason: String,
+    /// How many jobs it is of.
+    pub jobs: u64,
+    /// The id of the first one.
+    pub first: u64,
+}
 
 /// A workload on its way through a machine.
 pub struct Simulation {
@@ -52,7 +63,7 @@ pub struct Simulation {
     results: Results,
     series: Series,
     tally: Tally,
-    notes: Vec<(u64, String)>,
+    denials: Vec<Denial>,
     ranks: Vec<u32>,
 }
 
@@ -108,7 +119,7 @@ impl Simulation {
             held: 0,
             series: Series::default(),
             tally: Tally::default(),
-            notes: Vec::new(),
+            denials: Vec::new(),
             ranks: Vec::new(),
         })
     }
@@ -208,7 +219,7 @@ impl Simulation {
         self.used = self.used.saturating_sub(cores);
         let core_seconds = real(cores) * (self.now - self.results.start[index]);
         self.tally.core_seconds += core_seconds;
-        self.tally.last_end = self.now;
+        self.tally.last_end = Some(self.now);
         self.results.end[index] = self.now;
         Ok(core_seconds)
     }
@@ -305,18 +316,29 @@ impl Simulation {
                     let place = place_of(id);
                     let held = self.workload.priority[place as usize] == 0;
                     self.held -= u32::from(held);
-                    if self.notes.len() < MAX_NOTES {
-                        let id = self.workload.id[place as usize];
-                        let shape = self.workload.shape[place as usize];
-                        let units = self.units.as_ref();
-                        let known = units.and_then(|it| it.note(shape)).cloned();
-                        self.notes.push((id, known.unwrap_or(note)));
-                    }
+                    let shape = self.workload.shape[place as usize];
+                    let units = self.units.as_ref();
+                    let known = units.and_then(|it| it.note(shape)).cloned();
+                    self.deny(place, known.unwrap_or(note));
                     self.end(place, Fate::Denied);
                 }
             }
         }
         decided
+    }
+
+    /// Writes down why a job can never run.
+    fn deny(&mut self, place: u32, reason: String) {
+        if let Some(known) = self.denials.iter_mut().find(|it| it.reason == reason) {
+            known.jobs += 1;
+        } else if self.denials.len() < MAX_DENIALS {
+            let first = self.workload.id[place as usize];
+            self.denials.push(Denial {
+                reason,
+                jobs: 1,
+                first,
+            });
+        }
     }
 
     fn start(&mut self, place: u32, backfilled: bool) {
@@ -451,9 +473,10 @@ impl Simulation {
         &self.tally
     }
 
-    /// Ids of the first jobs that were denied, with the engine's notes.
-    pub fn notes(&self) -> &[(u64, String)] {
-        &self.notes
+    /// Why jobs were denied, in the order in which that happened first; of very many reasons, the
+    /// first.
+    pub fn denials(&self) -> &[Denial] {
+        &self.denials
     }
 }
 

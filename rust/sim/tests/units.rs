@@ -66,7 +66,7 @@ fn told(simulation: &Simulation) -> String {
             results.estimate().get(place),
         );
     }
-    text + &format!("{:?}\n{:?}", simulation.summary(), simulation.notes())
+    text + &format!("{:?}\n{:?}", simulation.summary(), simulation.denials())
 }
 
 proptest! {
