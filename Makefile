@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
 .PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
-	wheel-ft conformance mutations bench-curves
+	wheel-ft conformance mutations bench-curves compare
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -24,6 +24,15 @@ test-python: $(VENV)/.built
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
 	$(BIN)/python -m pytest tests/peers
+
+# Other workloads with another COMPARE_SEED.
+COMPARE_WORKLOADS ?= 5000
+COMPARE_SEED ?= 1
+
+compare: $(VENV)/.built  ## The simulator and the policies against slow references, on thousands of random workloads
+	$(BIN)/python -m tests.reference.compare --workloads $(COMPARE_WORKLOADS) --seed $(COMPARE_SEED)
+	$(BIN)/python -m pytest tests/property/test_policies.py tests/property/test_simulation.py \
+		--hypothesis-profile=thorough --hypothesis-seed=$(COMPARE_SEED)
 
 conformance: $(VENV)/.built  ## The table of what the specifications ask and which test shows it
 	mkdir -p target

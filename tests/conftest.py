@@ -4,4 +4,6 @@ from hypothesis import settings
 
 # No test depends on how fast the machine is.
 settings.register_profile("penstock", deadline=None)
+# `make compare`: for tests that take their number of examples from the profile.
+settings.register_profile("thorough", deadline=None, max_examples=3000)
 settings.load_profile("penstock")

@@ -24,6 +24,8 @@ from penstock import Engine
 
 POLICIES = ["fcfs", "easy", "hybrid:1", "hybrid:2", "hybrid:9", "conservative"]
 SELECTIONS = ["first", "pack", "spread", "thrifty", "contiguous"]
+# 50; with `--hypothesis-profile=thorough` (make compare) 1,500.
+EXAMPLES = settings.default.max_examples // 2
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ def perform(model, operation, *args):
     st.sampled_from(SELECTIONS),
     st.lists(operation_strategy, min_size=5, max_size=40),
 )
-@settings(max_examples=150)
+@settings(max_examples=EXAMPLES)
 def test_whatever_happens_the_policy_keeps_its_word(policy, nodes, selection, operations):
     """No allocation twice; nobody first waits who can run; backfill delays no reservation."""
     model = Model(nodes, policy, selection)
@@ -291,7 +293,7 @@ def test_whatever_happens_the_policy_keeps_its_word(policy, nodes, selection, op
     st.sampled_from(SELECTIONS),
     st.lists(operation_strategy, min_size=5, max_size=25),
 )
-@settings(max_examples=40)
+@settings(max_examples=EXAMPLES // 3)
 def test_equal_input_gives_equal_output_and_a_snapshot_decides_the_same(
     policy, nodes, selection, operations
 ):
@@ -320,7 +322,7 @@ def test_equal_input_gives_equal_output_and_a_snapshot_decides_the_same(
         max_size=30,
     ),
 )
-@settings(max_examples=150)
+@settings(max_examples=EXAMPLES)
 def test_conservative_never_moves_a_reservation_later(nodes, operations):
     """Jobs end as planned or earlier, are cancelled, and come; all nodes stay up."""
     model = Model(nodes, "conservative")
@@ -361,7 +363,7 @@ def test_conservative_never_moves_a_reservation_later(nodes, operations):
 
 @pytest.mark.parametrize("selection", SELECTIONS)
 @given(nodes_strategy, st.lists(request_strategy, min_size=1, max_size=8), request_strategy)
-@settings(max_examples=150)
+@settings(max_examples=EXAMPLES)
 def test_a_selection_policy_chooses_as_it_says(selection, nodes, before, request):
     """Against all there is to choose from: nodes for a job of nodes, on a machine partly full."""
     model = Model(nodes, "easy", selection)

@@ -23,6 +23,8 @@ CORES = 128
 # A machine that is asked for as much as it has, and for four fifths of that.
 LOADS = [0.8, 1.0]
 SEEDS = [1, 2]
+# 100; with `--hypothesis-profile=thorough` (make compare) 3,000.
+EXAMPLES = settings.default.max_examples
 
 
 @cache
@@ -150,7 +152,7 @@ def test_conservative_backfill_keeps_its_word():
 
 
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
-@settings(max_examples=150)
+@settings(max_examples=EXAMPLES)
 def test_no_core_is_given_twice_and_the_first_that_fits_never_waits(seed, policy):
     workload = random_workload(f"property:{seed}")
     capacity = sum(node.cores for node in workload.machine)
@@ -185,7 +187,7 @@ def test_no_core_is_given_twice_and_the_first_that_fits_never_waits(seed, policy
 
 
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
-@settings(max_examples=50)
+@settings(max_examples=EXAMPLES // 3)
 def test_equal_input_gives_equal_output(seed, policy):
     workload = random_workload(f"twice:{seed}")
     first, second = penstock(workload, policy).result(), penstock(workload, policy).result()
