@@ -70,7 +70,8 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 
 bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 	$(BIN)/python -m pytest bench --ignore bench/library --benchmark-only --benchmark-columns=min,median,max,rounds
-	cargo bench --package penstock-idset --package penstock-hostlist --package penstock-engine --locked --benches
+	cargo bench --package penstock-idset --package penstock-hostlist --package penstock-engine \
+		--package penstock-sim --locked --benches
 
 bench-load: $(VENV)/.built  ## What an instance takes with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
