@@ -444,6 +444,8 @@ impl SimResult {
         }
         summary.set_item("backfilled_share", known(figures.backfilled_share()))?;
         summary.set_item("utilisation", known(figures.utilisation))?;
+        let early = known(figures.utilisation_to_last_submit);
+        summary.set_item("utilisation_to_last_submit", early)?;
         summary.set_item("makespan", known(figures.makespan))?;
         summary.set_item("core_seconds", tally.core_seconds)?;
         summary.set_item("lost_core_seconds", tally.lost_core_seconds)?;

@@ -23,7 +23,9 @@ pub struct Tally {
     pub deepest: u32,
     /// Core-seconds held by jobs that are over or were taken off.
     pub core_seconds: f64,
-    /// Those of them that came to nothing, because a node failed.
+    /// Core-seconds held up to the last submit time.
+    pub(crate) early_core_seconds: f64,
+    /// Those of all that came to nothing, because a node failed.
     pub lost_core_seconds: f64,
     /// The first submit time of the jobs that were started.
     pub(crate) first_submit: Option<f64>,
@@ -142,6 +144,9 @@ pub struct Summary {
     /// Core-seconds that jobs held, those of failed nodes with them, as a part of all there were in
     /// that time; not a number where that is no time at all.
     pub utilisation: f64,
+    /// The same from the first submit to the last: while jobs come, without the end, when fewer
+    /// and fewer are left. Not a number where that is no time at all.
+    pub utilisation_to_last_submit: f64,
     /// Where estimates were asked for.
     pub estimates: Option<EstimateError>,
 }
@@ -199,6 +204,9 @@ impl Simulation {
         let all = real(self.cores()) * summary.makespan;
         // Of a makespan of no time, 0 is divided by 0.
         summary.utilisation = tally.core_seconds / all;
+        let (first, last) = self.workload().span().unwrap_or_default();
+        let all = real(self.cores()) * (last - first);
+        summary.utilisation_to_last_submit = tally.early_core_seconds / all;
         summary.wait = Spread::of(waits);
         summary.slowdown = Spread::of(slowdowns);
         if !results.estimate().is_empty() {

@@ -134,6 +134,11 @@ impl Simulation {
             let Some(time) = self.next_time() else {
                 return Ok(false);
             };
+            let last = self.workload.submit.last().copied().unwrap_or(0.0);
+            if self.now < last {
+                let lasts = time.min(last) - self.now;
+                self.tally.early_core_seconds += real(self.used) * lasts;
+            }
             self.now = time;
             self.instant()?;
         }

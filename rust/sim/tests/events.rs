@@ -328,6 +328,7 @@ fn the_figures_are_those_of_their_definitions() {
     near(summary.slowdown.max, 1.6);
     near(summary.makespan, 16.0);
     near(summary.utilisation, 21.0 / 32.0);
+    assert!(summary.utilisation_to_last_submit.is_nan());
     let classes = simulation.size_classes();
     let sizes: Vec<(u32, u32, u64)> = classes.iter().map(|it| (it.from, it.to, it.jobs)).collect();
     assert_eq!(sizes, [(1, 1, 2), (2, 2, 1)]);
@@ -336,6 +337,15 @@ fn the_figures_are_those_of_their_definitions() {
     assert_eq!(series.used(), [1, 2, 1, 0]);
     assert_eq!(series.queued(), [2, 1, 0, 0]);
     assert_eq!(simulation.tally().deepest, 2);
+}
+
+#[test]
+fn utilisation_while_jobs_come_leaves_out_the_end() {
+    // One core from 2 to 6, both from 6 to 9; the last comes at 7.
+    let simulation = pool("fcfs", 2, &[(2, 4, 1, 4), (6, 3, 2, 3), (7, 9, 1, 9)]);
+    let summary = simulation.summary();
+    assert!((summary.utilisation_to_last_submit - 6.0 / 10.0).abs() < 1e-9);
+    assert!((summary.utilisation - 19.0 / 32.0).abs() < 1e-9);
 }
 
 #[test]
