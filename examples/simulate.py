@@ -1,0 +1,88 @@
+"""What are better estimates of run times worth, and to whom? A study with the simulator.
+
+It needs nothing but the wheel: `pip install penstock && python examples/simulate.py`. Of a trace, and
+of how many times as fast its jobs come, it asks the same: `python examples/simulate.py a.swf.gz 1.6`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from statistics import fmean
+
+from penstock.sim import machine, runs, workload
+from penstock.sim.units import duration, share
+
+POLICIES = ("fcfs", "easy", "conservative")
+# Users who know, users who say up to five times as much, users who say round values.
+ESTIMATES = ("exact", "factor:5", "modal")
+CORES, LOAD, JOBS, SEEDS = 256, 0.9, 2000, (1, 2, 3)
+
+
+def workloads(estimates, jobs=JOBS):
+    """The same jobs for each way to guess, a workload a seed."""
+    for seed in SEEDS:
+        made = workload.Synthesis(jobs=jobs, seed=seed, load=LOAD, estimates="exact")
+        yield workload.synthesize(made, CORES).vary(estimates=estimates, seed=seed)
+
+
+def waits_by_size(results):
+    """Mean waits of jobs of one core, and of jobs of a quarter of the machine or more."""
+    columns = results.columns
+    rows = [
+        (cores, wait)
+        for cores, wait in zip(columns["cores"], columns["wait"], strict=True)
+        if not math.isnan(wait)
+    ]
+    largest = max((cores for cores, _ in rows), default=1)
+    small = [wait for cores, wait in rows if cores == 1]
+    large = [wait for cores, wait in rows if cores >= largest / 4]
+    return tuple(fmean(waits) if waits else math.nan for waits in (small, large))
+
+
+def compare(make, on):
+    """A row for each policy and way to guess: means over the workloads that `make` yields."""
+    for estimates in ESTIMATES:
+        studies = [
+            runs.study(jobs, on, runs.Options(estimates=True, estimate_every=10), policies=POLICIES)
+            for jobs in make(estimates)
+        ]
+        for number, policy in enumerate(POLICIES):
+            results = [study.runs[number].results for study in studies]
+            summaries = [it.summary for it in results]
+            sizes = [waits_by_size(it) for it in results]
+            yield {
+                "policy": policy,
+                "estimates": estimates,
+                "wait": fmean(it["wait_mean"] for it in summaries),
+                "small": fmean(small for small, _ in sizes),
+                "large": fmean(large for _, large in sizes),
+                "slowdown": fmean(it["slowdown_mean"] for it in summaries),
+                "utilisation": fmean(it["utilisation_to_last_submit"] for it in summaries),
+                "error": fmean(it["estimate_error_mean"] or 0.0 for it in summaries),
+            }
+
+
+def main(arguments):
+    if arguments:
+        trace = workload.load(Path(arguments[0]))
+        pace = float(arguments[1]) if len(arguments) > 1 else 1.0
+        on = machine.pool()
+        rows = compare(lambda it: [trace.vary(pace=pace, estimates=it, seed=1)], on)
+    else:
+        on = machine.pool(CORES)
+        rows = compare(workloads, on)
+    print(
+        "policy        estimates  mean wait   1 core      wide  slowdown  in use  foretold, off by"
+    )
+    for row in rows:
+        print(
+            f"{row['policy']:<13} {row['estimates']:<9} {duration(row['wait']):>10}"
+            f" {duration(row['small']):>8} {duration(row['large']):>9} {row['slowdown']:>9,.1f}"
+            f" {share(row['utilisation']):>7} {duration(row['error']):>17}"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,43 @@
+"""`examples/simulate.py`: the simulator as a researcher uses it from Python."""
+
+from __future__ import annotations
+
+import runpy
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from penstock.sim import machine
+from penstock.sim.workload import Workload
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "simulate.py"
+
+
+@pytest.fixture(scope="module")
+def example():
+    return runpy.run_path(str(EXAMPLE))
+
+
+def test_what_estimates_are_worth(example):
+    make = partial(example["workloads"], jobs=300)
+    found = list(example["compare"](make, machine.pool(example["CORES"])))
+    rows = {(row["policy"], row["estimates"]): row for row in found}
+    assert len(rows) == len(example["POLICIES"]) * len(example["ESTIMATES"])
+    # First come first served asks nobody how long it will take; what it foretells hangs on that.
+    assert len({rows["fcfs", it]["wait"] for it in example["ESTIMATES"]}) == 1
+    for policy in ("fcfs", "conservative"):
+        assert rows[policy, "exact"]["error"] == pytest.approx(0)
+        assert rows[policy, "modal"]["error"] > 0
+    for estimates in example["ESTIMATES"]:
+        assert rows["easy", estimates]["wait"] < rows["fcfs", estimates]["wait"]
+
+
+def test_the_table_of_a_trace(example, tmp_path, capsys):
+    trace = tmp_path / "a.swf"
+    trace.write_bytes(Workload.lublin(50, cores=16, seed=1, load=0.8).to_swf())
+    example["main"]([str(trace), "1.5"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.startswith("policy")
+    assert [row.split()[:2] for row in rows[:2]] == [["fcfs", "exact"], ["easy", "exact"]]
+    assert len(rows) == 9
