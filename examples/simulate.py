@@ -1,7 +1,7 @@
 """What are better estimates of run times worth, and to whom? A study with the simulator.
 
-It needs nothing but the wheel: `pip install penstock && python examples/simulate.py`. Of a trace, and
-of how many times as fast its jobs come, it asks the same: `python examples/simulate.py a.swf.gz 1.6`.
+It needs nothing but the wheel: `pip install penstock && python examples/simulate.py`. It asks the
+same of a trace whose jobs come 1.6 times as fast: `python examples/simulate.py a.swf 1.6`.
 """
 
 from __future__ import annotations

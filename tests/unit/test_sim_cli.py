@@ -224,6 +224,13 @@ def test_nodes_fail_after_the_last_submit(here, capsys):
     assert run["core_seconds"] == pytest.approx(1_000_000 + run["lost_core_seconds"])
 
 
+def test_one_of_a_thing_is_one(here, capsys):
+    (here / "one.jsonl").write_text('{"submit":0,"run":1,"cores":1}')
+    out = sim(capsys, "one.jsonl", "--nodes=1", "--cores=1").out
+    assert "one.jsonl: 1 job over 0 s, on 1 node with 1 core\n" in out
+    assert "1 of 1 jobs has no limit" in out
+
+
 def test_whole_nodes(here, capsys):
     sim(capsys, "a.swf", "--nodes=3", "--cores=2", "--whole-nodes", "--out", "out")
     assert [(row["cores"], row["nodes"]) for row in rows(here / "out")] == [

@@ -27,8 +27,8 @@ def test_a_trace_and_what_was_assumed():
     assert workload.unix_start == 1000.0
     assert ("MaxProcs", "64") in workload.header
     assert workload.assumptions == [
-        "1 of 2 jobs have no requested processors: the allocated ones are taken",
-        "1 of 2 jobs have no requested time: the run time is taken as the estimate",
+        "1 of 2 jobs has no requested processors: the allocated ones are taken",
+        "1 of 2 jobs has no requested time: the run time is taken as the estimate",
         "left out: 1 job without a run time",
         (
             "the trace has no wait times: its submit times may be start times, and are taken as"

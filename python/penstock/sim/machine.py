@@ -67,7 +67,7 @@ def pool(cores: int | None = None) -> Machine:
         return Machine("one pool of cores", assumptions=(said,))
     if not 1 <= cores < 1 << 32:
         raise MachineError(f"{cores} cores: expected 1 to {(1 << 32) - 1}")
-    return Machine(f"one pool of {cores:,} cores", pool_cores=cores, assumptions=(said,))
+    return Machine(f"one pool of {_number(cores, 'core')}", pool_cores=cores, assumptions=(said,))
 
 
 def made_up(nodes: int, cores: int, gpus: int = 0) -> Machine:
@@ -137,9 +137,15 @@ def _from_config(path: Path) -> tuple[ResourceSet, int]:
 
 def _describe(resources: ResourceSet) -> str:
     nodes, cores, gpus = resources.nnodes, resources.ncores, resources.ngpus
-    each = [f"{cores // nodes:,} cores" if cores % nodes == 0 else f"{cores / nodes:,.1f} cores"]
+    each = [
+        _number(cores // nodes, "core") if cores % nodes == 0 else f"{cores / nodes:,.1f} cores"
+    ]
     if gpus:
-        each.append(f"{gpus // nodes:,} gpus" if gpus % nodes == 0 else f"{gpus:,} gpus in all")
+        each.append(_number(gpus // nodes, "gpu") if gpus % nodes == 0 else f"{gpus:,} gpus in all")
     alike = len({(len(node.cores), len(node.gpus)) for node in resources.nodes()}) == 1
-    what = f"{nodes:,} node{'s' if nodes > 1 else ''} with {' and '.join(each)}"
+    what = f"{_number(nodes, 'node')} with {' and '.join(each)}"
     return f"{what} each" if alike and nodes > 1 else what if alike else f"{what} on average"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

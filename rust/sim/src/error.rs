@@ -71,6 +71,12 @@ pub(crate) fn jobs(count: u64) -> String {
     )
 }
 
+/// How many of all jobs do something: `verb` is what one does and what several do.
+pub(crate) fn some(count: u64, all: u64, verb: (&str, &str)) -> String {
+    let verb = if count == 1 { verb.0 } else { verb.1 };
+    format!("{} of {} jobs {verb}", grouped(count), grouped(all))
+}
+
 /// A number without the hundreds of digits that the largest and the least ones have.
 pub(crate) fn brief(number: f64) -> String {
     let size = number.abs();

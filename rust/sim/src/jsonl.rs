@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::error::{grouped, jobs, shown, without_mark};
+use crate::error::{shown, some, without_mark};
 use crate::workload::{DEFAULT_PRIORITY, JobShape, RUN_TIME_TAKEN, Workload};
 
 /// A line as it is written: what each key may be is looked at where it is used.
@@ -189,11 +189,8 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         return Err(Error::new(text));
     }
     if guessed > 0 {
-        let all = jobs(workload.len() as u64);
-        let guessed = grouped(guessed);
-        workload.assume(format!(
-            "{guessed} of {all} have no limit: {RUN_TIME_TAKEN}"
-        ));
+        let some = some(guessed, workload.len() as u64, ("has", "have"));
+        workload.assume(format!("{some} no limit: {RUN_TIME_TAKEN}"));
     }
     if workload.sort() {
         workload.assume(

@@ -182,6 +182,12 @@ fn parse(text: &str) -> Result<Vec<Part>, Error> {
         });
     }
     let sum: f64 = parts.iter().map(|it| it.weight).sum();
+    if sum > 100.0 + 1e-9 {
+        return Err(fail(
+            text,
+            &format!("expected weights of 100 % at most together, found {sum} %"),
+        ));
+    }
     let left = (100.0 - sum).max(0.0);
     for place in &open {
         parts[*place].weight = left / crate::workload::real(open.len() as u64);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::error::{brief, grouped, shown, without_mark};
+use crate::error::{brief, shown, without_mark};
 use crate::workload::{DEFAULT_PRIORITY, JobShape, RUN_TIME_TAKEN, Workload};
 use crate::{Error, error};
 
@@ -219,16 +219,16 @@ impl Census {
 
     fn tell(&self, workload: &mut Workload) {
         let jobs = u64::try_from(workload.len()).unwrap_or(u64::MAX);
-        let of = |count: u64| format!("{} of {}", grouped(count), error::jobs(jobs));
+        let some = |count: u64, verb| error::some(count, jobs, verb);
         if self.used_processors > 0 {
-            let of = of(self.used_processors);
+            let some = some(self.used_processors, ("has", "have"));
             workload.assume(format!(
-                "{of} have no requested processors: the allocated ones are taken"
+                "{some} no requested processors: the allocated ones are taken"
             ));
         }
         if self.used_times > 0 {
-            let of = of(self.used_times);
-            workload.assume(format!("{of} have no requested time: {RUN_TIME_TAKEN}"));
+            let some = some(self.used_times, ("has", "have"));
+            workload.assume(format!("{some} no requested time: {RUN_TIME_TAKEN}"));
         }
         let left_out = [
             (self.no_processors, "without processors"),
@@ -251,10 +251,8 @@ impl Census {
             );
         }
         if self.preceding > 0 {
-            let of = of(self.preceding);
-            workload.assume(format!(
-                "{of} name a preceding job: they are submitted at their time all the same"
-            ));
+            let some = some(self.preceding, ("names", "name"));
+            workload.assume(format!("{some} a preceding job, which is not waited for"));
         }
         if self.repeated > 0 {
             workload.assume(format!(

@@ -240,7 +240,7 @@ fn json_lines_say_every_shape() {
     assert!(found[3].limit.abs() < f64::MIN_POSITIVE);
     assert_eq!(
         workload.assumptions(),
-        ["1 of 4 jobs have no limit: the run time is taken as the estimate"]
+        ["1 of 4 jobs has no limit: the run time is taken as the estimate"]
     );
     let written = jsonl::write(&workload);
     let again = jsonl::read(written.as_bytes(), "a", None).unwrap();

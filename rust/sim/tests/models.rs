@@ -221,6 +221,10 @@ fn what_is_wrong_with_a_mix_is_named() {
         ("1c:soon", "expected a time such as 10m or 1m-2h"),
         ("1c:inf", "expected a time such as 10m or 1m-2h"),
         ("0%:1c:1m", "expected a weight above 0%"),
+        (
+            "50%:1c:1m,60%:2c:1m",
+            "expected weights of 100 % at most together, found 110 %",
+        ),
     ] {
         let error = mix(text).draw().unwrap_err().to_string();
         assert!(error.contains(message), "{text}: {error}");
