@@ -1,0 +1,55 @@
+//! The clients that are connected: the library does not say, but their sockets do.
+
+#![expect(unsafe_code, reason = "looks at descriptors of the library")]
+
+use std::fs;
+use std::mem::ManuallyDrop;
+use std::net::TcpStream;
+use std::os::fd::{FromRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use super::ffi;
+
+/// Waits until no client is connected, for so long at most.
+pub fn wait(limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let mut entries: Vec<ffi::Poll> = connected()
+        .into_iter()
+        .map(|fd| ffi::Poll {
+            fd,
+            events: ffi::POLLRDHUP,
+            revents: 0,
+        })
+        .collect();
+    while !entries.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        let Ok(count) = entries.len().try_into() else {
+            return;
+        };
+        // SAFETY: as many entries as it is told.
+        let came = unsafe { ffi::poll(entries.as_mut_ptr(), count, left) };
+        if came == 0 {
+            return;
+        }
+        // Closed at the other end, or by the library, which has seen that first. Where a signal came, nothing is.
+        if came > 0 {
+            entries.retain(|entry| entry.revents == 0);
+        }
+    }
+}
+
+/// The descriptors of sockets that are connected over TCP: the library's, one to each client.
+fn connected() -> Vec<RawFd> {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|&fd| {
+            // SAFETY: asked for its other end only, and not closed; what is no such socket has none.
+            let stream = ManuallyDrop::new(unsafe { TcpStream::from_raw_fd(fd) });
+            stream.peer_addr().is_ok()
+        })
+        .collect()
+}

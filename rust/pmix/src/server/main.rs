@@ -1,0 +1,366 @@
+//! The server of PMIx for the tasks of one job on one node.
+//!
+//! It runs as the job's user, started before the tasks with one end of a socket pair (`--fd`). On the other end is the
+//! instance, which says what job this is (`pmix.start`), gets the tasks' environments, and then answers what the tasks
+//! ask: `pmix.alloc`, `pmix.query` and `pmix.abort`; `pmix.events` tells of requests that are over. Who asks is told
+//! by the socket: the server names no job. When the socket is closed, whoever waits is told so, and the server ends.
+
+mod answers;
+mod clients;
+mod ffi;
+mod library;
+mod native;
+mod upcalls;
+
+use std::collections::VecDeque;
+use std::env;
+use std::ffi::CString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use penstock_pmix::answer::Answer;
+use penstock_pmix::{Parking, Start, request, status};
+use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message, STREAMING};
+use serde_json::json;
+
+use answers::{Answers, Caller};
+
+const ENOSYS: u32 = 38;
+const EINVAL: u32 = 22;
+const EALREADY: u32 = 114;
+const EIO: u32 = 5;
+
+/// How long tasks may stay connected when the instance is gone: time to read the last answers, and to finalize.
+const LINGER: Duration = Duration::from_secs(5);
+
+const USAGE: &str = "usage: penstock-pmix --fd NUMBER | --version";
+
+static SERVER: OnceLock<Server> = OnceLock::new();
+
+/// The server, for those whom C calls; it is there before C is.
+fn server() -> &'static Server {
+    SERVER.get().expect("set before the library is started")
+}
+
+/// A request that waits for the instance.
+enum Waiter {
+    /// Wants a status.
+    Plain(Caller),
+    /// Wants what was granted.
+    Alloc(Caller),
+    /// Wants to know how requests stand.
+    Query(Asked),
+}
+
+/// A query, of which one part at a time is under way.
+struct Asked {
+    caller: Caller,
+    /// The part that is: a request's id, or all.
+    id: Option<String>,
+    rest: VecDeque<Option<String>>,
+    so_far: Answer,
+    answered: bool,
+}
+
+impl Waiter {
+    fn caller(self) -> Caller {
+        match self {
+            Self::Plain(caller) | Self::Alloc(caller) => caller,
+            Self::Query(asked) => asked.caller,
+        }
+    }
+}
+
+/// The server of a job that was started.
+struct Server {
+    source: ffi::Proc,
+    outgoing: Sender<Vec<u8>>,
+    parking: Mutex<Parking<Waiter>>,
+    answers: Answers,
+}
+
+impl Server {
+    fn parking(&self) -> MutexGuard<'_, Parking<Waiter>> {
+        self.parking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the instance; what it says goes to the waiter.
+    fn ask(&'static self, topic: &str, payload: &str, waiter: Waiter) {
+        let parked = self.parking().park(waiter);
+        let tag = match parked {
+            Ok(tag) => tag,
+            Err(waiter) => {
+                return self
+                    .answers
+                    .put(waiter.caller(), Answer::of(status::UNREACHABLE));
+            }
+        };
+        let message = Message::request(topic, payload).with_matchtag(tag);
+        let sent = message.check().is_ok() && send(&self.outgoing, &message);
+        if !sent && let Some(waiter) = self.parking().take(tag) {
+            self.answers
+                .put(waiter.caller(), Answer::of(status::UNREACHABLE));
+        }
+    }
+
+    /// Asks how requests stand, one after another.
+    fn query(&'static self, caller: Caller, wanted: Vec<Option<String>>, foreign: bool) {
+        let so_far = Answer::of(if foreign {
+            status::NOT_SUPPORTED
+        } else {
+            status::SUCCESS
+        });
+        let asked = Asked {
+            caller,
+            id: None,
+            rest: wanted.into(),
+            so_far,
+            answered: false,
+        };
+        self.query_next(asked);
+    }
+
+    fn query_next(&'static self, mut asked: Asked) {
+        if let Some(id) = asked.rest.pop_front() {
+            let payload = request::query(id.as_deref());
+            asked.id = id;
+            return self.ask("pmix.query", &payload, Waiter::Query(asked));
+        }
+        let mut answer = asked.so_far;
+        if asked.answered && answer.status != status::SUCCESS {
+            answer.status = status::QUERY_PARTIAL_SUCCESS;
+        }
+        self.answers.put(asked.caller, answer);
+    }
+
+    fn take(&'static self, response: &Message) {
+        let payload = response.payload_json();
+        if response.topic() == "pmix.events" {
+            match response.errnum() {
+                0 => self
+                    .answers
+                    .notify(&self.source, &Answer::to_event(payload.unwrap_or_default())),
+                // An instance that serves no requests has none to tell of.
+                ENOSYS => {}
+                errnum => eprintln!("penstock-pmix: pmix.events: error {errnum}"),
+            }
+            return;
+        }
+        let waiter = self.parking().take(response.matchtag);
+        match waiter {
+            Some(Waiter::Plain(caller)) => {
+                let code = status::of_errnum(response.errnum());
+                self.answers.put(caller, Answer::of(code));
+            }
+            Some(Waiter::Alloc(caller)) => {
+                self.answers
+                    .put(caller, Answer::to_alloc(response.errnum(), payload));
+            }
+            Some(Waiter::Query(mut asked)) => {
+                let part = Answer::to_query(response.errnum(), payload, asked.id.is_some());
+                asked.answered |= part.status == status::SUCCESS;
+                if asked.so_far.status == status::SUCCESS {
+                    asked.so_far.status = part.status;
+                }
+                asked.so_far.infos.extend(part.infos);
+                asked.so_far.faults.extend(part.faults);
+                self.query_next(asked);
+            }
+            None => eprintln!("penstock-pmix: nobody waits for {}", response.matchtag),
+        }
+    }
+
+    fn stats(&self) -> String {
+        let counts = &self.answers.counts;
+        json!({
+            "parked": self.parking().len(),
+            "answered": counts.answered.load(Ordering::Relaxed),
+            "lent": counts.lent.load(Ordering::Relaxed),
+            "back": counts.back.load(Ordering::Relaxed),
+        })
+        .to_string()
+    }
+
+    /// Tells whoever waits that nobody will answer, and lets the tasks read that.
+    fn close(&'static self) {
+        for waiter in self.parking().close() {
+            self.answers
+                .put(waiter.caller(), Answer::of(status::UNREACHABLE));
+        }
+        clients::wait(LINGER);
+    }
+}
+
+/// Hands a message to the thread that writes; whether there is one.
+fn send(outgoing: &Sender<Vec<u8>>, message: &Message) -> bool {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    outgoing.send(bytes).is_ok()
+}
+
+/// Writes what is handed in: nobody else waits where the instance is slow to read.
+fn write(mut socket: UnixStream, messages: &Receiver<Vec<u8>>) {
+    while let Ok(bytes) = messages.recv() {
+        if socket.write_all(&bytes).is_err() {
+            // The reader has seen the end, too.
+            return;
+        }
+    }
+}
+
+/// A directory that others may enter is one in which they could take the server's place.
+fn check_directory(path: &Path) -> Result<(), String> {
+    let name = path.display();
+    let about = fs::metadata(path).map_err(|error| format!("`directory` {name}: {error}"))?;
+    if !about.is_dir() || about.mode() & 0o077 != 0 || about.uid() != library::user().0 {
+        return Err(format!(
+            "`directory` {name}: expected a directory of this user's, with mode 0700, found mode {:o} and user {}",
+            about.mode() & 0o7777,
+            about.uid()
+        ));
+    }
+    Ok(())
+}
+
+/// Starts the library for the job; the answer to `pmix.start`.
+#[expect(unsafe_code, reason = "starts the library")]
+fn start(payload: &[u8], outgoing: &Sender<Vec<u8>>) -> Result<String, (u32, String)> {
+    let start = Start::read(payload).map_err(|text| (EINVAL, text))?;
+    check_directory(&start.directory).map_err(|text| (EINVAL, text))?;
+    let namespace =
+        CString::new(start.namespace.as_str()).map_err(|it| (EINVAL, it.to_string()))?;
+    let local = i32::try_from(start.local.len()).map_err(|error| (EINVAL, error.to_string()))?;
+    let source = native::proc(&namespace, ffi::RANK_UNDEF);
+    let server = Server {
+        source,
+        outgoing: outgoing.clone(),
+        parking: Mutex::default(),
+        answers: Answers::new(namespace.clone(), local),
+    };
+    if SERVER.set(server).is_err() {
+        return Err((EALREADY, "the server has a job already".to_owned()));
+    }
+    // SAFETY: reached once, with the server set.
+    let environment = unsafe { library::start(&start, &namespace) }.map_err(|text| (EIO, text))?;
+    Ok(json!({"environment": environment}).to_string())
+}
+
+fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
+    let answer = match (request.topic(), SERVER.get()) {
+        ("pmix.start", _) => start(request.payload_json().unwrap_or_default(), outgoing),
+        ("pmix.stats", Some(server)) => Ok(server.stats()),
+        (topic, _) => Err((ENOSYS, format!("unknown method `{topic}`"))),
+    };
+    let response = match &answer {
+        Ok(json) => Message::response_to(request, 0, Some(Message::json_payload(json))),
+        Err((errnum, text)) => Message::error_to(request, *errnum, text),
+    };
+    send(outgoing, &response);
+    if request.topic() == "pmix.start" && answer.is_ok() {
+        let events = Message::request("pmix.events", "{}")
+            .with_flags(STREAMING)
+            .with_matchtag(u32::MAX);
+        send(outgoing, &events);
+    }
+}
+
+/// Serves until the instance closes its end; the error says what it sent that is no message.
+fn run(mut socket: UnixStream) -> Result<(), String> {
+    let (outgoing, messages) = channel();
+    let writing = socket.try_clone().map_err(|error| error.to_string())?;
+    thread::spawn(move || write(writing, &messages));
+    let mut decoder = Decoder::new(DEFAULT_MAX_FRAME);
+    let (mut buffer, mut incoming) = (vec![0; 64 << 10], Vec::new());
+    loop {
+        let size = match socket.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(size) => size,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            // The other end went away with something unread.
+            Err(_) => return Ok(()),
+        };
+        let outcome = decoder.feed(&buffer[..size], &mut incoming);
+        for message in incoming.drain(..) {
+            match (message.kind, SERVER.get()) {
+                (Kind::Request, _) => serve(&message, &outgoing),
+                (Kind::Response, Some(server)) => server.take(&message),
+                _ => {}
+            }
+        }
+        outcome.map_err(|error| error.to_string())?;
+    }
+}
+
+/// The socket that `--fd NUMBER` names.
+#[expect(unsafe_code, reason = "takes a descriptor that was inherited")]
+fn inherited(words: &[String]) -> Option<UnixStream> {
+    let [option, number] = words else {
+        return None;
+    };
+    let number: i32 = number
+        .parse()
+        .ok()
+        .filter(|&number| option == "--fd" && number > 2)?;
+    // What is no descriptor of ours has no entry here.
+    fs::symlink_metadata(format!("/proc/self/fd/{number}")).ok()?;
+    // SAFETY: it is open, was inherited, and nothing else in this process uses it.
+    Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(number) }))
+}
+
+#[expect(unsafe_code, reason = "sets the environment, and leaves at once")]
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    if words == ["--version"] {
+        println!(
+            "penstock-pmix {}, {}",
+            env!("CARGO_PKG_VERSION"),
+            library::version()
+        );
+        return ExitCode::SUCCESS;
+    }
+    let Some(socket) = inherited(&words) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    // SAFETY: the first thread is the only one yet.
+    unsafe { library::prepare_environment() };
+    let code = match run(socket) {
+        Ok(()) => 0,
+        Err(text) => {
+            eprintln!("penstock-pmix: {text}");
+            1
+        }
+    };
+    if let Some(server) = SERVER.get() {
+        server.close();
+    }
+    leave(code)
+}
+
+/// Ends the process without the library's own end, which can wait for ever.
+#[expect(unsafe_code, reason = "ends the process")]
+fn leave(code: i32) -> ! {
+    #[cfg(penstock_leaks)]
+    {
+        unsafe extern "C" {
+            fn __lsan_do_recoverable_leak_check() -> i32;
+        }
+        // SAFETY: takes nothing; says what was lost, on standard error.
+        if unsafe { __lsan_do_recoverable_leak_check() } != 0 {
+            // SAFETY: ends the process.
+            unsafe { ffi::_exit(23) };
+        }
+    }
+    // SAFETY: ends the process.
+    unsafe { ffi::_exit(code) }
+}

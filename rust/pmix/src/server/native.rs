@@ -1,0 +1,364 @@
+//! Attributes in the form of libpmix: read where it owns them, made where it borrows ours.
+
+#![expect(unsafe_code, reason = "reads and makes what C declares")]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
+
+use penstock_pmix::{Info, MAX_DEPTH, Value, types};
+
+use super::ffi;
+
+/// Why attributes cannot be read.
+#[derive(Debug)]
+pub struct Unreadable(pub &'static str);
+
+/// Reads `count` attributes.
+///
+/// # Safety
+/// `infos` is null or points to `count` attributes that are valid, with all they point to.
+pub unsafe fn read_infos(infos: *const ffi::Info, count: usize) -> Result<Vec<Info>, Unreadable> {
+    // SAFETY: as the caller promises.
+    unsafe { read_all(infos, count, 0) }
+}
+
+/// # Safety
+/// As for [`read_infos`].
+unsafe fn read_all(
+    infos: *const ffi::Info,
+    count: usize,
+    depth: usize,
+) -> Result<Vec<Info>, Unreadable> {
+    // SAFETY: the caller promises `count` valid attributes.
+    let infos = unsafe { slice(infos, count) };
+    infos
+        .iter()
+        .map(|info| {
+            Ok(Info {
+                key: text_in(&info.key)?,
+                required: info.flags & ffi::REQUIRED != 0,
+                // SAFETY: the value is part of a valid attribute.
+                value: unsafe { read_value(&info.value, depth)? },
+            })
+        })
+        .collect()
+}
+
+/// # Safety
+/// `value` is valid with all it points to.
+unsafe fn read_value(value: &ffi::Value, depth: usize) -> Result<Value, Unreadable> {
+    match value.kind {
+        types::STRING => {
+            // SAFETY: a value of this type holds a pointer to text.
+            let string = unsafe { value.data.string };
+            // SAFETY: null, or text that ends in NUL, as the caller promises.
+            unsafe { read_text(string) }.map(Value::String)
+        }
+        types::PROC => {
+            // SAFETY: a value of this type holds a pointer to a process, or null.
+            let proc = unsafe { value.data.proc.as_ref() };
+            proc.map_or(Ok(Value::Other(types::PROC)), read_proc)
+        }
+        types::DATA_ARRAY => {
+            if depth == MAX_DEPTH {
+                return Err(Unreadable("arrays too deep in one another"));
+            }
+            // SAFETY: a value of this type holds a pointer to an array, or null.
+            match unsafe { value.data.array.as_ref() } {
+                // SAFETY: the array is part of a valid value.
+                Some(array) => unsafe { read_array(array, depth + 1) },
+                None => Ok(Value::Infos(Vec::new())),
+            }
+        }
+        number => {
+            // SAFETY: every bit pattern is a word; what the type leaves unused of it is not looked at.
+            let word = unsafe { value.data.words[0] };
+            Ok(Value::from_word(number, word).unwrap_or(Value::Other(number)))
+        }
+    }
+}
+
+/// # Safety
+/// `array` is valid with all it points to.
+unsafe fn read_array(array: &ffi::DataArray, depth: usize) -> Result<Value, Unreadable> {
+    let (first, count) = (array.array, array.size);
+    match array.kind {
+        types::INFO => {
+            // SAFETY: an array of this type holds `count` attributes.
+            unsafe { read_all(first.cast(), count, depth) }.map(Value::Infos)
+        }
+        types::VALUE => {
+            // SAFETY: an array of this type holds `count` values.
+            let values = unsafe { slice(first.cast::<ffi::Value>(), count) };
+            // SAFETY: they are valid with all they point to.
+            let values = values.iter().map(|it| unsafe { read_value(it, depth) });
+            values.collect::<Result<_, _>>().map(Value::Values)
+        }
+        types::STRING => {
+            // SAFETY: an array of this type holds `count` pointers to text.
+            let texts = unsafe { slice(first.cast::<*const c_char>(), count) };
+            // SAFETY: null, or text that ends in NUL.
+            let texts = texts
+                .iter()
+                .map(|&it| unsafe { read_text(it) }.map(Value::String));
+            texts.collect::<Result<_, _>>().map(Value::Values)
+        }
+        types::PROC => {
+            // SAFETY: an array of this type holds `count` processes.
+            let procs = unsafe { slice(first.cast::<ffi::Proc>(), count) };
+            procs
+                .iter()
+                .map(read_proc)
+                .collect::<Result<_, _>>()
+                .map(Value::Values)
+        }
+        number => {
+            let Some(width) = Value::width(number) else {
+                return Ok(Value::Other(number));
+            };
+            let size = count
+                .checked_mul(width)
+                .ok_or(Unreadable("an array without end"))?;
+            // SAFETY: an array of this type holds `count` elements of that width.
+            let bytes = unsafe { slice(first.cast::<u8>(), size) };
+            let values = bytes.chunks_exact(width).filter_map(|bytes| {
+                let mut word = [0; 8];
+                word[..width].copy_from_slice(bytes);
+                Value::from_word(number, u64::from_ne_bytes(word))
+            });
+            Ok(Value::Values(values.collect()))
+        }
+    }
+}
+
+/// # Safety
+/// `first` is null or points to `count` valid elements, which stay so while the slice is used.
+unsafe fn slice<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    if first.is_null() {
+        &[]
+    } else {
+        // SAFETY: not null, and as the caller promises.
+        unsafe { std::slice::from_raw_parts(first, count) }
+    }
+}
+
+/// Reads text; what is null is empty.
+///
+/// # Safety
+/// `text` is null or ends in NUL.
+pub unsafe fn read_text(text: *const c_char) -> Result<String, Unreadable> {
+    if text.is_null() {
+        return Ok(String::new());
+    }
+    // SAFETY: not null, and as the caller promises.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str()
+        .map(str::to_owned)
+        .map_err(|_| Unreadable("text that is not UTF-8"))
+}
+
+fn read_proc(proc: &ffi::Proc) -> Result<Value, Unreadable> {
+    Ok(Value::Proc(text_in(&proc.nspace)?, proc.rank))
+}
+
+/// The text at the start of a field, up to its NUL.
+fn text_in(field: &[c_char]) -> Result<String, Unreadable> {
+    let bytes: Vec<u8> = field
+        .iter()
+        .map(|&byte| byte.to_ne_bytes()[0])
+        .take_while(|&byte| byte != 0)
+        .collect();
+    String::from_utf8(bytes).map_err(|_| Unreadable("text that is not UTF-8"))
+}
+
+/// A process, by its namespace and rank.
+pub fn proc(namespace: &CStr, rank: u32) -> ffi::Proc {
+    let mut proc = ffi::Proc {
+        nspace: [0; ffi::MAX_NAMESPACE + 1],
+        rank,
+    };
+    fill(&mut proc.nspace, namespace.to_bytes());
+    proc
+}
+
+/// Copies bytes into a field that is zero, and leaves the NUL at its end.
+fn fill(field: &mut [c_char], bytes: &[u8]) {
+    let room = field.len() - 1;
+    for (to, &byte) in field[..room].iter_mut().zip(bytes) {
+        *to = c_char::from_ne_bytes([byte]);
+    }
+}
+
+/// Attributes of ours that libpmix looks at, and all they point to: let go of when this is dropped.
+pub struct Infos {
+    first: *mut ffi::Info,
+    count: usize,
+    pieces: Vec<Piece>,
+}
+
+// SAFETY: it owns what it points to, and nothing else does.
+unsafe impl Send for Infos {}
+
+/// Something that came from `into_raw`.
+enum Piece {
+    Text(*mut c_char),
+    Proc(*mut ffi::Proc),
+    Array(*mut ffi::DataArray),
+    Infos(*mut ffi::Info, usize),
+    Values(*mut ffi::Value, usize),
+}
+
+impl Infos {
+    /// Makes them; those that libpmix has no form for are left out and noted.
+    pub fn new(infos: &[Info], faults: &mut Vec<String>) -> Self {
+        let mut pieces = Vec::new();
+        let (first, count) = make_infos(infos, &mut pieces, faults);
+        Self {
+            first,
+            count,
+            pieces,
+        }
+    }
+
+    /// The first of them, null if there is none.
+    pub fn first(&self) -> *mut ffi::Info {
+        if self.count == 0 {
+            ptr::null_mut()
+        } else {
+            self.first
+        }
+    }
+
+    /// How many they are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+impl Drop for Infos {
+    fn drop(&mut self) {
+        for piece in self.pieces.drain(..) {
+            // SAFETY: each piece came from `into_raw` of its type, and is taken back here only.
+            unsafe {
+                match piece {
+                    Piece::Text(text) => drop(CString::from_raw(text)),
+                    Piece::Proc(proc) => drop(Box::from_raw(proc)),
+                    Piece::Array(array) => drop(Box::from_raw(array)),
+                    Piece::Infos(first, count) => {
+                        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(first, count)));
+                    }
+                    Piece::Values(first, count) => {
+                        drop(Box::from_raw(ptr::slice_from_raw_parts_mut(first, count)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn make_infos(
+    infos: &[Info],
+    pieces: &mut Vec<Piece>,
+    faults: &mut Vec<String>,
+) -> (*mut ffi::Info, usize) {
+    let made: Box<[ffi::Info]> = infos
+        .iter()
+        .filter_map(|info| match make_info(info, pieces, faults) {
+            Ok(info) => Some(info),
+            Err(fault) => {
+                faults.push(format!("`{}`: {fault}", info.key));
+                None
+            }
+        })
+        .collect();
+    let count = made.len();
+    let first = Box::into_raw(made).cast::<ffi::Info>();
+    pieces.push(Piece::Infos(first, count));
+    (first, count)
+}
+
+fn make_info(
+    info: &Info,
+    pieces: &mut Vec<Piece>,
+    faults: &mut Vec<String>,
+) -> Result<ffi::Info, String> {
+    let bytes = info.key.as_bytes();
+    if bytes.len() > ffi::MAX_KEY || bytes.contains(&0) {
+        return Err(format!(
+            "expected a key of at most {} bytes without NUL",
+            ffi::MAX_KEY
+        ));
+    }
+    let mut key = [0; ffi::MAX_KEY + 1];
+    fill(&mut key, bytes);
+    Ok(ffi::Info {
+        key,
+        flags: if info.required { ffi::REQUIRED } else { 0 },
+        value: make_value(&info.value, pieces, faults)?,
+    })
+}
+
+fn make_value(
+    value: &Value,
+    pieces: &mut Vec<Piece>,
+    faults: &mut Vec<String>,
+) -> Result<ffi::Value, String> {
+    // Zero first: the library may copy the whole union.
+    let mut data = ffi::Data { words: [0; 3] };
+    let kind = match value {
+        Value::String(text) => {
+            let text = CString::new(text.as_str()).map_err(|_| "expected a text without NUL")?;
+            data.string = text.into_raw();
+            // SAFETY: written in the line above.
+            pieces.push(Piece::Text(unsafe { data.string }));
+            types::STRING
+        }
+        Value::Proc(namespace, rank) => {
+            let name = CString::new(namespace.as_str()).map_err(|_| "expected no NUL")?;
+            let made = Box::into_raw(Box::new(proc(&name, *rank)));
+            pieces.push(Piece::Proc(made));
+            data.proc = made;
+            types::PROC
+        }
+        Value::Infos(infos) => {
+            let (first, count) = make_infos(infos, pieces, faults);
+            data.array = make_array(types::INFO, first.cast(), count, pieces);
+            types::DATA_ARRAY
+        }
+        Value::Values(values) => {
+            let made: Result<Box<[_]>, _> = values
+                .iter()
+                .map(|it| make_value(it, pieces, faults))
+                .collect();
+            let made = made?;
+            let count = made.len();
+            let first = Box::into_raw(made).cast::<ffi::Value>();
+            pieces.push(Piece::Values(first, count));
+            data.array = make_array(types::VALUE, first.cast(), count, pieces);
+            types::DATA_ARRAY
+        }
+        scalar => {
+            let (kind, word) = scalar
+                .word()
+                .ok_or_else(|| format!("no value of {}", scalar.type_name()))?;
+            data.words = [word, 0, 0];
+            kind
+        }
+    };
+    Ok(ffi::Value { kind, data })
+}
+
+fn make_array(
+    kind: u16,
+    first: *mut c_void,
+    size: usize,
+    pieces: &mut Vec<Piece>,
+) -> *mut ffi::DataArray {
+    let array = Box::into_raw(Box::new(ffi::DataArray {
+        kind,
+        size,
+        array: first,
+    }));
+    pieces.push(Piece::Array(array));
+    array
+}

@@ -1,0 +1,331 @@
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde_json::Value as Json;
+
+/// The longest namespace, in bytes (`PMIX_MAX_NSLEN`).
+const MAX_NAMESPACE: usize = 255;
+/// The most tasks a job may have here: ranks above have a meaning of their own (`PMIX_RANK_VALID`).
+const MAX_SIZE: u32 = u32::MAX - 51;
+
+/// What a server is told of its job: the payload of `pmix.start`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The job's name among processes: nobody else's, and not to be guessed.
+    pub namespace: String,
+    /// The job's id, as users write it.
+    pub job: String,
+    /// How many tasks the job has.
+    pub size: u32,
+    /// How many it could have.
+    pub universe: u32,
+    /// The ranks that run here, in order.
+    pub local: Vec<u32>,
+    /// The nodes' hostnames, this one's among them.
+    pub nodes: Vec<String>,
+    /// The ranks on each node, in order.
+    pub ranks_per_node: Vec<Vec<u32>>,
+    /// A directory that is the user's alone.
+    pub directory: PathBuf,
+}
+
+impl Start {
+    /// Reads the payload; the error names what is wrong and what was expected.
+    pub fn read(payload: &[u8]) -> Result<Self, String> {
+        let json: Json = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
+        let start = Self {
+            namespace: text(&json, "namespace")?,
+            job: text(&json, "job")?,
+            size: number(&json["size"], "size")?,
+            universe: number(&json["universe"], "universe")?,
+            local: numbers(&json["local"], "local")?,
+            nodes: array(&json["nodes"], "nodes")?
+                .iter()
+                .map(|node| node.as_str().map(str::to_owned))
+                .collect::<Option<_>>()
+                .ok_or("`nodes`: expected hostnames")?,
+            ranks_per_node: array(&json["ranks_per_node"], "ranks_per_node")?
+                .iter()
+                .map(|ranks| numbers(ranks, "ranks_per_node"))
+                .collect::<Result<_, _>>()?,
+            directory: text(&json, "directory")?.into(),
+        };
+        start.check()?;
+        Ok(start)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.namespace.is_empty() || self.namespace.len() > MAX_NAMESPACE {
+            return Err(format!(
+                "`namespace`: expected 1 to {MAX_NAMESPACE} bytes, found {}",
+                self.namespace.len()
+            ));
+        }
+        for (name, text) in [("namespace", &self.namespace), ("job", &self.job)] {
+            if text.contains('\0') {
+                return Err(format!("`{name}`: expected a text without NUL"));
+            }
+        }
+        if self.size == 0 || self.size > MAX_SIZE {
+            return Err(format!(
+                "`size`: expected 1 to {MAX_SIZE}, found {}",
+                self.size
+            ));
+        }
+        if self.nodes.len() != self.ranks_per_node.len() {
+            return Err(format!(
+                "`ranks_per_node`: expected {} lists, one for each node, found {}",
+                self.nodes.len(),
+                self.ranks_per_node.len()
+            ));
+        }
+        // A comma would be the end of the name, a bracket the start of a range.
+        if let Some(node) = self
+            .nodes
+            .iter()
+            .find(|node| node.is_empty() || node.contains([',', '[', ']', '\0']))
+        {
+            return Err(format!("`nodes`: expected hostnames, found `{node}`"));
+        }
+        let mut placed: Vec<u32> = self.ranks_per_node.iter().flatten().copied().collect();
+        placed.sort_unstable();
+        if !placed.iter().copied().eq(0..self.size) {
+            return Err(format!(
+                "`ranks_per_node`: expected each rank of 0-{} once",
+                self.size - 1
+            ));
+        }
+        if !self.ranks_per_node.contains(&self.local) {
+            return Err("`local`: expected the ranks of one of the nodes".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The node that a rank runs on: its place among the nodes, and the rank's among the node's ranks.
+    pub fn place(&self, rank: u32) -> Option<(usize, usize)> {
+        self.ranks_per_node
+            .iter()
+            .enumerate()
+            .find_map(|(node, ranks)| Some((node, ranks.iter().position(|&it| it == rank)?)))
+    }
+}
+
+/// The nodes as PMIx writes them, e.g. `pmix[node[2:8-11],login]`: names that differ in a number of as many digits are
+/// folded where they follow one another.
+pub fn nodes_regex<S: AsRef<str>>(nodes: &[S]) -> String {
+    let mut regex = "pmix[".to_owned();
+    let mut rest = nodes;
+    while let Some((first, _)) = rest.split_first() {
+        if rest.len() < nodes.len() {
+            regex.push(',');
+        }
+        let first = first.as_ref();
+        let taken = if let Some((prefix, digits)) = split(first) {
+            let numbers: Vec<u64> = rest
+                .iter()
+                .map_while(|node| {
+                    split(node.as_ref())
+                        .filter(|it| it.0 == prefix && it.1.len() == digits.len())
+                        .and_then(|it| it.1.parse().ok())
+                })
+                .collect();
+            // Writing to a string does not fail.
+            let _ = write!(regex, "{prefix}[{}:{}]", digits.len(), ranges(&numbers));
+            numbers.len()
+        } else {
+            regex.push_str(first);
+            1
+        };
+        rest = &rest[taken..];
+    }
+    regex.push(']');
+    regex
+}
+
+/// The ranks on each node as PMIx writes them, e.g. `pmix[0-3;4,6]`.
+pub fn ranks_regex(ranks_per_node: &[Vec<u32>]) -> String {
+    let lists: Vec<String> = ranks_per_node
+        .iter()
+        .map(|ranks| ranges(&ranks.iter().copied().map(u64::from).collect::<Vec<_>>()))
+        .collect();
+    format!("pmix[{}]", lists.join(";"))
+}
+
+/// The name of a node without the number at its end, and that number's digits, where 64 bits hold it.
+fn split(node: &str) -> Option<(&str, &str)> {
+    let prefix = node.trim_end_matches(|digit: char| digit.is_ascii_digit());
+    let digits = &node[prefix.len()..];
+    // A name that is nothing but digits would be taken for a range.
+    (!prefix.is_empty() && digits.parse::<u64>().is_ok()).then_some((prefix, digits))
+}
+
+/// `1-3,7`: in the order given, with runs folded.
+fn ranges(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|before, after| before.checked_add(1) == Some(*after));
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            _ => run.iter().map(u64::to_string).collect(),
+        })
+        .collect();
+    runs.join(",")
+}
+
+fn text(json: &Json, name: &str) -> Result<String, String> {
+    json[name]
+        .as_str()
+        .map(str::to_owned)
+        .ok_or_else(|| format!("`{name}`: expected a text, found {}", json[name]))
+}
+
+fn array<'a>(json: &'a Json, name: &str) -> Result<&'a Vec<Json>, String> {
+    json.as_array()
+        .ok_or_else(|| format!("`{name}`: expected an array, found {json}"))
+}
+
+fn number(json: &Json, name: &str) -> Result<u32, String> {
+    json.as_u64()
+        .and_then(|number| u32::try_from(number).ok())
+        .ok_or_else(|| format!("`{name}`: expected a number of 32 bits, found {json}"))
+}
+
+fn numbers(json: &Json, name: &str) -> Result<Vec<u32>, String> {
+    array(json, name)?
+        .iter()
+        .map(|it| number(it, name))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn payload() -> Json {
+        json!({
+            "namespace": "penstock-1", "job": "ƒ1", "size": 3, "universe": 8, "local": [0, 2],
+            "nodes": ["n1", "n2"], "ranks_per_node": [[0, 2], [1]], "directory": "/run/x",
+        })
+    }
+
+    #[test]
+    fn a_start_is_read() {
+        let start = Start::read(payload().to_string().as_bytes()).unwrap();
+        assert_eq!((start.size, start.universe), (3, 8));
+        assert_eq!(start.place(2), Some((0, 1)));
+        assert_eq!(start.place(3), None);
+    }
+
+    #[test]
+    fn a_start_that_does_not_hold_together_is_refused() {
+        for (name, wrong, expected) in [
+            (
+                "namespace",
+                json!(""),
+                "`namespace`: expected 1 to 255 bytes",
+            ),
+            (
+                "namespace",
+                json!("a\0"),
+                "`namespace`: expected a text without NUL",
+            ),
+            ("job", json!(1), "`job`: expected a text, found 1"),
+            ("size", json!(0), "`size`: expected 1 to"),
+            (
+                "size",
+                json!(2),
+                "`ranks_per_node`: expected each rank of 0-1 once",
+            ),
+            ("nodes", json!(["n1"]), "`ranks_per_node`: expected 1 lists"),
+            (
+                "nodes",
+                json!(["n1,n3", "n2"]),
+                "`nodes`: expected hostnames, found `n1,n3`",
+            ),
+            ("nodes", json!([1, 2]), "`nodes`: expected hostnames"),
+            (
+                "ranks_per_node",
+                json!([[0, 1], [1]]),
+                "`ranks_per_node`: expected each rank",
+            ),
+            (
+                "local",
+                json!([0]),
+                "`local`: expected the ranks of one of the nodes",
+            ),
+            (
+                "local",
+                json!([-1]),
+                "`local`: expected a number of 32 bits, found -1",
+            ),
+        ] {
+            let mut payload = payload();
+            payload[name] = wrong;
+            let error = Start::read(payload.to_string().as_bytes()).unwrap_err();
+            assert!(error.starts_with(expected), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_folded_by_their_digits() {
+        for (nodes, expected) in [
+            (&["n8", "n9", "n10", "n12"][..], "pmix[n[1:8-9],n[2:10,12]]"),
+            (&["n08", "n09", "n10"], "pmix[n[2:8-10]]"),
+            (
+                &["login", "n2", "n1", "gpu1"],
+                "pmix[login,n[1:2,1],gpu[1:1]]",
+            ),
+            (&["n1.site.org"], "pmix[n1.site.org]"),
+            (&["7"], "pmix[7]"),
+            (&[], "pmix[]"),
+        ] {
+            assert_eq!(nodes_regex(nodes), expected);
+        }
+    }
+
+    #[test]
+    fn ranks_are_folded_by_node() {
+        let ranks = [vec![0, 1, 2, 5], vec![3], vec![]];
+        assert_eq!(ranks_regex(&ranks), "pmix[0-2,5;3;]");
+    }
+
+    /// What the form means, read in the simplest way.
+    fn expand(regex: &str) -> Vec<String> {
+        let inner = regex
+            .strip_prefix("pmix[")
+            .and_then(|it| it.strip_suffix(']'))
+            .unwrap();
+        let mut nodes = Vec::new();
+        let mut rest = inner;
+        while !rest.is_empty() {
+            let end = rest.find([',', '[']).unwrap_or(rest.len());
+            let name = &rest[..end];
+            if rest[end..].starts_with('[') {
+                let close = rest.find(']').unwrap();
+                let (width, list) = rest[end + 1..close].split_once(':').unwrap();
+                let width: usize = width.parse().unwrap();
+                for range in list.split(',') {
+                    let (low, high) = range.split_once('-').unwrap_or((range, range));
+                    for number in low.parse::<u64>().unwrap()..=high.parse().unwrap() {
+                        nodes.push(format!("{name}{number:0width$}"));
+                    }
+                }
+                rest = &rest[close + 1..];
+            } else {
+                nodes.push(name.to_owned());
+                rest = &rest[end..];
+            }
+            rest = rest.strip_prefix(',').unwrap_or(rest);
+        }
+        nodes
+    }
+
+    proptest! {
+        #[test]
+        fn folding_loses_nothing(nodes in prop::collection::vec("[a-c]{1,2}0?[0-9]{0,2}", 0..30)) {
+            prop_assert_eq!(expand(&nodes_regex(&nodes)), nodes);
+        }
+    }
+}
