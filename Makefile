@@ -7,8 +7,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 
+# The PMIx server is for those who have libpmix: all else is built, and runs, without it.
+PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
+NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
+
 .PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
-	wheel-ft conformance mutations bench-curves compare
+	wheel-ft conformance mutations bench-curves compare pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -18,8 +22,30 @@ test: test-rust test-python  ## Everything that CI tests
 test-rust:
 	cargo test --workspace --exclude penstock-py --locked
 
-test-python: $(VENV)/.built
+test-python: $(VENV)/.built $(if $(PMIX),$(BIN)/penstock-pmix)
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+pmix: $(BIN)/penstock-pmix  ## The server of PMIx for jobs that ask for it
+
+$(BIN)/penstock-pmix: $(VENV)/.tools $(RUST)
+	$(NEED_PMIX)
+	cargo build --release --locked --package penstock-pmix --features server
+	install -m 755 target/release/penstock-pmix $@
+
+test-pmix: pmix $(VENV)/.built  ## The PMIx server with real clients; fails where it cannot be built
+	cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings
+	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix
+
+# What libpmix itself loses is in leaks.supp; what the server lends it, the tests count.
+ASAN := target/asan/x86_64-unknown-linux-gnu/debug
+test-pmix-asan: $(VENV)/.built  ## The same with AddressSanitizer in server and clients
+	$(NEED_PMIX)
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address --cfg penstock_leaks" cargo build --locked \
+		--target-dir target/asan --target x86_64-unknown-linux-gnu --package penstock-pmix --features server
+	PENSTOCK_NEED_PMIX=1 PATH="$(CURDIR)/$(ASAN):$$PATH" PENSTOCK_PMIX_CFLAGS="-g -fsanitize=address" \
+		ASAN_OPTIONS=detect_leaks=1 \
+		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/pmix/leaks.supp:print_suppressions=0 \
+		$(BIN)/python -m pytest tests/pmix/test_server.py
 
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

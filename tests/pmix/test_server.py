@@ -1,0 +1,393 @@
+"""The PMIx server with real clients: programs compiled against the system's libpmix."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pmixdaemon import EXAMPLE, PATIENCE, Daemon, compile_program, finish, server_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock._core import Message
+
+    Answer = Callable[[Daemon, Message], dict[str, Any] | None]
+    Start = Callable[..., Daemon]
+
+
+@pytest.fixture(scope="module")
+def alloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, compiled."""
+    server_program()
+    return compile_program(EXAMPLE, tmp_path_factory.mktemp("alloc"))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts servers."""
+    daemons: list[Daemon] = []
+
+    def start_one(size: int, answer: Answer) -> Daemon:
+        daemons.append(Daemon(tmp_path / f"pmix{len(daemons)}", size, answer))
+        return daemons[-1]
+
+    yield start_one
+    for daemon in daemons:
+        daemon.abandon()
+
+
+def requests(daemon: Daemon, topic: str) -> list[Message]:
+    """What the server has asked."""
+    came = [daemon.asked.get_nowait() for _ in range(daemon.asked.qsize())]
+    return [it for it in came if it.topic == topic]
+
+
+def attributes(request: Message) -> dict[str, Any]:
+    """What a request for resources names."""
+    return {each["key"]: each["value"] for each in request.object()["attributes"]}
+
+
+def text(key: str, value: str) -> dict[str, Any]:
+    """An attribute that is a text."""
+    return {"key": key, "type": "string", "value": value}
+
+
+def codes(lines: list[str]) -> list[str]:
+    """Lines without the names of status codes, which differ by version."""
+    return [line.partition(" (")[0] for line in lines]
+
+
+class Book:
+    """Requests by their user's id, as an instance keeps them: asked, perhaps waiting, over."""
+
+    def __init__(self, outcomes: dict[str, tuple[int, str, list[dict[str, Any]]]]) -> None:
+        self.outcomes = outcomes
+        self.waiting: dict[str, Message] = {}
+        self.over: dict[str, dict[str, Any]] = {}
+
+    def answer(self, daemon: Daemon, request: Message) -> dict[str, Any] | None:
+        """Answers requests and queries; what has no outcome yet waits."""
+        if request.topic == "pmix.query":
+            name = request.object().get("id")
+            known = self.over | {it: {"id": it, "status": 1} for it in self.waiting}
+            found = [row for it, row in known.items() if name in (None, it)]
+            return {"status": 0 if found or name is None else -46, "requests": found}
+        assert request.topic == "pmix.alloc"
+        name = attributes(request).get("pmix.alloc.reqid", "")
+        if request.object()["directive"] == 5:
+            return self._cancel(daemon, name)
+        if name not in self.outcomes:
+            self.waiting[name] = request
+            return None
+        return self._end(daemon, name)
+
+    def _end(self, daemon: Daemon, name: str) -> dict[str, Any]:
+        status, reason, results = self.outcomes[name]
+        states = {0: "granted", -180: "cancelled"}
+        row = {"id": name, "alloc": "ƒ3", "status": status, "reason": reason}
+        self.over[name] = {**row, "state": states.get(status, "refused")}
+        daemon.tell({**row, "results": results})
+        return {"status": status, "reason": reason, "results": results}
+
+    def grant(self, daemon: Daemon, name: str) -> None:
+        """Gives what waits its outcome."""
+        daemon.send(self.waiting.pop(name).respond(self._end(daemon, name)))
+
+    def _cancel(self, daemon: Daemon, name: str) -> dict[str, Any]:
+        self.outcomes[name] = (-180, "cancelled", [])
+        self.grant(daemon, name)
+        return {"status": 0, "reason": "", "results": [text("pmix.alloc.reqid", name)]}
+
+
+GRANTED = [
+    text("pmix.alloc.id", "ƒ3"),
+    text("pmix.alloc.reqid", "MYALLOCATION"),
+    text("pmix.alloc.nlist", "n[1-12]"),
+]
+
+
+def ended_well(daemon: Daemon) -> None:
+    """Everything was answered, and what was lent came back."""
+    stats = daemon.stats()
+    assert stats["parked"] == 0
+    assert stats["lent"] == stats["back"]
+    assert daemon.close() == 0, daemon.stderr.read_text()
+    assert daemon.stderr.read_text() == ""
+
+
+def test_three_tasks_granted(start: Start, alloc: Path) -> None:
+    book = Book({"MYALLOCATION": (0, "", GRANTED)})
+    daemon = start(3, book.answer)
+    tasks = daemon.run(alloc, ["new:nodes=12,id=MYALLOCATION"])
+    [(code0, zero), (code1, one), (code2, two)] = finish(tasks)
+    assert (code0, code1, code2) == (0, 0, 0), (zero, one, two)
+    assert zero == [
+        "rank 0: 3 tasks in a universe of 6, 3 of them here",
+        "rank 0: new: asked",
+        "rank 0: new: status 0 (SUCCESS)",
+        "rank 0: new: pmix.alloc.id = ƒ3",
+        "rank 0: new: pmix.alloc.reqid = MYALLOCATION",
+        "rank 0: new: pmix.alloc.nlist = n[1-12]",
+    ]
+    assert one[1:] == [
+        "rank 1: registered",
+        "rank 1: event: pmix.alloc.reqid = MYALLOCATION",
+        "rank 1: event: pmix.alloc.id = ƒ3",
+        "rank 1: event: penstock.alloc.status = 0",
+        "rank 1: event: pmix.alloc.nlist = n[1-12]",
+    ]
+    assert two[1:] == [
+        "rank 2: query: pmix.query.alloc = granted",
+        "rank 2: query: pmix.alloc.reqid = MYALLOCATION",
+        "rank 2: query: pmix.alloc.id = ƒ3",
+        "rank 2: query: penstock.alloc.status = 0",
+    ]
+    assert daemon.stats()["lent"] > 0
+    request = requests(daemon, "pmix.alloc")[0]
+    assert request.object() == {
+        "rank": 0,
+        "directive": 1,
+        "attributes": [
+            {"key": "pmix.alloc.nnodes", "required": False, "type": "uint64", "value": 12},
+            {**text("pmix.alloc.reqid", "MYALLOCATION"), "required": False},
+        ],
+    }
+    ended_well(daemon)
+
+
+def test_required_and_too_big(start: Start, alloc: Path) -> None:
+    book = Book({"MYALLOCATION": (-29, "12 nodes are more than there are", [])})
+    daemon = start(3, book.answer)
+    tasks = daemon.run(alloc, ["new:nodes=12,id=MYALLOCATION,required"])
+    [(_, zero), (_, one), (_, two)] = finish(tasks)
+    assert "rank 0: new: status -29" in codes(zero)
+    # The library drops the attributes of a refusal: event and query tell why.
+    assert "rank 1: event: pmix.evtext = 12 nodes are more than there are" in one
+    assert "rank 1: event: penstock.alloc.status = -29" in one
+    assert "rank 2: query: pmix.query.alloc = refused" in two
+    assert "rank 2: query: pmix.evtext = 12 nodes are more than there are" in two
+    [request] = requests(daemon, "pmix.alloc")
+    assert [it["required"] for it in request.object()["attributes"]] == [True, True]
+    ended_well(daemon)
+
+
+def test_queued_then_granted(start: Start, alloc: Path) -> None:
+    book = Book({})
+    daemon = start(3, book.answer)
+    tasks = daemon.run(alloc, ["new:nodes=12,id=MYALLOCATION"])
+    # Rank 2 has been told that the request waits.
+    while (request := daemon.asked.get(timeout=PATIENCE)).topic != "pmix.alloc":
+        pass
+    while (request := daemon.asked.get(timeout=PATIENCE)).topic != "pmix.query":
+        pass
+    assert request.object() == {"rank": None, "id": "MYALLOCATION"}
+    assert daemon.stats()["parked"] >= 1
+    book.outcomes["MYALLOCATION"] = (0, "", GRANTED)
+    book.grant(daemon, "MYALLOCATION")
+    [(_, zero), (_, one), (_, two)] = finish(tasks)
+    assert "rank 0: new: status 0" in codes(zero)
+    assert "rank 1: event: penstock.alloc.status = 0" in one
+    assert "rank 2: query: pmix.query.alloc = granted" in two
+    ended_well(daemon)
+
+
+def test_cancelled(start: Start, alloc: Path) -> None:
+    daemon = start(3, Book({}).answer)
+    arguments = ["new:nodes=12,id=MYALLOCATION,nowait", "cancel:id=MYALLOCATION"]
+    [(_, zero), (_, one), (_, two)] = finish(daemon.run(alloc, arguments))
+    assert "rank 0: cancel: status 0" in codes(zero)
+    assert "rank 0: new: status -180" in codes(zero)
+    assert "rank 1: event: penstock.alloc.status = -180" in one
+    assert "rank 2: query: pmix.query.alloc = cancelled" in two
+    ended_well(daemon)
+
+
+def test_released_and_extended(start: Start, alloc: Path) -> None:
+    release = [text("pmix.alloc.nlist", "n12")]
+    longer = [{"key": "pmix.alloc.time", "type": "uint32", "value": 600}]
+    book = Book({"A": (0, "", release), "B": (0, "", longer)})
+    daemon = start(1, book.answer)
+    arguments = ["release:id=A,nodes=1,hosts=n11+n12", "extend:id=B,time=600"]
+    [(code, lines)] = finish(daemon.run(alloc, arguments))
+    assert code == 0
+    assert "rank 0: release: pmix.alloc.nlist = n12" in lines
+    assert "rank 0: extend: pmix.alloc.time = 600" in lines
+    asked = [daemon.asked.get_nowait().object() for _ in range(2)]
+    assert [it["directive"] for it in asked] == [3, 2]
+    assert asked[0]["attributes"][2]["value"] == "n11,n12"
+    assert asked[1]["attributes"][1] == {
+        "key": "pmix.alloc.time",
+        "required": False,
+        "type": "uint32",
+        "value": 600,
+    }
+    ended_well(daemon)
+
+
+def test_all_requests_are_listed(start: Start, alloc: Path) -> None:
+    daemon = start(1, Book({"A": (0, "", GRANTED), "B": (-29, "none", [])}).answer)
+    [(code, lines)] = finish(daemon.run(alloc, ["new:id=A,nodes=1", "new:id=B,nodes=2", "status"]))
+    assert code == 0
+    at = codes(lines).index("rank 0: status: status 0")
+    assert lines[at + 1 :] == [
+        "rank 0: status: pmix.query.alloc = granted",
+        "rank 0: status: pmix.alloc.reqid = A",
+        "rank 0: status: pmix.alloc.id = ƒ3",
+        "rank 0: status: penstock.alloc.status = 0",
+        "rank 0: status: pmix.query.alloc = refused",
+        "rank 0: status: pmix.alloc.reqid = B",
+        "rank 0: status: pmix.alloc.id = ƒ3",
+        "rank 0: status: penstock.alloc.status = -29",
+        "rank 0: status: pmix.evtext = none",
+    ]
+    ended_well(daemon)
+
+
+def test_the_tasks_know_where_they_run(start: Start, tmp_path: Path) -> None:
+    daemon = start(2, lambda _daemon, _request: None)
+    here = daemon.start["nodes"][0]
+    nodes = {"nodes": [here, "n08", "n09", "n11", "login"], "size": 8, "local": [0, 2]}
+    daemon.start |= {**nodes, "ranks_per_node": [[0, 2], [1], [3, 4, 5], [6], [7]]}
+    program = compile_program(Path(__file__).with_name("map.c"), tmp_path)
+    [(_, zero), (code, lines)] = finish(daemon.run(program, [], ranks=[0, 2]))
+    assert (zero, code) == (lines, 0)
+    assert lines == [
+        f"nodes {here},n08,n09,n11,login",
+        "peers 0,2",
+        "card of 0: 100",
+        "card of 2: 102",
+        f"0 {here} 0",
+        "1 n08 0",
+        f"2 {here} 1",
+        "3 n09 0",
+        "4 n09 1",
+        "5 n09 2",
+        "6 n11 0",
+        "7 login 0",
+    ]
+    ended_well(daemon)
+
+
+def test_who_registers_late_hears_of_it(start: Start, alloc: Path) -> None:
+    book = Book({"A": (0, "", GRANTED), "B": (-29, "none", [])})
+    daemon = start(2, book.answer)
+    tasks = daemon.run(alloc, ["--late", "new:nodes=12,id=A", "new:nodes=13,id=B"])
+    [(_, zero), (_, one)] = finish(tasks)
+    assert "rank 0: new: status -29" in codes(zero)
+    assert one[1:4] == [
+        "rank 1: registered",
+        "rank 1: event: pmix.alloc.reqid = A",
+        "rank 1: event: pmix.alloc.id = ƒ3",
+    ]
+    ended_well(daemon)
+
+
+def test_without_the_service_nothing_is_supported(start: Start, alloc: Path) -> None:
+    def refuse(daemon: Daemon, request: Message) -> None:
+        daemon.send(request.respond(errnum=errno.ENOSYS))
+
+    daemon = start(1, refuse)
+    [(code, lines)] = finish(daemon.run(alloc, ["new:nodes=1"]))
+    assert code == 0
+    assert "rank 0: new: status -47" in codes(lines)
+    ended_well(daemon)
+
+
+def test_a_thousand_requests(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "reason": "", "results": GRANTED})
+    [(code, lines)] = finish(daemon.run(alloc, ["--count", "1000", "new:nodes=1"]))
+    assert (code, lines[-1]) == (0, "rank 0: new: 1000 answers, 0 refused")
+    ended_well(daemon)
+
+
+def test_the_instance_goes_away_with_a_thousand_requests_waiting(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: None)
+    [task] = daemon.run(alloc, ["--count", "1000", "new:nodes=1"])
+    for _ in range(1000):
+        daemon.asked.get(timeout=PATIENCE)
+    assert daemon.stats()["parked"] == 1000
+    assert daemon.close() == 0
+    [(_, lines)] = finish([task])
+    assert "rank 0: new: 1000 answers, 1000 refused" in lines
+
+
+def test_the_instance_goes_away_and_the_task_learns_why(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: None)
+    [task] = daemon.run(alloc, ["new:nodes=1"])
+    daemon.asked.get(timeout=PATIENCE)
+    assert daemon.close() == 0
+    [(_, lines)] = finish([task])
+    assert "rank 0: new: status -25" in codes(lines)
+
+
+def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) -> None:
+    daemon = start(2, lambda _daemon, _request: None)
+    tasks = daemon.run(alloc, ["new:nodes=1"])
+    request = daemon.asked.get(timeout=PATIENCE)
+    assert request.topic == "pmix.alloc"
+    tasks[0].kill()
+    assert tasks[0].wait(PATIENCE) == -signal.SIGKILL
+    # The answer comes when nobody is there for it; the event, and the other task, are as ever.
+    daemon.send(request.respond({"status": 0, "reason": "", "results": GRANTED}))
+    daemon.tell({"id": "X", "alloc": "ƒ3", "status": 0, "results": []})
+    [(code, lines)] = finish(tasks[1:])
+    assert code == 0
+    assert "rank 1: event: pmix.alloc.reqid = X" in lines
+    stats = daemon.stats()
+    assert (stats["parked"], stats["lent"]) == (0, stats["back"])
+    assert daemon.close() == 0
+    finish(tasks[:1])
+
+
+def test_abort_is_told_and_answered(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {})
+    [(code, _)] = finish(daemon.run(alloc, ["--abort", "7"]))
+    assert code == 7
+    request = daemon.asked.get_nowait()
+    assert request.topic == "pmix.abort"
+    assert request.object() == {"rank": 0, "status": 7, "message": "given up"}
+    assert daemon.stats()["parked"] == 0
+    assert daemon.close() == 0
+
+
+def test_a_directory_that_others_may_enter_is_refused(start: Start, tmp_path: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: None)
+    (tmp_path / "pmix0").chmod(0o755)
+    response = daemon.ask("pmix.start", daemon.start)
+    assert response.errnum == 22
+    assert "expected a directory of this user's, with mode 0700" in (response.error_text or "")
+    assert daemon.close() == 0
+
+
+def test_what_is_no_start_is_refused(start: Start) -> None:
+    daemon = start(1, lambda _daemon, _request: None)
+    response = daemon.ask("pmix.start", {**daemon.start, "size": 2})
+    assert (response.errnum, response.error_text) == (
+        22,
+        "`ranks_per_node`: expected each rank of 0-1 once",
+    )
+    assert daemon.ask("pmix.other", {}).errnum == 38
+    assert daemon.close() == 0
+
+
+def test_bytes_that_are_no_message_end_the_server(start: Start) -> None:
+    daemon = start(1, lambda _daemon, _request: None)
+    daemon.begin()
+    daemon.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert daemon.process.wait(PATIENCE) == 1
+    assert "expected" in daemon.stderr.read_text()
+
+
+def test_the_command_line_is_checked() -> None:
+    server = server_program()
+    for arguments in [[], ["--fd"], ["--fd", "x"], ["--fd", "1"], ["--fd", "999"]]:
+        ended = subprocess.run([server, *arguments], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith("usage:")
+    ended = subprocess.run([server, "--version"], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("penstock-pmix ")
