@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
@@ -13,83 +12,13 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+from runners import run
 
-from penstock import ResourceSet
 from penstock._core import Message
-from penstock.config import ExecSettings
 from penstock.instance import runner as runner_module
 from penstock.instance.children import Children
 from penstock.instance.reaper import Reaper, own_children
-from penstock.instance.runner import LocalRunner
 from penstock.instance.task import SpawnError, spawn
-from penstock.jobspec import from_command
-
-
-class Service:
-    """A runner whose answers are kept."""
-
-    def __init__(self, tmp_path, **settings):
-        self.answers: list[Message] = []
-        self._more = trio.Event()
-        self.runner = LocalRunner(
-            self._take,
-            owner=os.getuid(),
-            output_dir=tmp_path / "output",
-            uri="local:///none",
-            lookup_r=self._never,
-            wait_inactive=self._never,
-            room=self._never,
-            settings=ExecSettings(**settings),
-            oversubscribe=True,
-            children=Children(),
-        )
-
-    async def _never(self, _job):
-        raise AssertionError
-
-    def _take(self, messages):
-        self.answers += messages
-        self._more.set()
-
-    def ask(self, topic, payload):
-        self.runner.handle([Message.request(topic, payload, userid=os.getuid())])
-
-    def start(self, job, command, *, ntasks=1, options=None):
-        spec = from_command(
-            command, ntasks=ntasks, environment={"PATH": os.environ["PATH"]}, cwd="/"
-        )
-        if options:
-            spec["attributes"]["system"]["shell"] = {"options": options}
-        r = ResourceSet.uniform("0", "localhost", cores="0-1").to_json()
-        self.ask("job-exec.start", {"id": job, "jobspec": spec, "R": json.loads(r)})
-
-    def told(self):
-        payloads = [answer.object() for answer in self.answers]
-        return [(payload["type"], payload["data"]) for payload in payloads]
-
-    async def more(self):
-        """Waits for another answer."""
-        self._more = trio.Event()
-        await self._more.wait()
-
-    async def over(self):
-        """Waits for the final release, and gives what was told until then."""
-        while not self.answers or self.told()[-1][0] != "release":
-            self._more = trio.Event()
-            await self._more.wait()
-        return self.told()
-
-
-def run(tmp_path, scenario, **settings):
-    async def main():
-        with trio.fail_after(60):
-            service = Service(tmp_path, **settings)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(service.runner.run)
-                await scenario(service)
-                nursery.cancel_scope.cancel()
-
-    trio.run(main)
 
 
 def test_a_task_that_cannot_be_started_ends_those_that_were(tmp_path, monkeypatch):

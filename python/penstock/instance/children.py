@@ -33,6 +33,7 @@ class Children:
         stdout: int | None = None,
         stderr: int | None = None,
         start_new_session: bool = False,
+        pass_fds: Sequence[int] = (),
     ) -> AsyncIterator[trio.Process]:
         """Starts a process; at the end it is told to terminate, if it has not ended.
 
@@ -48,6 +49,7 @@ class Children:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=start_new_session,
+                pass_fds=pass_fds,
             )
             self._pids.add(process.pid)
         finally:

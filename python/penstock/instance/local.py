@@ -65,6 +65,7 @@ class LocalExecService:
             children=children,
             lookup_r=self._lookup_r,
             wait_inactive=self._wait_inactive,
+            ask=self._ask,
             room=broker.room,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import functools
 import logging
 import math
 import os
@@ -15,6 +16,7 @@ import trio
 
 from penstock._core import ResourceSet, fluid_f58
 from penstock.errors import Error
+from penstock.instance import pmix
 from penstock.instance.environment import job_environment, own_mark, task_environment
 from penstock.instance.layout import TaskPlace, lay_out
 from penstock.instance.output import STREAMS, FileWatcher, Output, say
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from penstock._core import Message
     from penstock.config import ExecSettings
     from penstock.instance.children import Children
+    from penstock.instance.pmix import Ask
 
 log = logging.getLogger("penstock.exec")
 
@@ -69,6 +72,7 @@ class LocalRunner:
         uri: the instance's address, for the tasks' environment.
         lookup_r: gives the R of a job whose start request came without.
         wait_inactive: returns when a job is over, started or not.
+        ask: asks the instance in the name of a job's PMIx server.
         room: returns when the sender of a request has little left to read.
         settings: the configuration's `[penstock.exec]`.
         oversubscribe: whether tasks run without being bound to cores.
@@ -84,6 +88,7 @@ class LocalRunner:
         uri: str,
         lookup_r: Callable[[int], Awaitable[str]],
         wait_inactive: Callable[[int], Awaitable[None]],
+        ask: Ask,
         room: Callable[[Message], Awaitable[None]],
         settings: ExecSettings,
         oversubscribe: bool,
@@ -95,8 +100,10 @@ class LocalRunner:
         self._uri = uri
         self._lookup_r = lookup_r
         self._wait_inactive = wait_inactive
+        self._ask = ask
         self._room = room
         self._settings = settings
+        self._children = children
         self._reaper = Reaper(children)
         self._cpus = os.sched_getaffinity(0)
         self._bind = not oversubscribe
@@ -220,6 +227,12 @@ class LocalRunner:
         if not job.replaced:
             self._send([response])
 
+    def _fail(self, job: Job, kind: str, note: str) -> None:
+        """Ends a job that is not ending yet, with an exception."""
+        if not job.ending.is_set():
+            self._tell(job, job.stream.exception(kind, note))
+            job.ending.set()
+
     def _ping(self, request: Message, payload: dict[str, Any]) -> None:
         if not request.noresponse:
             self._send([request.respond(payload)])
@@ -291,8 +304,30 @@ class LocalRunner:
         places = lay_out(jobspec, resources)
         if job.ending.is_set():
             return None
-        status = self._spawn_all(job, jobspec, payload["id"], places)
-        self._arrived(payload["id"])
+        if not pmix.wanted(jobspec):
+            return await self._run_places(job, jobspec, payload["id"], places, {})
+        async with pmix.serving(
+            payload["id"],
+            places,
+            ask=self._ask,
+            fail=functools.partial(self._fail, job),
+            start_soon=lambda *call: self._inbox.send_nowait(call),
+            children=self._children,
+        ) as variables:
+            if job.ending.is_set():
+                return None
+            return await self._run_places(job, jobspec, payload["id"], places, variables)
+
+    async def _run_places(
+        self,
+        job: Job,
+        jobspec: dict[str, Any],
+        job_id: int,
+        places: list[TaskPlace],
+        variables: dict[int, dict[str, str]],
+    ) -> int:
+        status = self._spawn_all(job, jobspec, job_id, places, variables)
+        self._arrived(job_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_expiration, job)
             nursery.start_soon(self._watch_ending, job)
@@ -303,9 +338,21 @@ class LocalRunner:
         return max([status, *(task.status or 0 for task in job.tasks)])
 
     def _spawn_all(
-        self, job: Job, jobspec: dict[str, Any], job_id: int, places: list[TaskPlace]
+        self,
+        job: Job,
+        jobspec: dict[str, Any],
+        job_id: int,
+        places: list[TaskPlace],
+        variables: dict[int, dict[str, str]],
     ) -> int:
         """Starts the tasks; a task that cannot be started ends those that were.
+
+        Args:
+            job: the job.
+            jobspec: its jobspec.
+            job_id: its id.
+            places: its tasks.
+            variables: what a rank finds in its environment beside what every task does.
 
         Returns:
             The wait status of a failure to start, else 0.
@@ -324,7 +371,7 @@ class LocalRunner:
                 try:
                     task = spawn(
                         jobspec["tasks"][0]["command"],
-                        environment=task_environment(shared, place),
+                        environment=task_environment(shared, place) | variables.get(place.rank, {}),
                         cwd=cwd,
                         stdout=stdout,
                         stderr=stderr,
@@ -350,11 +397,7 @@ class LocalRunner:
             with trio.move_on_after(max(left, 0.0)):
                 await job.expiration_changed.wait()
                 continue
-            if not job.ending.is_set():
-                note = "resource allocation expired"
-                self._tell(job, job.stream.exception("timeout", note))
-                job.ending.set()
-            return
+            return self._fail(job, "timeout", "resource allocation expired")
 
     async def _watch_ending(self, job: Job) -> None:
         """SIGTERM when the job is to end, SIGKILL when it does not heed that."""
@@ -377,8 +420,7 @@ class LocalRunner:
                     f"more than {limit} bytes of output: send it to a file with `--output`, or "
                     "raise `penstock.exec.output-limit`"
                 )
-                self._tell(job, job.stream.exception("exec", note))
-                job.ending.set()
+                self._fail(job, "exec", note)
 
     async def _clean_up(self, job: Job) -> None:
         """Nothing of the job outlives it, as far as that is in our power."""

@@ -1,0 +1,250 @@
+"""The runner and a job's PMIx server, without libpmix: the server is a script here."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from runners import run
+
+from penstock._core import Message
+
+SCRIPT = """#!{python}
+import json, os, socket, sys
+from penstock._core import Decoder, Message
+
+link = socket.socket(fileno=int(sys.argv[2]))
+decoder, came = Decoder(), []
+
+def read():
+    while not came:
+        data = link.recv(65536)
+        if not data:
+            sys.exit()
+        came.extend(decoder.feed(data))
+    return came.pop(0)
+
+{body}
+"""
+
+START = """
+start = read()
+told = start.object()
+ranks = {str(rank): {"PMIX_RANK": f"<{rank}>", "HOST": told["nodes"][0]} for rank in told["local"]}
+link.sendall(start.respond({"environment": ranks}).encode())
+"""
+
+ASK = """
+def ask(topic, payload, flags=0):
+    link.sendall(Message.request(topic, payload, matchtag=7, flags=flags).encode())
+    answer = read()
+    return [answer.errnum, answer.error_text if answer.errnum else answer.object()]
+"""
+
+RESULT = """
+with open(os.environ["RESULT"], "w") as file:
+    json.dump(result, file)
+"""
+
+# Lets a task go on that reads the gate.
+GATE = """
+open(os.environ["GATE"], "w").close()
+read()
+"""
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """Makes a server of some code; its files are in a directory of the test's own."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    files = tmp_path / "tmp"
+    files.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(files))
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    monkeypatch.setenv("RESULT", str(tmp_path / "result"))
+    monkeypatch.setenv("GATE", str(tmp_path / "gate"))
+    os.mkfifo(tmp_path / "gate")
+
+    def make(*body):
+        program = programs / "penstock-pmix"
+        program.write_text(SCRIPT.format(python=sys.executable, body="\n".join(body)))
+        program.chmod(0o755)
+        return tmp_path
+
+    yield make
+    assert list(files.iterdir()) == []
+
+
+class Instance:
+    """Answers what is asked in a job's name."""
+
+    def __init__(self, answers):
+        self.answers = answers
+        self.asked = []
+
+    @contextmanager
+    def ask(self, topic, payload, flags):
+        """As a runner asks; what has no answer waits."""
+        self.asked.append((topic, payload, flags))
+        send, receive = trio.open_memory_channel(float("inf"))
+        for answer in self.answers.get(topic, []):
+            send.send_nowait(Message.request(topic, {}, flags=flags).respond(**answer))
+        with send:
+            yield receive
+
+
+def note(told, kind="exception"):
+    """The type and the note of a job's exception."""
+    [data] = [data for word, data in told if word == kind]
+    return data["type"], data["note"]
+
+
+def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server):
+    tmp_path = server(
+        START,
+        ASK,
+        "result = {'alloc': ask('pmix.alloc', {'directive': 1, 'job': 99})}",
+        "result['query'] = ask('pmix.query', {})",
+        "result['other'] = ask('job-manager.raise', {'id': 1})",
+        "result['array'] = ask('pmix.alloc', b'[]')",
+        "result['event'] = ask('pmix.events', {}, 64)",
+        "result['start'] = told | {'mode': os.stat(told['directory']).st_mode}",
+        RESULT,
+        GATE,
+    )
+    instance = Instance(
+        {
+            "pmix.alloc": [{"payload": {"status": 0}}],
+            "pmix.query": [{"errnum": errno.ENOSYS, "errtext": "no such service"}],
+            "pmix.events": [{"payload": {"id": "A"}}],
+        }
+    )
+
+    async def scenario(service):
+        command = ["sh", "-c", f"echo $PMIX_RANK on $HOST; cat {tmp_path}/gate"]
+        service.start(5, command, options={"pmix": True})
+        told = await service.over()
+        assert [kind for kind, _ in told] == ["start", "finish", "release"]
+        assert (tmp_path / "output" / "5" / "stdout").read_text() == "<0> on localhost\n"
+
+    run(tmp_path, scenario, ask=instance.ask)
+    result = json.loads((tmp_path / "result").read_text())
+    start = result.pop("start")
+    assert result == {
+        "alloc": [0, {"status": 0}],
+        "query": [errno.ENOSYS, "no such service"],
+        "other": [errno.ENOSYS, "unknown method `job-manager.raise`"],
+        "array": [errno.EPROTO, "pmix.alloc: expected an object"],
+        "event": [0, {"id": "A"}],
+    }
+    assert instance.asked == [
+        ("pmix.alloc", {"directive": 1, "job": 5}, 0),
+        ("pmix.query", {"job": 5}, 0),
+        ("pmix.events", {"job": 5}, 64),
+    ]
+    assert start["mode"] & 0o777 == 0o700
+    assert not Path(start["directory"]).exists()
+    expected = {"size": 1, "local": [0], "nodes": ["localhost"], "ranks_per_node": [[0]]}
+    assert {key: start[key] for key in expected} == expected
+
+
+def test_a_job_that_does_not_ask_has_no_server(tmp_path, server):
+    tmp_path = server("raise SystemExit(1)")
+
+    async def scenario(service):
+        for job, options in enumerate([None, {"pmix": False}, {"pmix": "off"}], 1):
+            service.start(job, ["true"], options=options)
+            await service.more()
+        while sum(kind == "release" for kind, _ in service.told()) < 3:
+            await service.more()
+        assert "exception" not in [kind for kind, _ in service.told()]
+
+    run(tmp_path, scenario)
+
+
+def test_without_a_server_the_job_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    async def scenario(service):
+        service.start(1, ["true"], options={"pmix": True})
+        kind, text = note(await service.over())
+        assert kind == "exec"
+        assert text.startswith("the job asks for PMIx, and there is no `penstock-pmix` in `PATH`")
+        assert "hint: " in text
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("raise SystemExit(1)", "the PMIx server has not started: the instance's log may say why"),
+        (
+            "link.sendall(read().respond(errnum=5, errtext='PMIx_server_init: -1').encode())",
+            "the PMIx server has not started: PMIx_server_init: -1",
+        ),
+    ],
+)
+def test_a_server_that_does_not_start_costs_its_job(tmp_path, server, body, expected):
+    tmp_path = server(body)
+
+    async def scenario(service):
+        service.start(1, ["true"], options={"pmix": True})
+        assert note(await service.over()) == ("exec", expected)
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "link.send(b'GET /'); read()"])
+def test_a_server_that_ends_takes_its_job_with_it(tmp_path, server, end):
+    # The task opens the gate when it runs.
+    tmp_path = server(START, "open(os.environ['GATE']).close()", end)
+
+    async def scenario(service):
+        command = ["sh", "-c", f": > {tmp_path}/gate; exec sleep 1000"]
+        service.start(1, command, options={"pmix": True})
+        told = await service.over()
+        assert note(told) == ("pmix", "the job's PMIx server has ended before the tasks")
+
+    run(tmp_path, scenario)
+
+
+def test_an_abort_ends_the_job(tmp_path, server):
+    tmp_path = server(
+        START,
+        ASK,
+        "result = [ask('pmix.abort', {'rank': 'x'})]",
+        "result += [ask('pmix.abort', {'rank': 0, 'status': 7, 'message': 'given up'})]",
+        RESULT,
+        "read()",
+    )
+
+    async def scenario(service):
+        service.start(1, ["sleep", "1000"], options={"pmix": True})
+        told = await service.over()
+        assert note(told) == ("abort", "rank 0 aborted with status 7: given up")
+
+    run(tmp_path, scenario)
+    [refused, granted] = json.loads((tmp_path / "result").read_text())
+    assert (refused[0], granted) == (errno.EPROTO, [0, {}])
+
+
+def test_the_end_of_the_instance_ends_servers(tmp_path, server):
+    tmp_path = server(START, "read()")
+
+    async def scenario(service):
+        service.start(1, ["sleep", "1000"], options={"pmix": True})
+        while not service.answers:
+            await service.more()
+
+    run(tmp_path, scenario)

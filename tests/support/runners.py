@@ -1,0 +1,85 @@
+"""A runner alone: its requests are made here, and its answers are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import trio
+
+from penstock import ResourceSet
+from penstock._core import Message
+from penstock.config import ExecSettings
+from penstock.instance.children import Children
+from penstock.instance.runner import LocalRunner
+from penstock.jobspec import from_command
+
+
+class Service:
+    """A runner whose answers are kept."""
+
+    def __init__(self, tmp_path, ask=None, **settings):
+        self.answers: list[Message] = []
+        self._more = trio.Event()
+        self.runner = LocalRunner(
+            self._take,
+            owner=os.getuid(),
+            output_dir=tmp_path / "output",
+            uri="local:///none",
+            lookup_r=self._never,
+            wait_inactive=self._never,
+            room=self._never,
+            ask=ask,
+            settings=ExecSettings(**settings),
+            oversubscribe=True,
+            children=Children(),
+        )
+
+    async def _never(self, _job):
+        raise AssertionError
+
+    def _take(self, messages):
+        self.answers += messages
+        self._more.set()
+
+    def ask(self, topic, payload):
+        self.runner.handle([Message.request(topic, payload, userid=os.getuid())])
+
+    def start(self, job, command, *, ntasks=1, options=None):
+        spec = from_command(
+            command, ntasks=ntasks, environment={"PATH": os.environ["PATH"]}, cwd="/"
+        )
+        if options:
+            spec["attributes"]["system"]["shell"] = {"options": options}
+        r = ResourceSet.uniform("0", "localhost", cores="0-1").to_json()
+        self.ask("job-exec.start", {"id": job, "jobspec": spec, "R": json.loads(r)})
+
+    def told(self):
+        payloads = [answer.object() for answer in self.answers]
+        return [(payload["type"], payload["data"]) for payload in payloads]
+
+    async def more(self):
+        """Waits for another answer."""
+        self._more = trio.Event()
+        await self._more.wait()
+
+    async def over(self):
+        """Waits for the final release, and gives what was told until then."""
+        while not self.answers or self.told()[-1][0] != "release":
+            self._more = trio.Event()
+            await self._more.wait()
+        return self.told()
+
+
+def run(tmp_path, scenario, **settings):
+    """Runs a scenario with a runner of its own."""
+
+    async def main():
+        with trio.fail_after(60):
+            service = Service(tmp_path, **settings)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service.runner.run)
+                await scenario(service)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
