@@ -1,0 +1,150 @@
+//! An attribute of a request or a result (`pmix_info_t`), and its JSON form.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::names::Key;
+
+/// A value, of the types that the attributes of allocations have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Data {
+    /// A whole number of any width, 0 or more.
+    Whole(u64),
+    /// A float or double, or a negative number.
+    Real(f64),
+    /// A string.
+    Text(String),
+    /// An array of attributes.
+    Array(Vec<Attribute>),
+}
+
+/// One attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    /// Its name, as it came.
+    pub key: String,
+    /// The flag `PMIX_INFO_REQD`.
+    pub required: bool,
+    /// The value.
+    pub data: Data,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Json {
+    key: String,
+    #[serde(default, skip_serializing_if = "is_false")]
+    required: bool,
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+    #[serde(default)]
+    value: Value,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+impl Attribute {
+    /// An attribute of a result.
+    pub fn result(key: Key, data: Data) -> Self {
+        Self {
+            key: key.name().to_owned(),
+            required: false,
+            data,
+        }
+    }
+
+    /// Reads `{"key", "required", "type", "value"}`; all but the key may be left out. The error
+    /// names the place.
+    pub fn from_json(value: &Value) -> Result<Self, String> {
+        let json = Json::deserialize(value).map_err(|error| format!("attribute: {error}"))?;
+        let key = json.key;
+        let wrong = |expected: &str| {
+            let found = &json.value;
+            format!("attribute `{key}`: expected {expected}, found {found}")
+        };
+        let data = match (&json.value, json.kind.as_deref()) {
+            (Value::String(text), None | Some("string")) => Data::Text(text.clone()),
+            (Value::Array(all), None | Some("array")) => {
+                let all: Result<_, _> = all.iter().map(Self::from_json).collect();
+                Data::Array(all.map_err(|error| format!("`{key}`: {error}"))?)
+            }
+            (Value::Bool(_) | Value::Null | Value::Object(_), _) => {
+                return Err(wrong("a number, a string or an array"));
+            }
+            (_, Some(kind @ ("string" | "array"))) => return Err(wrong(kind)),
+            (Value::Number(number), kind) => match (number.as_u64(), kind) {
+                (Some(whole), None) => Data::Whole(whole),
+                (Some(whole), Some(kind)) if kind != "float" && kind != "double" => {
+                    Data::Whole(whole)
+                }
+                _ => Data::Real(number.as_f64().ok_or_else(|| wrong("a number"))?),
+            },
+            (_, Some(kind)) => return Err(wrong(kind)),
+        };
+        Ok(Self {
+            key,
+            required: json.required,
+            data,
+        })
+    }
+
+    /// The JSON form, with the type that PMIx wants.
+    pub fn to_json(&self) -> Value {
+        let usual = Key::named(&self.key).map(Key::kind);
+        let (kind, value) = match &self.data {
+            Data::Whole(number) => (usual.unwrap_or("uint64"), (*number).into()),
+            Data::Real(number) => (usual.unwrap_or("float"), (*number).into()),
+            Data::Text(text) => ("string", text.as_str().into()),
+            Data::Array(all) => ("array", all.iter().map(Self::to_json).collect()),
+        };
+        let json = Json {
+            key: self.key.clone(),
+            required: self.required,
+            kind: Some(kind.to_owned()),
+            value,
+        };
+        serde_json::to_value(json).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Attribute, Data};
+    use crate::Key;
+    use serde_json::json;
+
+    #[test]
+    fn types_are_told_or_guessed() {
+        let read = |value| Attribute::from_json(&value).map(|it| it.data);
+        assert_eq!(read(json!({"key": "k", "value": 3})), Ok(Data::Whole(3)));
+        let told = json!({"key": "k", "type": "float", "value": 3});
+        assert_eq!(read(told), Ok(Data::Real(3.0)));
+        assert_eq!(read(json!({"key": "k", "value": -1})), Ok(Data::Real(-1.0)));
+        let text = json!({"key": "k", "type": "string", "value": "a"});
+        assert_eq!(read(text), Ok(Data::Text("a".to_owned())));
+        for wrong in [
+            json!({"key": "k"}),
+            json!({"value": 1}),
+            json!({"key": "k", "type": "string", "value": 1}),
+            json!({"key": "k", "type": "uint64", "value": "1"}),
+            json!({"key": "k", "value": [1]}),
+            json!([]),
+        ] {
+            assert!(Attribute::from_json(&wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn results_have_the_types_of_the_rfc() {
+        let time = Attribute::result(Key::Time, Data::Whole(60)).to_json();
+        let expected = json!({"key": "pmix.alloc.time", "type": "uint32", "value": 60});
+        assert_eq!(time, expected);
+        assert_eq!(
+            Attribute::from_json(&time).unwrap().data,
+            Data::Whole(60),
+            "it reads back"
+        );
+    }
+}

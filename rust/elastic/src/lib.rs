@@ -1,0 +1,18 @@
+//! Flexible allocations (PMIx RFC 0005): what a running job may ask for, give back, lend and take back.
+//!
+//! The crate is pure. [`Request::read`] turns PMIx attributes into a request, or into a [`Refusal`]
+//! with its PMIx status and reason; [`Ask`] is what of it a scheduler is asked for.
+
+mod ask;
+mod attribute;
+mod lists;
+mod names;
+mod request;
+mod time;
+
+pub use ask::{Ask, Form};
+pub use attribute::{Attribute, Data};
+pub use lists::{counts, hosts};
+pub use names::{Directive, Key, Status};
+pub use request::{Refusal, Request, Wish};
+pub use time::seconds;

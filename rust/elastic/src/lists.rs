@@ -1,0 +1,172 @@
+//! Lists as PMIx programs write them: hostlists, plain lists, and PMIx regular expressions.
+
+use penstock_hostlist::Hostlist;
+
+/// The most names or numbers that a list may stand for.
+const MOST: usize = 1 << 20;
+
+fn wrong(text: &str, what: &str) -> String {
+    format!("`{}`: {what}", text.escape_debug())
+}
+
+/// Reads a list of nodes: `n[1-3],m7` (RFC 29), `n1,n2`, or `pmix[n[3:1-5,7],login]` as
+/// `PMIx_generate_regex` makes it, where `3:` is the number of digits. A form that is compressed
+/// is refused: only a PMIx library can read it.
+pub fn hosts(text: &str) -> Result<Hostlist, String> {
+    let text = text.trim();
+    if text.starts_with("blob:") {
+        return Err(wrong("blob:", "a compressed list cannot be read"));
+    }
+    let list = match inner(text)? {
+        Some(names) => Hostlist::try_from_hosts(&names).map_err(|error| error.to_string())?,
+        None => plain(text)
+            .parse::<Hostlist>()
+            .map_err(|error| error.to_string())?,
+    };
+    if list.is_empty() || list.len() > MOST {
+        return Err(wrong(text, "expected at least one node"));
+    }
+    Ok(list)
+}
+
+/// Reads a list of numbers, one for each node: `5,3`, `4*2` or `4(x2)` for two fours, or the same
+/// in `pmix[…]`.
+pub fn counts(text: &str) -> Result<Vec<u32>, String> {
+    let text = text.trim();
+    let expected = || wrong(text, "expected numbers of cpus with commas between");
+    let parts = match inner(text)? {
+        Some(parts) => parts,
+        None => plain(text).split(',').map(str::to_owned).collect(),
+    };
+    let mut numbers = Vec::new();
+    for part in parts {
+        let part = part.trim();
+        let (number, times) = match part.split_once("(x") {
+            Some((number, times)) => (number, times.strip_suffix(')').ok_or_else(expected)?),
+            None => part.split_once('*').unwrap_or((part, "1")),
+        };
+        let number = number.parse::<u32>().map_err(|_| expected())?;
+        let times = times.parse::<usize>().map_err(|_| expected())?;
+        if number == 0 || times == 0 || times > MOST - numbers.len() {
+            return Err(expected());
+        }
+        numbers.extend(std::iter::repeat_n(number, times));
+    }
+    Ok(numbers)
+}
+
+fn plain(text: &str) -> &str {
+    text.strip_prefix("raw:").unwrap_or(text)
+}
+
+/// The names in `pmix[…]`; none where the text is no such expression.
+fn inner(text: &str) -> Result<Option<Vec<String>>, String> {
+    let Some(body) = text.strip_prefix("pmix[") else {
+        return Ok(None);
+    };
+    let body = body
+        .strip_suffix(']')
+        .ok_or_else(|| wrong(text, "expected `]` at its end"))?;
+    let mut names = Vec::new();
+    for part in split(body).ok_or_else(|| wrong(text, "its brackets do not match"))? {
+        expand(part, &mut names).map_err(|what| wrong(text, &what))?;
+    }
+    Ok(Some(names))
+}
+
+/// Splits at the commas outside brackets.
+fn split(body: &str) -> Option<Vec<&str>> {
+    let (mut depth, mut start, mut parts) = (0_u32, 0, Vec::new());
+    for (place, byte) in body.bytes().enumerate() {
+        match byte {
+            b'[' => depth += 1,
+            b']' => depth = depth.checked_sub(1)?,
+            b',' if depth == 0 => {
+                parts.push(&body[start..place]);
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&body[start..]);
+    (depth == 0).then_some(parts)
+}
+
+/// `prefix[digits:ranges]suffix`, or a name.
+fn expand(part: &str, names: &mut Vec<String>) -> Result<(), String> {
+    let Some((prefix, rest)) = part.split_once('[') else {
+        if part.is_empty() {
+            return Err("a name is missing".to_owned());
+        }
+        names.push(part.to_owned());
+        return Ok(());
+    };
+    let bad = || format!("cannot read `{part}`: expected `prefix[digits:ranges]`");
+    let (ranges, suffix) = rest.split_once(']').ok_or_else(bad)?;
+    let (digits, ranges) = ranges.split_once(':').ok_or_else(bad)?;
+    let width = digits.parse::<usize>().map_err(|_| bad())?;
+    if width > 20 {
+        return Err(bad());
+    }
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let first = first.parse::<u64>().map_err(|_| bad())?;
+        let last = last.parse::<u64>().map_err(|_| bad())?;
+        let more = last.checked_sub(first).ok_or_else(bad)?;
+        if more >= (MOST - names.len()) as u64 {
+            return Err(format!("more than {MOST} names"));
+        }
+        names.extend((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{counts, hosts};
+
+    #[test]
+    fn three_ways_to_write_nodes() {
+        for (text, expected) in [
+            ("n[1-3],m7", "n[1-3],m7"),
+            ("n1,n2", "n[1-2]"),
+            ("raw:n1,n2", "n[1-2]"),
+            ("pmix[n[1:1-3,7],login]", "n[1-3,7],login"),
+            ("pmix[n[1:8-9],n[2:10-11]]", "n[8-11]"),
+            ("pmix[n[3:1-2]-ib]", "n[001-002]-ib"),
+            ("pmix[login]", "login"),
+        ] {
+            assert_eq!(hosts(text).unwrap().to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        for text in [
+            "",
+            "n[1",
+            "pmix[n[1:1-3]",
+            "pmix[n[1-3]]",
+            "pmix[n[1:3-1]]",
+            "pmix[n[99:1]]",
+            "pmix[n[1:0-18446744073709551615]]",
+            "pmix[]",
+            "pmix[a,,b]",
+            "pmix[a]]",
+            "blob:xyz",
+        ] {
+            assert!(hosts(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_of_cpus() {
+        assert_eq!(counts("5,3"), Ok(vec![5, 3]));
+        assert_eq!(counts("4(x2),1"), Ok(vec![4, 4, 1]));
+        assert_eq!(counts("4*2"), Ok(vec![4, 4]));
+        assert_eq!(counts("pmix[5,3]"), Ok(vec![5, 3]));
+        for text in ["", "0", "x", "5,", "4(x0)", "4(x2", "1(x99999999)", "-1"] {
+            assert!(counts(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The one table of PMIx names and numbers: attributes in their older and newer spelling,
+//! directives, status codes.
+
+use std::fmt;
+
+/// What a PMIx function returns, and an event or a query tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Status(pub i32);
+
+impl Status {
+    /// `PMIX_SUCCESS`.
+    pub const SUCCESS: Self = Self(0);
+    /// Not a code of PMIx: the request waits. Only in an answer that is not the last one.
+    pub const QUEUED: Self = Self(1);
+    /// `PMIX_ERR_NO_PERMISSIONS`.
+    pub const NO_PERMISSION: Self = Self(-23);
+    /// `PMIX_ERR_TIMEOUT`.
+    pub const TIMEOUT: Self = Self(-24);
+    /// `PMIX_ERR_UNREACH`.
+    pub const UNREACHABLE: Self = Self(-25);
+    /// `PMIX_ERR_BAD_PARAM`.
+    pub const BAD_PARAM: Self = Self(-27);
+    /// `PMIX_ERR_OUT_OF_RESOURCE`.
+    pub const OUT_OF_RESOURCE: Self = Self(-29);
+    /// `PMIX_ERR_NOT_FOUND`.
+    pub const NOT_FOUND: Self = Self(-46);
+    /// `PMIX_ERR_NOT_SUPPORTED`.
+    pub const NOT_SUPPORTED: Self = Self(-47);
+    /// `PMIX_NOTIFY_ALLOC_COMPLETE`, the code of the event.
+    pub const ALLOC_COMPLETE: Self = Self(-105);
+    /// `PMIX_ERR_JOB_CANCELED`.
+    pub const CANCELLED: Self = Self(-180);
+}
+
+/// What is to be done (`pmix_alloc_directive_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Directive {
+    /// An allocation of its own, disjoint from the requester's.
+    New,
+    /// More resources, or more time, for an allocation that there is.
+    Extend,
+    /// Resources go back, for good or for a time.
+    Release,
+    /// Resources that were lent come back.
+    Reacquire,
+    /// A request that waits is taken back.
+    Cancel,
+}
+
+impl Directive {
+    const ALL: [(u64, &'static str, Self); 5] = [
+        (1, "new", Self::New),
+        (2, "extend", Self::Extend),
+        (3, "release", Self::Release),
+        (4, "reacquire", Self::Reacquire),
+        (5, "cancel", Self::Cancel),
+    ];
+
+    /// The directive with this number; none for those of other environments, 128 and above, and
+    /// for those that nobody has defined.
+    pub fn numbered(number: u64) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|(own, ..)| *own == number).map(|it| it.2)
+    }
+
+    /// The directive with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|(_, own, _)| own.eq_ignore_ascii_case(name))
+            .map(|it| it.2)
+    }
+
+    /// Its name, in small letters.
+    pub fn name(self) -> &'static str {
+        let mut all = Self::ALL.into_iter();
+        all.find(|it| it.2 == self).map_or("", |it| it.1)
+    }
+}
+
+impl fmt::Display for Directive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An attribute that is understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// The user's id of a request, in newer names.
+    RequestId,
+    /// An allocation; in the RFC, and alone, the user's id of a request.
+    AllocId,
+    /// Number of nodes, uint64.
+    Nodes,
+    /// Certain nodes, string.
+    NodeList,
+    /// Number of cpus in total, uint64; or an array that says how many of which nodes.
+    Cpus,
+    /// Number of cpus on each listed node, string.
+    CpuCounts,
+    /// Certain cpus, string.
+    CpuList,
+    /// Megabytes, float.
+    Memory,
+    /// Network resources, array.
+    Network,
+    /// Name of a network, string.
+    NetworkId,
+    /// Mbit/s, float.
+    Bandwidth,
+    /// Quality of service, string.
+    NetworkQos,
+    /// Seconds, uint32; in newer libraries `months:days:hours:minutes:seconds`.
+    Time,
+    /// Queue, string.
+    Queue,
+    /// How long the caller waits, seconds.
+    Timeout,
+}
+
+/// Each name of each attribute. The first is the one that results carry.
+const KEYS: [(&str, Key); 27] = [
+    ("pmix.alloc.reqid", Key::RequestId),
+    ("PMIX_ALLOC_REQ_ID", Key::RequestId),
+    ("pmix.alloc.id", Key::AllocId),
+    ("PMIX_ALLOC_ID", Key::AllocId),
+    ("pmix.alloc.nnodes", Key::Nodes),
+    ("PMIX_ALLOC_NUM_NODES", Key::Nodes),
+    ("pmix.alloc.nlist", Key::NodeList),
+    ("PMIX_ALLOC_NODE_LIST", Key::NodeList),
+    ("pmix.alloc.ncpus", Key::Cpus),
+    ("PMIX_ALLOC_NUM_CPUS", Key::Cpus),
+    ("pmix.alloc.ncpulist", Key::CpuCounts),
+    ("PMIX_ALLOC_NUM_CPU_LIST", Key::CpuCounts),
+    ("pmix.alloc.cpulist", Key::CpuList),
+    ("PMIX_ALLOC_CPU_LIST", Key::CpuList),
+    ("pmix.alloc.msize", Key::Memory),
+    ("PMIX_ALLOC_MEM_SIZE", Key::Memory),
+    ("pmix.alloc.net", Key::Network),
+    ("PMIX_ALLOC_NETWORK", Key::Network),
+    ("PMIX_ALLOC_FABRIC", Key::Network),
+    ("pmix.alloc.netid", Key::NetworkId),
+    ("pmix.alloc.bw", Key::Bandwidth),
+    ("pmix.alloc.netqos", Key::NetworkQos),
+    ("pmix.alloc.time", Key::Time),
+    ("PMIX_ALLOC_TIME", Key::Time),
+    ("pmix.alloc.queue", Key::Queue),
+    ("pmix.queue", Key::Queue),
+    ("pmix.timeout", Key::Timeout),
+];
+
+impl Key {
+    /// The attribute of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = KEYS.into_iter();
+        all.find(|(own, _)| *own == name).map(|it| it.1)
+    }
+
+    /// The name that results carry.
+    pub fn name(self) -> &'static str {
+        let mut all = KEYS.into_iter();
+        all.find(|it| it.1 == self).map_or("", |it| it.0)
+    }
+
+    /// What a value is to be, in PMIx's words.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Nodes | Self::Cpus => "uint64",
+            Self::Memory | Self::Bandwidth => "float",
+            Self::Network => "array",
+            Self::Time => "uint32",
+            Self::Timeout => "int",
+            _ => "string",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Directive, KEYS, Key};
+
+    #[test]
+    fn every_name_means_one_attribute_and_every_attribute_has_a_name() {
+        for (name, key) in KEYS {
+            assert_eq!(Key::named(name), Some(key));
+            assert_eq!(Key::named(key.name()), Some(key));
+            assert!(key.name().starts_with("pmix."), "{name}");
+            assert_eq!(KEYS.iter().filter(|it| it.0 == name).count(), 1, "{name}");
+        }
+        assert_eq!(Key::named("pmix.alloc.nope"), None);
+    }
+
+    #[test]
+    fn directives_have_the_numbers_of_the_rfc() {
+        let names = ["new", "extend", "release", "reacquire", "cancel"];
+        for (number, name) in (1..).zip(names) {
+            let directive = Directive::numbered(number).unwrap();
+            assert_eq!(directive.name(), name);
+            assert_eq!(Directive::named(&name.to_uppercase()), Some(directive));
+        }
+        for number in [0, 6, 127, 128, 255, u64::MAX] {
+            assert_eq!(Directive::numbered(number), None);
+        }
+        assert_eq!(Directive::named("shrink"), None);
+    }
+}

@@ -1,0 +1,346 @@
+//! What the attributes of a request come to, or why it is refused.
+
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+
+use crate::attribute::{Attribute, Data};
+use crate::lists;
+use crate::names::{Directive, Key, Status};
+use crate::time;
+
+/// Why a request is not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The PMIx status.
+    pub status: Status,
+    /// For people.
+    pub reason: String,
+}
+
+impl Refusal {
+    /// A refusal with its reason.
+    pub fn new(status: Status, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self { status, reason }
+    }
+
+    fn bad(reason: impl Into<String>) -> Self {
+        Self::new(Status::BAD_PARAM, reason)
+    }
+}
+
+/// A value, and whether the request is to be refused where it cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish<T> {
+    /// What is wished for.
+    pub value: T,
+    /// The attribute's flag.
+    pub required: bool,
+}
+
+/// A request with its attributes in their types.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// What is to be done.
+    pub directive: Directive,
+    /// `pmix.alloc.reqid`: the user's id of this request.
+    pub id: Option<String>,
+    /// `pmix.alloc.id`: an allocation that there is; without `id`, perhaps the user's id.
+    pub alloc: Option<String>,
+    /// Number of nodes.
+    pub nodes: Option<Wish<u32>>,
+    /// Certain nodes.
+    pub hosts: Option<Wish<Hostlist>>,
+    /// Cpus in total.
+    pub cpus: Option<Wish<u32>>,
+    /// Cpus on each node, in the order of `hosts`.
+    pub cpu_counts: Option<Wish<Vec<u32>>>,
+    /// Certain cpus of each node.
+    pub cpu_list: Option<Wish<IdSet>>,
+    /// Seconds.
+    pub time: Option<Wish<u32>>,
+    /// Queue.
+    pub queue: Option<Wish<String>>,
+    /// Seconds that the caller waits.
+    pub timeout: Option<f64>,
+    /// Names of attributes that are not supported, and were not required.
+    pub dropped: Vec<String>,
+}
+
+impl Request {
+    /// A request without attributes.
+    pub fn new(directive: Directive) -> Self {
+        Self {
+            directive,
+            id: None,
+            alloc: None,
+            nodes: None,
+            hosts: None,
+            cpus: None,
+            cpu_counts: None,
+            cpu_list: None,
+            time: None,
+            queue: None,
+            timeout: None,
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Reads attributes. Those with a blank key are skipped; of two with the same name the later
+    /// counts; one that is not supported is dropped, or refuses the request where it is required.
+    pub fn read(directive: Directive, attributes: &[Attribute]) -> Result<Self, Refusal> {
+        let mut request = Self::new(directive);
+        for attribute in attributes {
+            request.take(attribute)?;
+        }
+        Ok(request)
+    }
+
+    /// Whether anything that is asked for must be there now.
+    pub fn is_required(&self) -> bool {
+        let flags = [
+            self.nodes.as_ref().map(|it| it.required),
+            self.hosts.as_ref().map(|it| it.required),
+            self.cpus.as_ref().map(|it| it.required),
+            self.cpu_counts.as_ref().map(|it| it.required),
+            self.time.as_ref().map(|it| it.required),
+            self.queue.as_ref().map(|it| it.required),
+        ];
+        flags.contains(&Some(true))
+    }
+
+    /// Whether resources are named, by number or by name.
+    pub fn has_resources(&self) -> bool {
+        self.nodes.is_some()
+            || self.hosts.is_some()
+            || self.cpus.is_some()
+            || self.cpu_counts.is_some()
+            || self.cpu_list.is_some()
+    }
+
+    fn take(&mut self, attribute: &Attribute) -> Result<(), Refusal> {
+        let name = attribute.key.trim();
+        if name.is_empty() {
+            return Ok(());
+        }
+        let required = attribute.required;
+        let Some(key) = Key::named(name) else {
+            return self.unsupported(name, required, "unknown attribute");
+        };
+        let wish = |value| Wish { value, required };
+        match key {
+            Key::RequestId => self.id = Some(word(attribute)?.to_owned()),
+            Key::AllocId => self.alloc = Some(word(attribute)?.to_owned()),
+            Key::Nodes => self.nodes = Some(wish(amount(attribute)?)),
+            Key::Cpus => match &attribute.data {
+                Data::Array(all) => {
+                    for inner in all {
+                        let required = inner.required || required;
+                        let inner = Attribute {
+                            required,
+                            ..inner.clone()
+                        };
+                        self.take(&inner)?;
+                    }
+                }
+                _ => self.cpus = Some(wish(amount(attribute)?)),
+            },
+            Key::NodeList => {
+                let value = lists::hosts(text(attribute)?);
+                let value = value.map_err(|error| wrong(attribute, &error))?;
+                self.hosts = Some(Wish { value, required });
+            }
+            Key::CpuCounts => {
+                let value = lists::counts(text(attribute)?);
+                let value = value.map_err(|error| wrong(attribute, &error))?;
+                self.cpu_counts = Some(Wish { value, required });
+            }
+            Key::CpuList => {
+                let value = text(attribute)?.parse::<IdSet>();
+                let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
+                if value.is_empty() {
+                    return Err(wrong(attribute, "expected at least one cpu"));
+                }
+                if required {
+                    let what = "which cpus of a node are given cannot be required";
+                    return self.unsupported(name, true, what);
+                }
+                self.cpu_list = Some(Wish { value, required });
+            }
+            Key::Time => {
+                let value = match &attribute.data {
+                    Data::Whole(number) => u32::try_from(*number)
+                        .map_err(|_| wrong(attribute, &format!("{number} is too many seconds")))?,
+                    Data::Text(text) => {
+                        time::seconds(text).map_err(|error| wrong(attribute, &error))?
+                    }
+                    _ => return Err(wrong(attribute, "expected uint32 or a string")),
+                };
+                if value == 0 {
+                    return Err(wrong(attribute, "expected more than 0 seconds"));
+                }
+                self.time = Some(wish(value));
+            }
+            Key::Queue => {
+                let value = word(attribute)?.to_owned();
+                self.queue = Some(Wish { value, required });
+            }
+            Key::Timeout => {
+                let seconds = match &attribute.data {
+                    #[allow(clippy::cast_precision_loss, reason = "seconds that anybody waits")]
+                    Data::Whole(number) => *number as f64,
+                    Data::Real(number) if *number >= 0.0 => *number,
+                    _ => return Err(wrong(attribute, "expected seconds, 0 or more")),
+                };
+                // PMIx takes 0 for no limit.
+                self.timeout = Some(seconds).filter(|it| *it > 0.0);
+            }
+            Key::Memory | Key::Network | Key::NetworkId | Key::Bandwidth | Key::NetworkQos => {
+                return self.unsupported(name, required, "the inventory does not tell of it");
+            }
+        }
+        Ok(())
+    }
+
+    fn unsupported(&mut self, name: &str, required: bool, what: &str) -> Result<(), Refusal> {
+        if required {
+            let reason = format!("`{}`: {what}", name.escape_debug());
+            return Err(Refusal::new(Status::NOT_SUPPORTED, reason));
+        }
+        self.dropped.push(name.to_owned());
+        Ok(())
+    }
+}
+
+fn wrong(attribute: &Attribute, what: &str) -> Refusal {
+    Refusal::bad(format!("`{}`: {what}", attribute.key.escape_debug()))
+}
+
+fn text(attribute: &Attribute) -> Result<&str, Refusal> {
+    match &attribute.data {
+        Data::Text(text) => Ok(text),
+        _ => Err(wrong(attribute, "expected a string")),
+    }
+}
+
+/// A name: not empty, nothing in it that a terminal would not show.
+fn word(attribute: &Attribute) -> Result<&str, Refusal> {
+    let word = text(attribute)?;
+    if word.is_empty() || word.len() > 255 || word.chars().any(char::is_control) {
+        return Err(wrong(attribute, "expected 1 to 255 printable characters"));
+    }
+    Ok(word)
+}
+
+fn amount(attribute: &Attribute) -> Result<u32, Refusal> {
+    let Data::Whole(number) = attribute.data else {
+        return Err(wrong(attribute, "expected uint64"));
+    };
+    match u32::try_from(number) {
+        Ok(0) => Err(wrong(attribute, "expected 1 or more")),
+        Ok(number) => Ok(number),
+        Err(_) => Err(Refusal::new(
+            Status::OUT_OF_RESOURCE,
+            format!("`{}`: there are never {number}", attribute.key),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Request, Wish};
+    use crate::{Attribute, Directive, Status};
+    use serde_json::{Value, json};
+
+    fn read(attributes: &Value) -> Result<Request, (i32, String)> {
+        let attributes = attributes.as_array().unwrap().iter();
+        let attributes: Vec<_> = attributes
+            .map(|it| Attribute::from_json(it).unwrap())
+            .collect();
+        Request::read(Directive::Extend, &attributes)
+            .map_err(|refusal| (refusal.status.0, refusal.reason))
+    }
+
+    #[test]
+    fn the_example_of_the_rfc_with_its_blank_key() {
+        let request = read(&json!([
+            {"key": "pmix.alloc.id", "value": "MYALLOCATION"},
+            {"key": "", "type": "uint64", "value": 0},
+            {"key": "pmix.alloc.nnodes", "type": "uint64", "value": 12},
+        ]))
+        .unwrap();
+        assert_eq!(request.alloc.as_deref(), Some("MYALLOCATION"));
+        assert_eq!(
+            request.nodes,
+            Some(Wish {
+                value: 12,
+                required: false
+            })
+        );
+        assert!(!request.is_required());
+    }
+
+    #[test]
+    fn cpus_may_be_an_array_of_nodes_and_numbers() {
+        let request = read(
+            &json!([{"key": "pmix.alloc.ncpus", "required": true, "value": [
+                {"key": "pmix.alloc.nlist", "value": "node1,node2"},
+                {"key": "pmix.alloc.ncpulist", "value": "5,3"},
+            ]}]),
+        )
+        .unwrap();
+        assert_eq!(request.hosts.as_ref().unwrap().value.len(), 2);
+        assert_eq!(request.cpu_counts.as_ref().unwrap().value, [5, 3]);
+        assert!(request.is_required());
+    }
+
+    #[test]
+    fn time_in_both_forms() {
+        for value in [json!(90), json!("1:30")] {
+            let request = read(&json!([{"key": "pmix.alloc.time", "value": value}])).unwrap();
+            assert_eq!(request.time.unwrap().value, 90);
+        }
+    }
+
+    #[test]
+    fn what_the_inventory_does_not_tell_of_is_dropped_or_refused() {
+        for (key, value) in [
+            ("pmix.alloc.msize", json!(1.5)),
+            ("pmix.alloc.netid", json!("eth0")),
+            (
+                "pmix.alloc.net",
+                json!([{"key": "pmix.alloc.bw", "value": 1.386}]),
+            ),
+            ("some.other", json!(1)),
+        ] {
+            let request = read(&json!([{"key": key, "value": value}])).unwrap();
+            assert_eq!(request.dropped, [key]);
+            let required = json!([{"key": key, "required": true, "value": value}]);
+            assert_eq!(read(&required).unwrap_err().0, Status::NOT_SUPPORTED.0);
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_named() {
+        for (key, value, status) in [
+            ("pmix.alloc.nnodes", json!("3"), -27),
+            ("pmix.alloc.nnodes", json!(0), -27),
+            ("pmix.alloc.nnodes", json!(-1), -27),
+            ("pmix.alloc.nnodes", json!(1_u64 << 40), -29),
+            ("pmix.alloc.time", json!("soon"), -27),
+            ("pmix.alloc.time", json!(0), -27),
+            ("pmix.alloc.time", json!(1_u64 << 33), -27),
+            ("pmix.alloc.nlist", json!("n[1"), -27),
+            ("pmix.alloc.nlist", json!(1), -27),
+            ("pmix.alloc.ncpulist", json!("x"), -27),
+            ("pmix.alloc.cpulist", json!(""), -27),
+            ("pmix.alloc.reqid", json!(""), -27),
+            ("pmix.alloc.reqid", json!("a\nb"), -27),
+            ("pmix.timeout", json!("1"), -27),
+        ] {
+            let (found, reason) = read(&json!([{"key": key, "value": value}])).unwrap_err();
+            assert_eq!(found, status, "{key} {value}: {reason}");
+            assert!(reason.contains(key), "{reason}");
+        }
+    }
+}
