@@ -1,0 +1,334 @@
+//! Who has asked for what, how it ended, and what is lent: a state machine that events drive.
+//!
+//! | event in a job's log | what it tells |
+//! |---|---|
+//! | `penstock.alloc-request` | a request of the job begins: it waits |
+//! | `penstock.alloc-end` | it is over, and how it ended: what of a loan is back, or what is lent |
+//!
+//! A request is over once. What of a loan was asked back and did not come is lent again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::names::{Directive, Status};
+
+/// Requests that are over, of one job, that are remembered.
+const REMEMBERED: usize = 1024;
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It waits.
+    Queued,
+    /// It was granted, if need be in part.
+    Granted,
+    /// It was refused.
+    Refused,
+    /// It was taken back.
+    Cancelled,
+}
+
+impl Progress {
+    fn of(status: Status) -> Self {
+        match status {
+            Status::QUEUED => Self::Queued,
+            Status::SUCCESS => Self::Granted,
+            Status::CANCELLED => Self::Cancelled,
+            _ => Self::Refused,
+        }
+    }
+
+    /// The name that a query tells.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Granted => "granted",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// One request of a job, as its event begins it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    /// Its number among the job's.
+    pub seq: u32,
+    /// The user's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What is to be done.
+    pub directive: String,
+    /// The task that asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The job that stands for the request in the queue, and for what it is granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<u64>,
+    /// The allocation that is meant, where it is not the requester's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<u64>,
+    /// Nodes asked for; 0 where they are not counted.
+    pub nodes: u32,
+    /// Cpus asked for, of each node or altogether; 0 for whole nodes.
+    pub cpus: u32,
+    /// Seconds asked for.
+    pub time: u32,
+    /// Whether it is refused where it cannot be had now.
+    pub required: bool,
+    /// When the caller waits no longer, seconds since the epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<f64>,
+    /// Loans that are asked back: their numbers, and how many nodes of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub returns: Vec<(u32, u32)>,
+    /// Its status.
+    #[serde(skip)]
+    pub status: Option<Status>,
+    /// Why it ended as it did, for people.
+    #[serde(skip)]
+    pub reason: String,
+    /// The results, as JSON attributes.
+    #[serde(skip)]
+    pub results: Vec<Value>,
+}
+
+impl Entry {
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        Progress::of(self.status.unwrap_or(Status::QUEUED))
+    }
+
+    /// Whether it waits.
+    pub fn is_open(&self) -> bool {
+        self.status.is_none()
+    }
+
+    /// What is to be done.
+    pub fn directive(&self) -> Option<Directive> {
+        Directive::named(&self.directive)
+    }
+}
+
+/// What a job has lent, by one release.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lend {
+    /// The user's id of the release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Nodes lent.
+    pub nodes: u32,
+    /// Cpus of each of them, the most that one had; 0 for whole nodes.
+    pub cpus: u32,
+    /// Their names.
+    pub hosts: String,
+    /// The allocation that they were part of, where it is not the job's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<u64>,
+    /// When they are to come back by themselves, seconds since the epoch; none once they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<f64>,
+    /// Nodes that are asked back now.
+    #[serde(skip)]
+    pub returning: u32,
+    /// Nodes that have come back.
+    #[serde(skip)]
+    pub returned: u32,
+}
+
+impl Lend {
+    /// Nodes that are lent and not asked for.
+    pub fn outstanding(&self) -> u32 {
+        self.nodes - self.returned - self.returning
+    }
+}
+
+/// What an event has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A request waits.
+    Began(u32),
+    /// A request is over.
+    Ended(u32),
+    /// A request is over by which something was lent.
+    Lent(u32),
+    /// Nothing that anybody has to hear of.
+    Other,
+}
+
+/// The requests and loans of one job.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    entries: BTreeMap<u32, Entry>,
+    lends: BTreeMap<u32, Lend>,
+    last: u32,
+}
+
+impl Account {
+    /// The number of the next request.
+    pub fn next(&self) -> u32 {
+        self.last.saturating_add(1)
+    }
+
+    /// The requests, the oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// The request with this number.
+    pub fn entry(&self, seq: u32) -> Option<&Entry> {
+        self.entries.get(&seq)
+    }
+
+    /// The newest request with this id of the user's.
+    pub fn named(&self, id: &str) -> Option<&Entry> {
+        self.entries().rev().find(|it| it.id.as_deref() == Some(id))
+    }
+
+    /// Requests that wait.
+    pub fn open(&self) -> impl Iterator<Item = &Entry> {
+        self.entries().filter(|it| it.is_open())
+    }
+
+    /// Loans by number.
+    pub fn lends(&self) -> impl Iterator<Item = (u32, &Lend)> {
+        self.lends.iter().map(|(seq, lend)| (*seq, lend))
+    }
+
+    /// The loan with this number.
+    pub fn lend(&self, seq: u32) -> Option<&Lend> {
+        self.lends.get(&seq)
+    }
+
+    /// What to ask back: of the loans with this id, or of all, up to `most` nodes.
+    pub fn to_return(&self, id: Option<&str>, most: Option<u32>) -> Vec<(u32, u32)> {
+        let mut left = most.unwrap_or(u32::MAX);
+        let lends = self.lends.iter();
+        let meant = lends.filter(|(_, lend)| id.is_none() || lend.id.as_deref() == id);
+        let parts = meant.map(|(seq, lend)| {
+            let nodes = lend.outstanding().min(left);
+            left -= nodes;
+            (*seq, nodes)
+        });
+        parts.filter(|(_, nodes)| *nodes > 0).collect()
+    }
+
+    fn begin(&mut self, entry: Entry) -> Change {
+        let seq = entry.seq;
+        self.last = self.last.max(seq);
+        for (lend, nodes) in &entry.returns {
+            if let Some(lend) = self.lends.get_mut(lend) {
+                lend.returning += (*nodes).min(lend.outstanding());
+                lend.until = None;
+            }
+        }
+        self.entries.insert(seq, entry);
+        Change::Began(seq)
+    }
+
+    fn end(&mut self, ended: Ended) -> Change {
+        let entry = self.entries.get_mut(&ended.seq);
+        let Some(entry) = entry.filter(|it| it.is_open()) else {
+            return Change::Other;
+        };
+        entry.status = Some(Status(ended.status));
+        entry.reason = ended.reason;
+        entry.results = ended.results;
+        let mut left = ended.nodes;
+        for (lend, nodes) in std::mem::take(&mut entry.returns) {
+            if let Some(lend) = self.lends.get_mut(&lend) {
+                let nodes = nodes.min(lend.returning);
+                let back = nodes.min(left);
+                lend.returning -= nodes;
+                lend.returned += back;
+                left -= back;
+            }
+        }
+        self.lends.retain(|_, lend| lend.returned < lend.nodes);
+        self.forget_oldest();
+        match ended.lent.filter(|lend| lend.nodes > 0) {
+            Some(lend) => {
+                self.lends.insert(ended.seq, lend);
+                Change::Lent(ended.seq)
+            }
+            None => Change::Ended(ended.seq),
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let over = self.entries.values().filter(|it| !it.is_open());
+        if over.count() > REMEMBERED {
+            let oldest = self.entries.values().find(|it| !it.is_open());
+            if let Some(oldest) = oldest.map(|it| it.seq) {
+                self.entries.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Ended {
+    seq: u32,
+    status: i32,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    results: Vec<Value>,
+    /// Nodes that were granted: they count against what was asked back.
+    #[serde(default)]
+    nodes: u32,
+    lent: Option<Lend>,
+}
+
+/// The accounts of all jobs that have asked for something.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    accounts: BTreeMap<u64, Account>,
+}
+
+impl Ledger {
+    /// The first word of the events that it understands.
+    pub const PREFIX: &str = "penstock.";
+
+    /// A job's account.
+    pub fn account(&self, job: u64) -> Option<&Account> {
+        self.accounts.get(&job)
+    }
+
+    /// All accounts, by job.
+    pub fn accounts(&self) -> impl Iterator<Item = (u64, &Account)> {
+        self.accounts.iter().map(|(job, account)| (*job, account))
+    }
+
+    /// Takes in an event of a job: the only way by which anything changes, live and in replay.
+    /// What cannot be read changes nothing.
+    pub fn apply(&mut self, job: u64, name: &str, context: Option<&Map<String, Value>>) -> Change {
+        fn read<T: serde::de::DeserializeOwned>(context: &Map<String, Value>) -> Option<T> {
+            serde_json::from_value(Value::Object(context.clone())).ok()
+        }
+        let Some(context) = context else {
+            return Change::Other;
+        };
+        let change = match name {
+            "penstock.alloc-request" => {
+                let entry: Option<Entry> = read(context);
+                entry.map(|entry| self.accounts.entry(job).or_default().begin(entry))
+            }
+            "penstock.alloc-end" => read(context).and_then(|it: Ended| {
+                let account = self.accounts.get_mut(&job)?;
+                Some(account.end(it))
+            }),
+            _ => None,
+        };
+        change.unwrap_or(Change::Other)
+    }
+
+    /// Forgets a job that is not known any more.
+    pub fn forget(&mut self, job: u64) {
+        self.accounts.remove(&job);
+    }
+}

@@ -1,0 +1,118 @@
+//! Which ranks of an allocation go back, and from which of its parts.
+
+use penstock_idset::IdSet;
+
+/// What one scheduler allocation contributes to an allocation: its own part, or a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The job under whose id the scheduler has it.
+    pub alloc: u64,
+    /// Its ranks that have not gone back.
+    pub ranks: IdSet,
+}
+
+/// Ranks that one scheduler allocation gives back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The job under whose id the scheduler has them.
+    pub alloc: u64,
+    /// The ranks.
+    pub ranks: IdSet,
+    /// Whether nothing is left of it.
+    pub all: bool,
+}
+
+/// Chooses `count` ranks, never one of `keep`: of the last holding first, and there the highest
+/// first. Fewer, where there are not so many.
+fn choose(holdings: &[Holding], count: u64, keep: &IdSet) -> IdSet {
+    let mut chosen = IdSet::new();
+    for holding in holdings.iter().rev() {
+        let free = holding.ranks.difference(keep).difference(&chosen);
+        let more = count - chosen.len();
+        let mut ranks: Vec<u32> = free.iter().collect();
+        let more = usize::try_from(more).unwrap_or(usize::MAX);
+        let skipped = ranks.len().saturating_sub(more);
+        chosen.extend(ranks.drain(skipped..));
+    }
+    chosen
+}
+
+/// What goes back where `count` ranks are to go, of `named` or, without it, of any but `keep`.
+/// A rank of which several holdings have a part goes back in all of them.
+pub fn share(
+    holdings: &[Holding],
+    named: Option<&IdSet>,
+    count: Option<u64>,
+    keep: &IdSet,
+) -> Vec<Part> {
+    let held: Vec<Holding> = match named {
+        Some(named) => holdings
+            .iter()
+            .map(|it| Holding {
+                alloc: it.alloc,
+                ranks: it.ranks.intersection(named),
+            })
+            .collect(),
+        None => holdings.to_vec(),
+    };
+    let chosen = choose(&held, count.unwrap_or(u64::MAX), keep);
+    let parts = holdings.iter().map(|it| {
+        let ranks = it.ranks.intersection(&chosen);
+        Part {
+            alloc: it.alloc,
+            all: ranks == it.ranks,
+            ranks,
+        }
+    });
+    parts.filter(|it| !it.ranks.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Holding, share};
+    use penstock_idset::IdSet;
+
+    fn ids(text: &str) -> IdSet {
+        text.parse().unwrap()
+    }
+
+    fn held(parts: &[(u64, &str)]) -> Vec<Holding> {
+        let parts = parts.iter();
+        parts
+            .map(|(alloc, ranks)| Holding {
+                alloc: *alloc,
+                ranks: ids(ranks),
+            })
+            .collect()
+    }
+
+    fn shown(holdings: &[Holding], named: Option<&str>, count: Option<u64>, keep: &str) -> String {
+        let named = named.map(ids);
+        let parts = share(holdings, named.as_ref(), count, &ids(keep));
+        let parts = parts.iter();
+        let parts = parts.map(|it| {
+            let mark = if it.all { "!" } else { "" };
+            format!("{}:{}{mark}", it.alloc, it.ranks)
+        });
+        parts.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_last_grant_goes_first_and_the_requesters_node_never() {
+        let all = held(&[(1, "0-3"), (2, "4-5"), (3, "6")]);
+        assert_eq!(shown(&all, None, Some(1), "0"), "3:6!");
+        assert_eq!(shown(&all, None, Some(2), "0"), "2:5 3:6!");
+        assert_eq!(shown(&all, None, Some(99), "0"), "1:1-3 2:4-5! 3:6!");
+        assert_eq!(shown(&all, None, Some(1), "6"), "2:5");
+        assert_eq!(shown(&all, Some("1-2,6"), None, "0"), "1:1-2 3:6!");
+        assert_eq!(shown(&all, Some("1-2,6"), Some(1), "0"), "3:6!");
+        assert_eq!(shown(&all, Some("0,9"), None, "0"), "");
+    }
+
+    #[test]
+    fn a_rank_of_two_parts_goes_back_in_both() {
+        let all = held(&[(1, "0-1"), (2, "1-2")]);
+        assert_eq!(shown(&all, Some("1"), None, "0"), "1:1 2:1");
+        assert_eq!(shown(&all, None, Some(2), "0"), "1:1 2:1-2!");
+    }
+}

@@ -1,0 +1,160 @@
+//! Requests and loans over any sequence of events.
+
+use std::collections::BTreeMap;
+
+use penstock_elastic::{Account, Change, Entry, Ledger, Progress};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const JOB: u64 = 7;
+
+fn apply(ledger: &mut Ledger, name: &str, context: &Value) -> Change {
+    ledger.apply(JOB, name, context.as_object())
+}
+
+#[test]
+fn a_request_ends_once() {
+    let mut ledger = Ledger::default();
+    let begun = json!({"seq": 1, "id": "mine", "directive": "extend", "nodes": 2});
+    assert_eq!(
+        apply(&mut ledger, "penstock.alloc-request", &begun),
+        Change::Began(1)
+    );
+    let refused = json!({"seq": 1, "status": -29, "reason": "no"});
+    assert_eq!(
+        apply(&mut ledger, "penstock.alloc-end", &refused),
+        Change::Ended(1)
+    );
+    let granted = json!({"seq": 1, "status": 0});
+    assert_eq!(
+        apply(&mut ledger, "penstock.alloc-end", &granted),
+        Change::Other
+    );
+    let account = ledger.account(JOB).unwrap();
+    let entry = account.named("mine").unwrap();
+    assert_eq!(entry.progress(), Progress::Refused);
+    assert_eq!(entry.reason, "no");
+    assert_eq!(account.next(), 2);
+}
+
+#[test]
+fn what_makes_no_sense_changes_nothing() {
+    let mut ledger = Ledger::default();
+    for (name, context) in [
+        ("penstock.alloc-end", json!({"seq": 1, "status": 0})),
+        ("penstock.alloc-request", json!({"seq": "x"})),
+        ("start", json!({})),
+    ] {
+        assert_eq!(apply(&mut ledger, name, &context), Change::Other, "{name}");
+    }
+    assert!(ledger.account(JOB).is_none());
+}
+
+#[test]
+fn a_job_remembers_so_many_requests() {
+    let mut ledger = Ledger::default();
+    for seq in 1..3000 {
+        let begun = json!({"seq": seq, "directive": "new"});
+        apply(&mut ledger, "penstock.alloc-request", &begun);
+        if seq > 1 {
+            let ended = json!({"seq": seq, "status": -29});
+            apply(&mut ledger, "penstock.alloc-end", &ended);
+        }
+    }
+    let account = ledger.account(JOB).unwrap();
+    assert_eq!(account.entries().count(), 1025);
+    assert!(account.entry(1).is_some_and(Entry::is_open));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Lend(u32),
+    Reacquire(Option<u32>),
+    /// Grants part of an open request, then ends it.
+    Finish(usize, u32, i32),
+    /// An end that comes again.
+    Again(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (1_u32..6).prop_map(Step::Lend),
+        proptest::option::of(1_u32..8).prop_map(Step::Reacquire),
+        (
+            any::<prop::sample::Index>(),
+            0_u32..9,
+            prop_oneof![Just(0), Just(-180), Just(-24)]
+        )
+            .prop_map(|(at, nodes, status)| Step::Finish(at.index(97), nodes, status)),
+        any::<prop::sample::Index>().prop_map(|at| Step::Again(at.index(97))),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn lent_is_outstanding_and_returning_and_returned(steps in steps()) {
+        let mut ledger = Ledger::default();
+        let (mut lent, mut back, mut seq) = (0_u32, 0_u32, 0);
+        let mut open: BTreeMap<u32, u32> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Lend(nodes) => {
+                    seq += 1;
+                    lent += nodes;
+                    let begun = json!({"seq": seq, "directive": "release"});
+                    apply(&mut ledger, "penstock.alloc-request", &begun);
+                    let lent = json!({"nodes": nodes, "until": 9.0});
+                    let ended = json!({"seq": seq, "status": 0, "lent": lent});
+                    prop_assert_eq!(
+                        apply(&mut ledger, "penstock.alloc-end", &ended), Change::Lent(seq));
+                }
+                Step::Reacquire(most) => {
+                    let returns = ledger.account(JOB)
+                        .map(|it| it.to_return(None, most)).unwrap_or_default();
+                    let nodes: u32 = returns.iter().map(|it| it.1).sum();
+                    prop_assert!(most.is_none_or(|most| nodes <= most));
+                    if nodes > 0 {
+                        seq += 1;
+                        open.insert(seq, nodes);
+                        let context = json!({"seq": seq, "directive": "reacquire",
+                                             "nodes": nodes, "returns": returns});
+                        apply(&mut ledger, "penstock.alloc-request", &context);
+                    }
+                }
+                Step::Finish(at, nodes, status) => {
+                    let Some((seq, asked)) = open.iter().nth(at % open.len().max(1))
+                        .map(|(seq, asked)| (*seq, *asked)) else { continue };
+                    open.remove(&seq);
+                    let nodes = nodes.min(asked);
+                    let status = if nodes > 0 { 0 } else { status };
+                    back += nodes;
+                    let ended = json!({"seq": seq, "status": status, "nodes": nodes});
+                    prop_assert_eq!(
+                        apply(&mut ledger, "penstock.alloc-end", &ended), Change::Ended(seq));
+                }
+                Step::Again(at) => {
+                    let over: Vec<u32> = ledger.account(JOB).into_iter()
+                        .flat_map(Account::entries).filter(|it| !it.is_open())
+                        .map(|it| it.seq).collect();
+                    if let Some(seq) = over.get(at % over.len().max(1)) {
+                        let context = json!({"seq": seq, "status": 0, "nodes": 5});
+                        let again = apply(&mut ledger, "penstock.alloc-end", &context);
+                        prop_assert_eq!(again, Change::Other);
+                    }
+                }
+            }
+            let (mut outstanding, mut returning) = (0, 0);
+            if let Some(account) = ledger.account(JOB) {
+                for (_, lend) in account.lends() {
+                    prop_assert!(lend.returned + lend.returning <= lend.nodes);
+                    outstanding += lend.outstanding();
+                    returning += lend.returning;
+                }
+            }
+            // Nothing is asked back twice, and nothing gets lost.
+            prop_assert_eq!(returning, open.values().sum::<u32>());
+            prop_assert_eq!(lent, outstanding + returning + back);
+        }
+    }
+}
