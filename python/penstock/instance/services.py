@@ -59,7 +59,7 @@ class ManagerService:
         purged: is told which jobs are not known any more, if anybody is.
     """
 
-    NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs")
+    NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs", "pmix")
 
     def __init__(
         self,

@@ -129,7 +129,7 @@ pub struct Lend {
     /// The allocation that they were part of, where it is not the job's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<u64>,
-    /// When they are to come back by themselves, seconds since the epoch; none once they were asked for.
+    /// When they are to come back by themselves, seconds since the epoch; none once all were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<f64>,
     /// Nodes that are asked back now.
@@ -223,7 +223,9 @@ impl Account {
         for (lend, nodes) in &entry.returns {
             if let Some(lend) = self.lends.get_mut(lend) {
                 lend.returning += (*nodes).min(lend.outstanding());
-                lend.until = None;
+                if lend.outstanding() == 0 {
+                    lend.until = None;
+                }
             }
         }
         self.entries.insert(seq, entry);

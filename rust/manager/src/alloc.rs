@@ -253,6 +253,9 @@ impl Manager {
                 continue;
             };
             job.alloc = Alloc::Requested;
+            if job.requested().is_some() {
+                self.elastic.asked(key.1);
+            }
             // The jobspec is JSON text already: it goes in as it is.
             let payload = format!(
                 "{{\"id\":{},\"priority\":{},\"userid\":{},\"t_submit\":{},\"jobspec\":{}}}",
@@ -450,7 +453,8 @@ impl Manager {
         self.allocator.displaced.clear();
         self.allocator.unsaid.clear();
         self.allocator.belated.clear();
-        self.forget_expirations();
+        self.elastic.forget_probes();
+        self.forget_expirations(self.now);
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
             if matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {

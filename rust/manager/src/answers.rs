@@ -69,7 +69,7 @@ impl Manager {
                 self.end_alloc(id);
                 self.drop_r(id);
                 let note = alloc.note.unwrap_or_default();
-                if state == State::Sched {
+                if state == State::Sched && !self.request_denied(id, &note, now) {
                     self.fail_job(id, now, "alloc", &note);
                 }
                 self.revisit(id);

@@ -53,6 +53,29 @@ impl Claims {
         self.inventory = Some(inventory);
     }
 
+    /// When the resources end, seconds since the epoch; none where they do not.
+    pub(crate) fn expiration(&self) -> Option<f64> {
+        let end = self.inventory.as_ref()?.expiration();
+        end.filter(|it| *it > 0.0)
+    }
+
+    /// How many cpus of each node bring back as much as `r`: the most that one has, or 0 where
+    /// these are whole nodes.
+    pub(crate) fn cpus_to_ask(&self, r: &ResourceSet) -> u32 {
+        let whole = self.inventory.as_ref().is_some_and(|all| {
+            let mut nodes = r.nodes();
+            nodes.all(|node| {
+                let own = all.resources(node.rank);
+                own.is_some_and(|(cores, _)| cores == node.cores)
+            })
+        });
+        let most = r.nodes().map(|node| node.cores.len()).max().unwrap_or(0);
+        if whole {
+            return 0;
+        }
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+
     /// Claims all that is wanted or, where one cannot have it, nothing. What one of the jobs has
     /// claimed before is replaced; of two for the same job the later counts.
     pub(crate) fn commit(&mut self, wanted: &[Wanted]) -> Result<(), String> {

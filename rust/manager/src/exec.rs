@@ -299,6 +299,9 @@ impl Manager {
         if named.is_empty() && !release.last {
             return Err("no ranks".to_owned());
         }
+        // What the job itself has given back is none of the service's any more.
+        let given = job.flex.as_ref().map(|it| &it.given);
+        let named = given.map_or(named.clone(), |given| named.difference(given));
         let not_left = named.difference(&left);
         if !not_left.is_empty() {
             let fault = format!("ranks {not_left} are not the job's any more, or never were");
@@ -370,6 +373,7 @@ impl Manager {
             return;
         };
         self.watchers.forget(&origin);
+        self.forget_callers(&origin);
         self.listings.forget(&origin);
         if self.is_scheduler(&origin) {
             self.suspend_scheduling("the scheduler disconnected");

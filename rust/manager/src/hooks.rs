@@ -103,8 +103,11 @@ impl Manager {
     fn has_epilog_to_come(&self, job: &Job) -> bool {
         let asked = job.started || job.answered != Answered::Unasked;
         let touched = job.prolog != Hook::Idle || asked;
-        let due = job.epilog == Hook::Idle && job.alloc == Alloc::Held && job.freed.is_empty();
-        self.settings.epilog && due && touched
+        // What the job gave back itself went without an epilog.
+        let given = job.flex.as_ref().map(|it| &it.given);
+        let whole = given.map_or(job.freed.is_empty(), |given| job.freed == *given);
+        let due = job.epilog == Hook::Idle && job.alloc == Alloc::Held && whole;
+        self.settings.epilog && due && touched && job.requested().is_none()
     }
 
     /// Whether ranks that are released now are kept back until the epilog has ended. Once some are,

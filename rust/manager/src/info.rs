@@ -68,6 +68,14 @@ impl Manager {
         let mut found = Map::new();
         found.insert("id".to_owned(), lookup.id.into());
         for key in lookup.keys {
+            let extent = self.jobs.get(&lookup.id).and_then(|job| {
+                let flex = job.flex.as_ref()?;
+                flex.extent.as_ref().filter(|_| key == "R")
+            });
+            if let Some(extent) = extent {
+                found.insert(key, extent.to_json().into());
+                continue;
+            }
             let Some(text) = self.document(lookup.id, &key)? else {
                 let text = format!("job {} has no {key} yet", Fluid(lookup.id));
                 return Err(Refusal::new(ENOENT, text));

@@ -129,7 +129,7 @@ impl Manager {
     }
 
     /// Validates a jobspec, fills in the site's defaults and stores it.
-    fn take_spec(&mut self, text: &str, userid: u32) -> Result<Arc<Spec>, Refusal> {
+    pub(crate) fn take_spec(&mut self, text: &str, userid: u32) -> Result<Arc<Spec>, Refusal> {
         let invalid = |error: &dyn std::fmt::Display| Refusal::new(EINVAL, error.to_string());
         let mut jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
         let filled = policy::fill_in(text, &jobspec, &self.settings);
@@ -149,7 +149,7 @@ impl Manager {
         Ok(Arc::new(Spec { key, ..spec }))
     }
 
-    fn next_id(&mut self, now: f64) -> u64 {
+    pub(crate) fn next_id(&mut self, now: f64) -> u64 {
         let since_epoch = milliseconds(now).saturating_sub(self.epoch_ms);
         self.ids.next(since_epoch)
     }

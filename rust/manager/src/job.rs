@@ -9,6 +9,7 @@ use penstock_jobspec::{Jobspec, TaskCount};
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
 
+use crate::elastic::{Flex, Requested};
 use crate::event::Event;
 use crate::priority::priority_of;
 use crate::state::{Outcome, State};
@@ -214,6 +215,8 @@ pub struct Job {
     pub stopped: Option<Arc<str>>,
     /// The time limit was changed while the scheduler had the request with the old one.
     pub outdated: bool,
+    /// Its part in flexible allocations, where it has one.
+    pub flex: Option<Box<Flex>>,
 }
 
 impl Job {
@@ -252,6 +255,7 @@ impl Job {
             announced: false,
             stopped: None,
             outdated: false,
+            flex: None,
         }
     }
 
@@ -308,6 +312,12 @@ impl Job {
             "release" => self.note_release(event),
             "free" => self.alloc = Alloc::Freed,
             "exception" => self.note_exception(event),
+            name if name.starts_with("penstock.") => {
+                let flex = self.flex.get_or_insert_default();
+                if let Some(ranks) = flex.apply(event, self.r.as_ref()) {
+                    self.freed.union_with(&ranks);
+                }
+            }
             _ => {}
         }
         let next = self.state.after(event);
@@ -392,6 +402,17 @@ impl Job {
         if event.integer("severity") == Some(0) && self.alloc != Alloc::Held {
             self.annotations.clear();
         }
+    }
+
+    /// The request that the job stands for: it has no tasks.
+    pub fn requested(&self) -> Option<&Requested> {
+        self.flex.as_ref()?.requested.as_ref()
+    }
+
+    /// All that it has: its own R, less what it gave back, with what it was granted.
+    pub fn extent(&self) -> Option<&Arc<ResourceSet>> {
+        let flex = self.flex.as_ref().and_then(|it| it.extent.as_ref());
+        flex.or(self.r.as_ref())
     }
 
     /// Whether the first exception was fatal.

@@ -1,9 +1,7 @@
 //! The job manager: owns the jobs, logs their events, and moves each one on.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
 
-use penstock_idset::IdSet;
 use penstock_jobspec::fluid::FluidGenerator;
 use penstock_rset::ResourceSet;
 use penstock_store::Store;
@@ -14,14 +12,14 @@ use crate::alloc::Allocator;
 use crate::census::Census;
 use crate::claims::Claims;
 use crate::depend::Dependencies;
+use crate::elastic::Elastic;
 use crate::event::Event;
 use crate::exception::Raised;
 use crate::exec::Executor;
 use crate::hooks::Hooks;
-use crate::job::{Alloc, Exec, Job};
+use crate::job::{Alloc, Job};
 use crate::listing::Listings;
 use crate::log::Log;
-use crate::priority::priority_of;
 use crate::purge::Purged;
 use crate::queues::Queues;
 use crate::row;
@@ -51,6 +49,7 @@ pub struct Manager {
     pub(crate) updates: Updates,
     pub(crate) purged: Purged,
     pub(crate) hooks: Hooks,
+    pub(crate) elastic: Elastic,
     pub(crate) watchers: Watchers,
     /// Who serves what, by the route of the connection; none where nobody tells.
     pub(crate) services: Option<HashMap<String, Vec<u8>>>,
@@ -59,10 +58,12 @@ pub struct Manager {
     /// Events not yet in the store: a job's first sequence number, and the lines.
     lines: BTreeMap<u64, (u32, String)>,
     /// Jobs that may be able to move on.
-    work: VecDeque<u64>,
+    pub(crate) work: VecDeque<u64>,
     log: Log,
     failure: Option<penstock_store::Error>,
     commits: u64,
+    /// The time of the last call, seconds since the epoch.
+    pub(crate) now: f64,
 }
 
 impl Manager {
@@ -94,6 +95,7 @@ impl Manager {
             updates: Updates::default(),
             purged: Purged::default(),
             hooks: Hooks::default(),
+            elastic: Elastic::default(),
             watchers: Watchers::default(),
             services: None,
             listings: Listings::default(),
@@ -103,6 +105,7 @@ impl Manager {
             log: Log::default(),
             failure: None,
             commits: 0,
+            now,
         };
         manager.restore_queues()?;
         manager.restore_purged()?;
@@ -113,6 +116,7 @@ impl Manager {
     /// Takes one message in. Answers and further requests come out of [`flush`](Self::flush).
     pub fn handle(&mut self, message: &Message, now: f64) {
         self.log.at(now);
+        self.now = now;
         match message.kind {
             Kind::Request => self.handle_request(message, now),
             Kind::Response => self.handle_response(message, now),
@@ -157,6 +161,11 @@ impl Manager {
             }
             "kvs.commit" => self.kvs_commit(request).map(Some),
             "kvs.lookup" => self.kvs_lookup(request).map(Some),
+            "pmix.alloc" => return self.pmix_alloc(request, now),
+            "pmix.cancel" => self.pmix_cancel(request, now).map(Some),
+            "pmix.query" => self.pmix_query(request).map(Some),
+            "pmix.events" => return self.pmix_events(request),
+            "pmix.events-cancel" => return self.pmix_events_cancel(request),
             topic => match request.method() {
                 "disconnect" => return self.disconnect(request),
                 "ping" => rpc::payload(request).map(Some),
@@ -181,6 +190,7 @@ impl Manager {
             "sched.alloc" => self.alloc_response(response, now),
             "sched.free" => self.free_response(response),
             "sched.expiration" => self.expiration_response(response, now),
+            "sched.explain" => self.probe_response(response, now),
             "hooks.prolog" | "hooks.epilog" => self.hook_response(response, now),
             _ if response.method() == "start" => self.start_response(response, now),
             _ => {}
@@ -218,6 +228,7 @@ impl Manager {
     pub fn flush(&mut self) -> Result<Vec<Message>, penstock_store::Error> {
         self.list_part();
         self.send_allocs();
+        self.send_probe();
         self.allocator.end_turn();
         self.write_lines();
         if let Some(failure) = self.failure.take() {
@@ -232,8 +243,10 @@ impl Manager {
     /// Does what time alone brings: jobs whose `begin-time` has come.
     pub fn advance(&mut self, now: f64) {
         self.log.at(now);
+        self.now = now;
         self.begin_due(now);
         self.purge_by_limits(now);
+        self.elastic_due(now);
         self.settle(now);
     }
 
@@ -243,6 +256,7 @@ impl Manager {
             self.dependencies.next_begin(),
             self.next_purge(),
             self.log.deadline(),
+            self.elastic.deadline(),
         ];
         times.into_iter().flatten().min_by(f64::total_cmp)
     }
@@ -336,6 +350,9 @@ impl Manager {
             .event(id, &lines[start..], event.name == "clean", &mut self.out);
         let before = job.state;
         job.apply(event);
+        if event.name.starts_with(penstock_elastic::Ledger::PREFIX) {
+            self.elastic.apply(id, event);
+        }
         if job.state != before {
             self.census.moved(job, before);
             self.work.push_back(id);
@@ -372,130 +389,6 @@ impl Manager {
     pub(crate) fn fail_job(&mut self, id: u64, now: f64, kind: &str, note: &str) {
         let owner = self.settings.owner;
         self.post_exception(id, now, kind, 0, note, owner);
-    }
-
-    /// Lets jobs move on until none can.
-    pub(crate) fn settle(&mut self, now: f64) {
-        loop {
-            while let Some(id) = self.work.pop_front() {
-                self.step(id, now);
-            }
-            self.send_allocs();
-            self.send_starts(now);
-            if self.work.is_empty() {
-                self.send_priorities();
-                self.watchers.tell_quiet(&self.census, &mut self.out);
-                return;
-            }
-        }
-    }
-
-    fn step(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        match job.state {
-            State::New => {
-                self.post(id, &Event::new(now, "validate"));
-                self.add_dependencies(id, now);
-            }
-            State::Depend => {
-                if job.waits_for.is_empty() {
-                    self.post(id, &Event::new(now, "depend"));
-                }
-            }
-            State::Priority => {
-                let usual = priority_of(job.urgency);
-                let priority = job.assigned.unwrap_or(usual);
-                let context = json!({ "priority": priority });
-                self.post(id, &Event::with(now, "priority", context));
-            }
-            State::Sched => {
-                job.stopped = self
-                    .queues
-                    .why_stopped(job.spec.queue.as_deref())
-                    .map(Arc::clone);
-                if job.alloc == Alloc::Idle && job.priority > 0 && job.stopped.is_none() {
-                    job.alloc = Alloc::Queued;
-                    job.outdated = false;
-                    self.allocator.enqueue(job.priority, id);
-                }
-            }
-            State::Run => {
-                let outdated = job.outdated;
-                if job.exec == Exec::Idle && !self.waits_for_prolog(id, now) {
-                    self.start_when_possible(id);
-                }
-                if outdated {
-                    self.check_expiration(id, now);
-                }
-                self.wake_dependents(id, now);
-            }
-            State::Cleanup => self.clean_up(id, now),
-            State::Inactive if job.announced => {}
-            State::Inactive => {
-                job.announced = true;
-                self.census.rest(job);
-                self.wake_dependents(id, now);
-                self.watchers.inactive(id, &self.jobs, &mut self.out);
-            }
-        }
-    }
-
-    fn start_when_possible(&mut self, id: u64) {
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.exec = Exec::Waiting;
-            self.executor.waiting.insert(id);
-        }
-    }
-
-    /// Looks at a job again after something that is not an event has changed.
-    pub(crate) fn revisit(&mut self, id: u64) {
-        self.work.push_back(id);
-    }
-
-    /// Gives back what the job holds, once nothing is running and nothing asked for any more.
-    fn clean_up(&mut self, id: u64, now: f64) {
-        self.forget_dependencies(id);
-        if self.ends_prolog(id, now) {
-            return;
-        }
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        match job.alloc {
-            Alloc::Queued => {
-                self.allocator.dequeue(job.priority, id);
-                job.alloc = Alloc::Idle;
-            }
-            Alloc::Requested | Alloc::Recalled => return self.cancel_alloc(id),
-            Alloc::Idle | Alloc::Held | Alloc::Freed => {}
-        }
-        match job.exec {
-            Exec::Waiting if !job.started => {
-                self.executor.waiting.remove(&id);
-                job.exec = Exec::Released;
-            }
-            // Reattached after a restart: the service must say that it has let go.
-            Exec::Waiting | Exec::Requested => return,
-            Exec::Idle | Exec::Released => {}
-        }
-        if self.waits_for_epilog(id, now) {
-            return;
-        }
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        if job.alloc == Alloc::Held {
-            let ranks = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
-            let left = ranks.difference(&job.freed);
-            if !left.is_empty() {
-                self.send_free(id, &left, true);
-            }
-            self.claims.drop(id);
-            self.post(id, &Event::new(now, "free"));
-        }
-        self.post(id, &Event::new(now, "clean"));
     }
 }
 

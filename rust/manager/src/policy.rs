@@ -116,6 +116,13 @@ fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Lim
     }
 }
 
+/// The longest time limit that the site allows, in seconds, where it has one.
+pub(crate) fn longest(queue: Option<&str>, settings: &Settings) -> Option<f64> {
+    let own = own_limits(settings, queue).ok()?;
+    let limit = own.duration.or(settings.limits.duration);
+    limit.filter(|limit| *limit > 0.0)
+}
+
 /// Whether a time limit is within the site's.
 pub(crate) fn check_duration(
     duration: f64,

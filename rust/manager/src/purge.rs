@@ -105,6 +105,7 @@ impl Manager {
                 continue;
             };
             self.census.leave(&job);
+            self.elastic.forget(*id);
             let stored = self.store.remove_job(*id);
             self.keep(stored);
             self.drop_spec(job.spec);

@@ -8,6 +8,9 @@ use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use penstock_store::JobRecord;
 
+use penstock_elastic::Ledger;
+
+use crate::elastic::Elastic;
 use crate::event::Event;
 use crate::job::{Alloc, Answered, Exec, Job, Spec};
 use crate::manager::Manager;
@@ -37,7 +40,7 @@ impl Manager {
             };
             let job = spec.and_then(|spec| {
                 specs.insert(record.spec, Arc::clone(&spec));
-                rebuild(&record, spec, r)
+                rebuild(&record, spec, r, &mut self.elastic)
             });
             let job = match job {
                 Ok(job) => job,
@@ -81,6 +84,8 @@ impl Manager {
             if job.started {
                 job.exec = Exec::Waiting;
                 self.executor.waiting.insert(id);
+            } else if job.requested().is_some() && job.state != State::Run {
+                job.exec = Exec::Released;
             } else if job.state != State::Run {
                 job.exec = Exec::Released;
                 // Nothing in the log tells whether it was asked to start.
@@ -101,6 +106,7 @@ impl Manager {
             self.note(format!("store: {error}"));
         }
         self.watch_dependencies(id, now);
+        self.resume_requests(id, now);
         self.post(id, &Event::new(now, "flux-restart"));
         if lost {
             self.fail_job(
@@ -115,11 +121,19 @@ impl Manager {
 }
 
 /// A job as its eventlog tells it.
-fn rebuild(record: &JobRecord, spec: Arc<Spec>, r: Option<ResourceSet>) -> Result<Job, String> {
+fn rebuild(
+    record: &JobRecord,
+    spec: Arc<Spec>,
+    r: Option<ResourceSet>,
+    elastic: &mut Elastic,
+) -> Result<Job, String> {
     let mut job = Job::new(record.id, record.userid, spec);
     job.r = r.map(Arc::new);
     for line in record.eventlog.lines() {
         let event = Event::parse(line).map_err(|error| format!("event `{line}`: {error}"))?;
+        if event.name.starts_with(Ledger::PREFIX) {
+            elastic.apply(record.id, &event);
+        }
         job.apply(&event);
     }
     Ok(job)

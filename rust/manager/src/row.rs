@@ -34,6 +34,9 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
     ("project", |job| job.spec.project.as_deref().into()),
     ("bank", |job| job.spec.bank.as_deref().into()),
     ("ntasks", |job| {
+        if job.requested().is_some() {
+            return 0.into();
+        }
         let granted = allocated(job).filter(|_| job.spec.tasks_follow_slots);
         let slots = granted.and_then(ResourceSet::nslots);
         slots.unwrap_or(job.spec.ntasks).into()
@@ -92,13 +95,17 @@ fn time(t: f64) -> Value {
 
 /// The job's resources, from the time on when it had them for good.
 fn allocated(job: &Job) -> Option<&ResourceSet> {
-    job.r.as_deref().filter(|_| job.t_run > 0.0)
+    let r = job.extent().map(std::convert::AsRef::as_ref);
+    r.filter(|_| job.t_run > 0.0)
 }
 
 fn annotations(job: &Job) -> Value {
     let mut annotations = job.annotations.clone();
     if let Some(memo) = &job.memo {
         annotations.insert("user".to_owned(), Value::Object(memo.as_ref().clone()));
+    }
+    if let Some(flex) = job.flex.as_ref().and_then(|it| it.annotation()) {
+        annotations.insert("elastic".to_owned(), flex);
     }
     if annotations.is_empty() {
         return Value::Null;

@@ -65,6 +65,28 @@ pub enum ExecHello {
     Refuse,
 }
 
+/// The most that requests of running jobs may have at a time. A negative number is no limit.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Most {
+    /// Requests that wait.
+    pub requests: Option<i64>,
+    /// Nodes, granted or asked for.
+    pub nnodes: Option<i64>,
+    /// Cores, granted or asked for.
+    pub ncores: Option<i64>,
+}
+
+/// What running jobs may ask for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Elastic {
+    /// By the requests of one job.
+    pub job: Most,
+    /// By the requests of all jobs of one user.
+    pub user: Most,
+}
+
 /// The job manager's settings.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -91,4 +113,6 @@ pub struct Settings {
     pub prolog: bool,
     /// Whether a job keeps its resources until the `hooks` service's epilog has ended.
     pub epilog: bool,
+    /// What running jobs may ask for.
+    pub elastic: Elastic,
 }

@@ -9,6 +9,7 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::elastic::Number;
 use crate::event::Event;
 use crate::job::{Alloc, Exec, Spec};
 use crate::manager::Manager;
@@ -19,14 +20,24 @@ use crate::state::State;
 /// The one attribute that can be changed.
 const DURATION: &str = "attributes.system.duration";
 
+/// Who wants a job to end at another time.
+#[derive(Debug)]
+pub(crate) enum By {
+    /// The manager itself.
+    Nobody,
+    /// Who sent this `job-manager.update`.
+    Update(Message),
+    /// A request for so many seconds more.
+    Elastic(Number, u32),
+}
+
 /// A scheduler that has been asked whether a running job may end at another time.
 #[derive(Debug)]
 struct Asked {
     id: u64,
     duration: f64,
     expiration: f64,
-    /// Who wants it; none where the manager itself does.
-    request: Option<Message>,
+    by: By,
 }
 
 /// The outstanding `sched.expiration` requests, by matchtag.
@@ -103,7 +114,10 @@ impl Manager {
             policy::check_duration(duration, queue.as_deref(), &self.settings)?;
         }
         match state {
-            State::Run => self.ask_expiration(id, duration, Some(request), now),
+            State::Run => {
+                let by = By::Update(request.clone());
+                self.ask_expiration(id, duration, by, now)
+            }
             State::Cleanup | State::Inactive => Err(refuse(format!("job {} has ended", Fluid(id)))),
             _ => {
                 self.set_duration(id, duration, now)?;
@@ -122,10 +136,22 @@ impl Manager {
             .keep(text)
             .ok_or_else(|| refuse("the jobspec is not in the store"))?;
         let text = policy::with_duration(&text, duration).map_err(|it| refuse(it.to_string()))?;
-        let jobspec = Jobspec::from_json(&text).map_err(|it| refuse(it.to_string()))?;
-        let redacted = policy::redact(&text, &self.settings, jobspec.queue());
+        self.replace_spec(id, &text)?;
+        let context = json!({ DURATION: duration });
+        self.post(id, &Event::with(now, "jobspec-update", context));
+        if self.jobs.get(&id).is_some_and(|it| it.state < State::Run) {
+            self.withdraw(id);
+            self.revisit(id);
+        }
+        Ok(())
+    }
+
+    /// Gives a job another jobspec.
+    pub(crate) fn replace_spec(&mut self, id: u64, text: &str) -> Result<(), Refusal> {
+        let jobspec = Jobspec::from_json(text).map_err(|it| refuse(it.to_string()))?;
+        let redacted = policy::redact(text, &self.settings, jobspec.queue());
         let redacted = redacted.map_err(|it| refuse(it.to_string()))?;
-        let stored = self.store.add_jobspec(&text);
+        let stored = self.store.add_jobspec(text);
         let key = self.keep(stored);
         let stored = self.store.set_spec(id, key);
         self.keep(stored);
@@ -134,12 +160,6 @@ impl Manager {
             job.outdated = matches!(job.alloc, Alloc::Requested | Alloc::Recalled);
             let old = std::mem::replace(&mut job.spec, spec);
             self.drop_spec(old);
-        }
-        let context = json!({ DURATION: duration });
-        self.post(id, &Event::with(now, "jobspec-update", context));
-        if self.jobs.get(&id).is_some_and(|it| it.state < State::Run) {
-            self.withdraw(id);
-            self.revisit(id);
         }
         Ok(())
     }
@@ -154,17 +174,17 @@ impl Manager {
 
     /// Asks the scheduler whether a running job may end at another time. Where none is ready
     /// nobody has anything against it. Returns whether it is done.
-    fn ask_expiration(
+    pub(crate) fn ask_expiration(
         &mut self,
         id: u64,
         duration: f64,
-        request: Option<&Message>,
+        by: By,
         now: f64,
     ) -> Result<bool, Refusal> {
         let Some(job) = self.jobs.get(&id) else {
             return Ok(true);
         };
-        if self.updates.asked.values().any(|asked| asked.id == id) {
+        if self.is_being_updated(id) {
             let text = format!("job {} is being updated already", Fluid(id));
             return Err(Refusal::new(rpc::EBUSY, text));
         }
@@ -181,7 +201,7 @@ impl Manager {
             id,
             duration,
             expiration,
-            request: request.cloned(),
+            by,
         };
         let payload = json!({"id": id, "expiration": expiration}).to_string();
         let message = Message::request("sched.expiration", &payload).with_matchtag(tag);
@@ -211,26 +231,35 @@ impl Manager {
                 ))
             }
         };
-        self.answer_update(&asked, outcome);
+        self.answer_update(asked, outcome, now);
     }
 
-    fn answer_update(&mut self, asked: &Asked, outcome: Result<(), Refusal>) {
-        match (&asked.request, outcome) {
-            (Some(request), Ok(())) => self.respond(request, None),
-            (Some(request), Err(refusal)) => self.refuse(request, &refusal),
-            (None, Ok(())) => {}
-            (None, Err(refusal)) => {
+    fn answer_update(&mut self, asked: Asked, outcome: Result<(), Refusal>, now: f64) {
+        match (asked.by, outcome) {
+            (By::Update(request), Ok(())) => self.respond(&request, None),
+            (By::Update(request), Err(refusal)) => self.refuse(&request, &refusal),
+            (By::Elastic(number, granted), outcome) => {
+                self.time_answered(number, granted, outcome, now);
+            }
+            (By::Nobody, Ok(())) => {}
+            (By::Nobody, Err(refusal)) => {
                 let name = Fluid(asked.id);
                 self.note(format!("expiration of job {name}: {}", refusal.text));
             }
         }
+        self.retry_times(asked.id, now);
+    }
+
+    /// Whether the scheduler is being asked when the job may end.
+    pub(crate) fn is_being_updated(&self, id: u64) -> bool {
+        self.updates.asked.values().any(|asked| asked.id == id)
     }
 
     /// The scheduler is gone: what it was asked is not answered any more.
-    pub(crate) fn forget_expirations(&mut self) {
+    pub(crate) fn forget_expirations(&mut self, now: f64) {
         for asked in std::mem::take(&mut self.updates.asked).into_values() {
             let text = "the scheduler went away before it agreed: try again";
-            self.answer_update(&asked, Err(Refusal::new(rpc::EAGAIN, text)));
+            self.answer_update(asked, Err(Refusal::new(rpc::EAGAIN, text)), now);
         }
     }
 
@@ -249,6 +278,12 @@ impl Manager {
             .map_err(|error| refuse(error.to_string()))?;
         let text = r.to_json();
         job.r = Some(Arc::new(r));
+        if let Some(extent) = job.flex.as_mut().and_then(|it| it.extent.as_mut()) {
+            let mut longer = extent.as_ref().clone();
+            if longer.set_expiration(Some(asked.expiration)).is_ok() {
+                *extent = Arc::new(longer);
+            }
+        }
         let (running, now_limited) = (job.exec == Exec::Requested, job.spec.duration);
         let stored = self.store.set_r(id, &text);
         self.keep(stored);
@@ -258,6 +293,7 @@ impl Manager {
         }
         let context = json!({ "expiration": asked.expiration });
         self.post(id, &Event::with(now, "resource-update", context));
+        self.follow_expiration(id, asked.expiration, now);
         if let Some(topic) = self.executor.topic("expiration").filter(|_| running) {
             let payload = json!({"id": id, "expiration": asked.expiration}).to_string();
             self.out
@@ -276,7 +312,7 @@ impl Manager {
             return;
         }
         let duration = job.spec.duration;
-        if let Err(refusal) = self.ask_expiration(id, duration, None, now) {
+        if let Err(refusal) = self.ask_expiration(id, duration, By::Nobody, now) {
             self.note(refusal.text);
         }
     }

@@ -148,6 +148,16 @@ impl Bench {
         self.respond(Message::error_to(request, errnum, text))
     }
 
+    /// Sends a response of the owner's.
+    pub fn send(&mut self, response: Message) -> Vec<Message> {
+        self.respond(response)
+    }
+
+    /// Goes on numbering after another one.
+    pub fn with_tag(self, tag: u32) -> Self {
+        Self { tag, ..self }
+    }
+
     fn respond(&mut self, mut response: Message) -> Vec<Message> {
         self.now += 1.0;
         response.userid = OWNER;

@@ -1,0 +1,170 @@
+//! Flexible allocations (PMIx RFC 0005) in the job manager.
+//!
+//! What may take resources is a job of its own in the queue, without tasks: it goes through RFC 27
+//! as every job does. For NEW it is the allocation; for EXTEND and REACQUIRE it becomes a grant of
+//! the job that asked, whose resources it joins. All of that is in the events of the two jobs.
+
+mod asked;
+mod calls;
+mod due;
+mod flex;
+mod give;
+mod grant;
+mod look;
+mod meant;
+mod time;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_elastic::{Ledger, Refusal as Denial, Status};
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+pub use flex::{Flex, Requested};
+
+use crate::event::Event;
+use crate::manager::{Manager, milliseconds};
+use crate::rpc;
+
+/// A request of a job: the job, and the request's number among its own.
+pub(crate) type Number = (u64, u32);
+
+/// The requests of jobs, and who waits for them.
+#[derive(Debug, Default)]
+pub struct Elastic {
+    ledger: Ledger,
+    /// Jobs that stand for requests or for what they were granted, and are not over.
+    standing: BTreeSet<u64>,
+    /// Who asked, by request.
+    callers: BTreeMap<Number, Message>,
+    watches: Vec<watch::Watch>,
+    /// When to look at which job again, in milliseconds.
+    timers: BTreeSet<(u64, u64)>,
+    /// Requests for time that the scheduler has refused and that wait for their limit.
+    refused: BTreeSet<Number>,
+    /// Jobs that stand for requests that are decided now: the scheduler is to be asked.
+    unprobed: BTreeSet<u64>,
+    /// By when a scheduler that does not say so has nothing free.
+    decide: BTreeMap<u64, f64>,
+    probes: BTreeMap<u32, BTreeSet<u64>>,
+    tag: u32,
+}
+
+/// How a request ended.
+#[derive(Debug, Default)]
+struct End {
+    status: i32,
+    reason: String,
+    results: Vec<Value>,
+    /// Nodes that were granted.
+    nodes: u32,
+    lent: Option<penstock_elastic::Lend>,
+}
+
+impl End {
+    fn refused(denial: Denial) -> Self {
+        Self {
+            status: denial.status.0,
+            reason: denial.reason,
+            ..Self::default()
+        }
+    }
+}
+
+/// The answer to a call, and what a watcher is told.
+fn outcome(status: i32, reason: &str, results: &[Value]) -> Value {
+    json!({"status": status, "reason": reason, "results": results})
+}
+
+impl Elastic {
+    fn at(&mut self, time: f64, job: u64) {
+        // Rounded up: what is looked at is due by then.
+        self.timers
+            .insert((milliseconds(time).saturating_add(1), job));
+    }
+
+    /// Takes an event in. `name` begins with [`Ledger::PREFIX`].
+    pub(crate) fn apply(&mut self, id: u64, event: &Event) {
+        if event.name == "penstock.request" {
+            self.standing.insert(id);
+        }
+        self.ledger.apply(id, &event.name, event.context.as_ref());
+    }
+
+    /// When there is something to do next.
+    pub(crate) fn deadline(&self) -> Option<f64> {
+        #[allow(
+            clippy::cast_precision_loss,
+            reason = "milliseconds of any real date are exact in a float"
+        )]
+        let next = self.timers.first().map(|(ms, _)| *ms as f64 / 1000.0);
+        next
+    }
+
+    /// A job is not known any more.
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.ledger.forget(id);
+        self.over(id);
+    }
+
+    /// There is no scheduler any more that could say anything.
+    pub(crate) fn forget_probes(&mut self) {
+        self.unprobed.clear();
+        self.probes.clear();
+    }
+
+    /// A job that stood for a request is over.
+    fn over(&mut self, id: u64) {
+        self.standing.remove(&id);
+        self.decide.remove(&id);
+    }
+}
+
+impl Manager {
+    /// Ends a request: in the requester's log, for who asked, and for who watches.
+    fn end_request(&mut self, (job, seq): Number, end: &End, now: f64) {
+        let account = self.elastic.ledger.account(job);
+        let entry = account
+            .and_then(|it| it.entry(seq))
+            .filter(|it| it.is_open());
+        let Some(alloc) = entry.map(|it| it.alloc) else {
+            return;
+        };
+        let mut context = json!({"seq": seq, "status": end.status});
+        if !end.reason.is_empty() {
+            context["reason"] = end.reason.as_str().into();
+        }
+        if !end.results.is_empty() {
+            context["results"] = end.results.clone().into();
+        }
+        if end.nodes > 0 {
+            context["nodes"] = end.nodes.into();
+        }
+        if let Some(lent) = &end.lent {
+            context["lent"] = serde_json::to_value(lent).unwrap_or_default();
+            if let Some(until) = lent.until {
+                self.elastic.at(until, job);
+            }
+        }
+        self.post(job, &Event::with(now, "penstock.alloc-end", context));
+        if let Some(caller) = self.elastic.callers.remove(&(job, seq)) {
+            let answer = outcome(end.status, &end.reason, &end.results);
+            self.answer_call(&caller, &answer);
+        }
+        self.elastic.refused.remove(&(job, seq));
+        self.tell_watches(job, seq);
+        // A request that is not granted holds nothing, and waits for nothing.
+        if let Some(alloc) = alloc.filter(|_| end.status != Status::SUCCESS.0) {
+            self.dismiss(alloc, end, now);
+        }
+    }
+
+    /// The last answer to a call; of a stream also its end.
+    fn answer_call(&mut self, caller: &Message, answer: &Value) {
+        self.respond(caller, Some(answer));
+        if caller.is_streaming() {
+            self.refuse(caller, &rpc::Refusal::new(rpc::ENODATA, ""));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Requests on their way to the scheduler: first with every wish, then whole, then in part.
+
+use std::sync::Arc;
+
+use penstock_elastic::{Ask, Entry, Form, Refusal as Denial, Request, Status};
+use penstock_jobspec::fluid::Fluid;
+use penstock_wire::Message;
+use serde_json::json;
+
+use super::calls::Asker;
+use super::{Elastic, End, Number};
+use crate::event::Event;
+use crate::job::{Alloc, Job};
+use crate::manager::Manager;
+use crate::rpc::Refusal;
+use crate::state::State;
+
+/// Seconds after which a scheduler that does not say so has nothing free. Ours says so at once.
+const DECIDE: f64 = 2.0;
+
+impl Elastic {
+    /// The scheduler is being asked for a job that stands for a request.
+    pub(crate) fn asked(&mut self, id: u64) {
+        self.unprobed.insert(id);
+    }
+}
+
+/// Whether the answer must be there now.
+fn is_decided_now(job: &Job) -> bool {
+    let requested = job.requested();
+    requested.is_some_and(|it| it.form != Form::Whole || it.ask.required)
+}
+
+fn denied(refusal: Refusal) -> Denial {
+    Denial::new(Status::OUT_OF_RESOURCE, refusal.text)
+}
+
+impl Manager {
+    /// Puts a job into the queue that stands for a request. `returns` are the loans that it asks back.
+    pub(super) fn ask_for(
+        &mut self,
+        (number, asker, wanted): (Number, &Asker, &Request),
+        mut ask: Ask,
+        joins: Option<u64>,
+        duration: f64,
+        returns: Vec<(u32, u32)>,
+        now: f64,
+    ) -> Result<(), Denial> {
+        self.within_limits(asker.job, &ask)?;
+        if ask.required && !self.allocator.is_ready() {
+            let reason = "not available now: no scheduler is ready";
+            return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
+        }
+        let Some(job) = self.jobs.get(&asker.job) else {
+            return Ok(());
+        };
+        let (userid, urgency, queue) = (job.userid, job.urgency, job.spec.queue.clone());
+        let directive = wanted.directive.name();
+        let name = match &wanted.id {
+            Some(id) => format!("{directive}:{id}"),
+            None => directive.to_owned(),
+        };
+        let text = |ask: &Ask, form| {
+            let jobspec = ask.jobspec(form, queue.as_deref(), duration, &name);
+            jobspec.to_string()
+        };
+        let mut form = ask.first();
+        let mut spec = self.take_spec(&text(&ask, form), userid);
+        if spec.is_err() && form == Form::Preferred {
+            form = Form::Whole;
+            spec = self.take_spec(&text(&ask, form), userid);
+        }
+        let spec = spec.map_err(denied)?;
+        ask.required = wanted.is_required();
+        let id = self.next_id(now);
+        let own = |target: &u64| *target != asker.job;
+        let entry = Entry {
+            alloc: Some(id),
+            target: joins.filter(own),
+            nodes: ask.nodes.unwrap_or(0),
+            cpus: ask.cpus,
+            ..Entry::default()
+        };
+        self.enter(number, asker, wanted, Entry { returns, ..entry }, now);
+        let stored = self.store.add_job(id, userid, now, spec.key);
+        self.keep(stored);
+        self.admit(Job::new(id, userid, Arc::clone(&spec)));
+        let context = json!({"userid": userid, "urgency": urgency, "flags": 0, "version": 1});
+        self.post(id, &Event::with(now, "submit", context));
+        let context = json!({"job": asker.job, "seq": number.1, "directive": directive,
+                             "id": wanted.id, "joins": joins, "ask": ask, "form": form});
+        self.post(id, &Event::with(now, "penstock.request", context));
+        self.decide_soon(id, now);
+        self.revisit(id);
+        Ok(())
+    }
+
+    /// Asks the scheduler, once for all requests that are decided now, to say when it has looked
+    /// at them: a question is answered after a pass, and what is allocated in it is committed by then.
+    pub(crate) fn send_probe(&mut self) {
+        if self.elastic.unprobed.is_empty() || !self.allocator.is_ready() {
+            return;
+        }
+        let asked = std::mem::take(&mut self.elastic.unprobed);
+        let jobs = &self.jobs;
+        let now = |id: &u64| jobs.get(id).is_some_and(is_decided_now);
+        let asked: std::collections::BTreeSet<u64> = asked.into_iter().filter(now).collect();
+        if asked.is_empty() {
+            return;
+        }
+        self.elastic.tag = self.elastic.tag % 0x7fff_ffff + 1;
+        let tag = self.elastic.tag;
+        self.elastic.probes.insert(tag, asked);
+        let probe = Message::request("sched.explain", "{\"ids\":[]}").with_matchtag(tag);
+        self.out.push(probe);
+    }
+
+    /// The scheduler has looked. One that does not know the question has said nothing.
+    pub(crate) fn probe_response(&mut self, response: &Message, now: f64) {
+        let asked = self.elastic.probes.remove(&response.matchtag);
+        if response.errnum() != 0 {
+            return;
+        }
+        for id in asked.into_iter().flatten() {
+            self.not_now(id, now);
+        }
+    }
+
+    /// A request that is decided now, and for which nothing was committed, goes on in its next
+    /// form, or is refused.
+    fn not_now(&mut self, id: u64, now: f64) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let waits = job.state < State::Run && job.r.is_none();
+        let Some(requested) = job.requested().filter(|_| waits && is_decided_now(job)) else {
+            return;
+        };
+        let asked = describe(&requested.ask);
+        match requested.form {
+            Form::Preferred => self.next_form(id, Form::Whole, now),
+            Form::Whole => {
+                let reason = format!("not available now: {asked}");
+                self.deny(id, Status::OUT_OF_RESOURCE, &reason, now);
+            }
+            Form::Part => {
+                let reason = format!("nothing of {asked} is free, and the caller waits no longer");
+                self.deny(id, Status::TIMEOUT, &reason, now);
+            }
+        }
+    }
+
+    /// Asks for a request in another form.
+    fn next_form(&mut self, id: u64, form: Form, now: f64) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let Some(requested) = job.requested() else {
+            return;
+        };
+        let (ask, joins) = (&requested.ask, requested.joins);
+        let owner = self.jobs.get(&requested.job);
+        let queue = owner.map_or(job.spec.queue.as_ref(), |it| it.spec.queue.as_ref());
+        let duration = match joins {
+            Some(target) => self.time_left(target, now),
+            None => job.spec.duration,
+        };
+        let jobspec = ask.jobspec(form, queue.map(String::as_str), duration, &job.spec.name);
+        let replaced = self.replace_spec(id, &jobspec.to_string());
+        if let Err(refusal) = replaced {
+            return self.deny(id, Status::OUT_OF_RESOURCE, &refusal.text, now);
+        }
+        // What the scheduler was asked about was the form before.
+        for asked in self.elastic.probes.values_mut() {
+            asked.remove(&id);
+        }
+        let context = json!({ "form": form });
+        self.post(id, &Event::with(now, "penstock.request-update", context));
+        self.decide_soon(id, now);
+        self.withdraw(id);
+        self.revisit(id);
+    }
+
+    /// The scheduler says that a job can never have what it asks for. Returns whether that was a
+    /// request's: then it is dealt with.
+    pub(crate) fn request_denied(&mut self, id: u64, note: &str, now: f64) -> bool {
+        let Some(requested) = self.jobs.get(&id).and_then(Job::requested) else {
+            return false;
+        };
+        let (form, parts) = (requested.form, requested.ask.has_parts());
+        let number = (requested.job, requested.seq);
+        let limited = self.deadline_of(number).is_some();
+        match form {
+            Form::Preferred => self.next_form(id, Form::Whole, now),
+            Form::Whole if limited && parts => self.next_form(id, Form::Part, now),
+            _ => self.deny(id, Status::OUT_OF_RESOURCE, note, now),
+        }
+        true
+    }
+
+    fn deadline_of(&self, (job, seq): Number) -> Option<f64> {
+        let account = self.elastic.ledger.account(job)?;
+        account.entry(seq).filter(|it| it.is_open())?.deadline
+    }
+
+    /// Refuses the request that a job stands for.
+    fn deny(&mut self, id: u64, status: Status, reason: &str, now: f64) {
+        let requested = self.jobs.get(&id).and_then(Job::requested);
+        if let Some(number) = requested.map(|it| (it.job, it.seq)) {
+            let end = End::refused(Denial::new(status, reason));
+            self.end_request(number, &end, now);
+        }
+    }
+
+    /// It is time to look at a job that stands for a request.
+    pub(super) fn request_due(&mut self, id: u64, now: f64) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        if !is_decided_now(job) {
+            return self.limit_due(id, now);
+        }
+        let by = self.elastic.decide.get(&id).copied().unwrap_or(now);
+        if by > now || (job.r.is_some() && job.alloc != Alloc::Idle) {
+            // One whose R is being committed is as good as granted.
+            self.elastic.at(by.max(now + 0.1), id);
+        } else {
+            self.not_now(id, now);
+        }
+    }
+
+    /// The caller may wait no longer for a request: what is free of it now will do.
+    pub(super) fn limit_due(&mut self, id: u64, now: f64) {
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let waits = job.state < State::Run && !is_decided_now(job);
+        let Some(requested) = job.requested().filter(|_| waits) else {
+            return;
+        };
+        let limit = self.deadline_of((requested.job, requested.seq));
+        if limit.is_none_or(|limit| limit > now) {
+            return;
+        }
+        if requested.ask.has_parts() {
+            self.next_form(id, Form::Part, now);
+        } else {
+            let asked = describe(&requested.ask);
+            let reason = format!("{asked} did not become free in time");
+            self.deny(id, Status::TIMEOUT, &reason, now);
+        }
+    }
+
+    pub(super) fn decide_soon(&mut self, id: u64, now: f64) {
+        self.elastic.decide.insert(id, now + DECIDE);
+        self.elastic.at(now + DECIDE, id);
+    }
+
+    /// Seconds that a job has left; 0 for a job without a limit.
+    pub(super) fn time_left(&self, id: u64, now: f64) -> f64 {
+        let r = self.jobs.get(&id).and_then(|job| job.r.as_ref());
+        let end = r.and_then(|r| r.expiration()).filter(|it| *it > 0.0);
+        end.map_or(0.0, |end| (end - now).max(1.0))
+    }
+}
+
+/// What is asked for, in words.
+fn describe(ask: &Ask) -> String {
+    let mut text = match (ask.nodes, ask.cpus) {
+        (Some(nodes), 0) => format!("{nodes} whole nodes"),
+        (Some(nodes), cpus) => format!("{nodes} nodes with {cpus} cpus each"),
+        (None, cpus) => format!("{cpus} cpus"),
+    };
+    if let Some(hosts) = ask.hosts.as_ref().filter(|_| ask.only_hosts) {
+        text.push_str(" of ");
+        text.push_str(hosts);
+    }
+    text
+}
+
+/// A job's name as results give it.
+pub(super) fn name_of(id: u64) -> String {
+    Fluid(id).to_string()
+}

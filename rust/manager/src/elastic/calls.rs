@@ -1,0 +1,295 @@
+//! `pmix.alloc` and `pmix.cancel`: who may ask, and what a request begins.
+
+use penstock_elastic::{
+    Ask, Attribute, Directive, Entry, Refusal as Denial, Request, Status, Wish,
+};
+use penstock_jobspec::fluid::Fluid;
+use penstock_wire::Message;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::meant::Meant;
+use super::{End, Number, outcome};
+use crate::event::Event;
+use crate::manager::Manager;
+use crate::rpc::{self, EPROTO, Refusal};
+use crate::state::State;
+
+#[derive(Deserialize)]
+struct Call {
+    job: u64,
+    /// The task that asks; none for the job as a whole.
+    rank: Option<u32>,
+    /// The host of the task, where that is known.
+    host: Option<String>,
+    directive: Value,
+    #[serde(default)]
+    attributes: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Cancel {
+    job: u64,
+    rank: Option<u32>,
+    id: Option<String>,
+}
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    pub(super) job: u64,
+    pub(super) rank: Option<u32>,
+    pub(super) host: Option<String>,
+}
+
+impl Call {
+    fn attributes(&self) -> Result<Vec<Attribute>, Refusal> {
+        let attributes = self.attributes.iter().enumerate();
+        let read = |(place, value)| {
+            Attribute::from_json(value).map_err(|error| {
+                let text = format!("pmix.alloc: attributes[{place}]: {error}");
+                Refusal::new(EPROTO, text)
+            })
+        };
+        attributes.map(read).collect()
+    }
+
+    fn directive(&self) -> Result<Directive, Denial> {
+        let found = match &self.directive {
+            Value::String(name) => Directive::named(name),
+            number => number.as_u64().and_then(Directive::numbered),
+        };
+        found.ok_or_else(|| {
+            let reason = format!(
+                "directive {}: expected new, extend, release, reacquire or cancel",
+                self.directive
+            );
+            Denial::new(Status::NOT_SUPPORTED, reason)
+        })
+    }
+}
+
+impl Manager {
+    /// `pmix.alloc`: a request of a running job. The last response says how it ended; where it
+    /// waits, a stream hears of that before.
+    pub(crate) fn pmix_alloc(&mut self, request: &Message, now: f64) {
+        let call: Call = match rpc::payload(request) {
+            Ok(call) => call,
+            Err(refusal) => return self.refuse(request, &refusal),
+        };
+        let attributes = match call.attributes() {
+            Ok(attributes) => attributes,
+            Err(refusal) => return self.refuse(request, &refusal),
+        };
+        let read = self.may_ask(request, call.job).and_then(|()| {
+            let directive = call.directive()?;
+            Request::read(directive, &attributes)
+        });
+        let asker = Asker {
+            job: call.job,
+            rank: call.rank,
+            host: call.host,
+        };
+        match read {
+            Ok(wanted) if wanted.directive == Directive::Cancel => {
+                let id = wanted.id.or(wanted.alloc);
+                let done = self.cancel(&asker, id.as_deref(), now);
+                self.answer_call(request, &cancelled(done));
+            }
+            Ok(wanted) => self.begin(request, &asker, wanted, now),
+            Err(denial) => {
+                let answer = outcome(denial.status.0, &denial.reason, &[]);
+                self.answer_call(request, &answer);
+            }
+        }
+    }
+
+    /// Whether the sender may ask for this job: its owner or the instance's; and it runs.
+    pub(super) fn may_ask(&self, request: &Message, job: u64) -> Result<(), Denial> {
+        self.may_know(request, job)?;
+        if self.jobs.get(&job).is_some_and(|it| it.state == State::Run) {
+            return Ok(());
+        }
+        let reason = format!("job {} is not running", Fluid(job));
+        Err(Denial::new(Status::NOT_FOUND, reason))
+    }
+
+    pub(super) fn may_know(&self, request: &Message, job: u64) -> Result<(), Denial> {
+        self.may_see(request, job).map_err(|refusal| {
+            let status = if refusal.errnum == rpc::EPERM {
+                Status::NO_PERMISSION
+            } else {
+                Status::NOT_FOUND
+            };
+            Denial::new(status, refusal.text)
+        })
+    }
+
+    fn begin(&mut self, request: &Message, asker: &Asker, mut wanted: Request, now: f64) {
+        let job = asker.job;
+        let account = self.elastic.ledger.account(job);
+        let number = (job, account.map_or(1, penstock_elastic::Account::next));
+        if !request.is_noresponse() {
+            self.elastic.callers.insert(number, request.clone());
+        }
+        let begun = self
+            .meant(job, &mut wanted)
+            .and_then(|meant| self.start(number, asker, &wanted, meant, now));
+        if let Err(denial) = begun {
+            // What has a name can be asked for by it, however it ended.
+            if wanted.id.is_some() && !self.is_begun(number) {
+                self.enter(number, asker, &wanted, Entry::default(), now);
+            }
+            if self.is_begun(number) {
+                self.end_request(number, &End::refused(denial), now);
+            } else {
+                self.elastic.callers.remove(&number);
+                let answer = outcome(denial.status.0, &denial.reason, &[]);
+                self.answer_call(request, &answer);
+            }
+        } else if request.is_streaming() && self.elastic.callers.contains_key(&number) {
+            let account = self.elastic.ledger.account(job);
+            let entry = account.and_then(|it| it.entry(number.1));
+            let alloc = entry
+                .and_then(|it| it.alloc)
+                .map(|it| Fluid(it).to_string());
+            let waits = json!({"status": Status::QUEUED.0, "queued": true, "id": wanted.id,
+                               "alloc": alloc});
+            self.respond(request, Some(&waits));
+        }
+    }
+
+    fn is_begun(&self, (job, seq): Number) -> bool {
+        let account = self.elastic.ledger.account(job);
+        account.is_some_and(|it| it.entry(seq).is_some())
+    }
+
+    /// Logs that a request begins. `entry` has what is not the same for all.
+    pub(super) fn enter(
+        &mut self,
+        (job, seq): Number,
+        asker: &Asker,
+        wanted: &Request,
+        entry: Entry,
+        now: f64,
+    ) {
+        fn value<T: Copy + Default>(wish: Option<&Wish<T>>) -> T {
+            wish.map(|it| it.value).unwrap_or_default()
+        }
+        let deadline = wanted.timeout.map(|limit| now + limit);
+        let entry = Entry {
+            seq,
+            id: wanted.id.clone(),
+            directive: wanted.directive.name().to_owned(),
+            rank: asker.rank,
+            time: value(wanted.time.as_ref()),
+            required: wanted.is_required(),
+            deadline,
+            nodes: entry.nodes.max(value(wanted.nodes.as_ref())),
+            ..entry
+        };
+        let context = serde_json::to_value(entry).unwrap_or_default();
+        self.post(job, &Event::with(now, "penstock.alloc-request", context));
+        if let Some(deadline) = deadline {
+            self.elastic.at(deadline, job);
+        }
+    }
+
+    fn start(
+        &mut self,
+        number: Number,
+        asker: &Asker,
+        wanted: &Request,
+        meant: Meant,
+        now: f64,
+    ) -> Result<(), Denial> {
+        let target = match meant {
+            Meant::Own | Meant::Grant(_) => asker.job,
+            Meant::Allocation(id) => id,
+        };
+        match wanted.directive {
+            Directive::New => {
+                let ask = Ask::of(wanted)?;
+                let own = self.jobs.get(&asker.job).map(|job| job.spec.duration);
+                let time = wanted.time.as_ref().map(|it| f64::from(it.value));
+                let duration = time.or(own).unwrap_or(0.0);
+                let call = (number, asker, wanted);
+                self.ask_for(call, ask, None, duration, Vec::new(), now)
+            }
+            Directive::Extend if wanted.has_resources() && wanted.time.is_some() => {
+                let reason = "expected resources or time to extend by, found both";
+                Err(Denial::new(Status::BAD_PARAM, reason))
+            }
+            Directive::Extend if wanted.time.is_some() => {
+                let entry = Entry {
+                    target: Some(target).filter(|it| *it != asker.job),
+                    ..Entry::default()
+                };
+                self.enter(number, asker, wanted, entry, now);
+                self.try_time(number, false, now);
+                Ok(())
+            }
+            Directive::Extend => {
+                let ask = Ask::of(wanted)?;
+                let left = self.time_left(target, now);
+                let call = (number, asker, wanted);
+                self.ask_for(call, ask, Some(target), left, Vec::new(), now)
+            }
+            Directive::Release => self.release_parts(number, asker, wanted, meant, now),
+            Directive::Reacquire => {
+                let returns = self.returns_of(asker.job, wanted);
+                self.reacquire((number, asker, wanted), returns, now)
+            }
+            Directive::Cancel => Ok(()),
+        }
+    }
+
+    /// `pmix.cancel`: one request that waits, or all of the task's or the job's.
+    pub(crate) fn pmix_cancel(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+        let call: Cancel = rpc::payload(request)?;
+        let asker = Asker {
+            job: call.job,
+            rank: call.rank,
+            host: None,
+        };
+        let done = self
+            .may_know(request, call.job)
+            .and_then(|()| self.cancel(&asker, call.id.as_deref(), now));
+        Ok(cancelled(done))
+    }
+
+    fn cancel(&mut self, asker: &Asker, id: Option<&str>, now: f64) -> Result<Vec<String>, Denial> {
+        let account = self.elastic.ledger.account(asker.job);
+        let open = account
+            .into_iter()
+            .flat_map(penstock_elastic::Account::open);
+        let meant = |entry: &&Entry| match id {
+            Some(id) => {
+                let alloc = id.parse::<Fluid>().ok().map(|it| it.0);
+                entry.id.as_deref() == Some(id) || (alloc.is_some() && entry.alloc == alloc)
+            }
+            None => asker.rank.is_none() || entry.rank == asker.rank,
+        };
+        let meant: Vec<Entry> = open.filter(meant).cloned().collect();
+        if let (Some(id), []) = (id, meant.as_slice()) {
+            let reason = format!("no request `{}` waits", id.escape_debug());
+            return Err(Denial::new(Status::NOT_FOUND, reason));
+        }
+        let mut names = Vec::new();
+        for entry in meant {
+            let denial = Denial::new(Status::CANCELLED, "cancelled by its job");
+            self.end_request((asker.job, entry.seq), &End::refused(denial), now);
+            let alloc = entry.alloc.map(|it| Fluid(it).to_string());
+            names.extend(entry.id.or(alloc));
+        }
+        Ok(names)
+    }
+}
+
+fn cancelled(done: Result<Vec<String>, Denial>) -> Value {
+    match done {
+        Ok(names) => json!({"status": 0, "reason": "", "results": [], "cancelled": names}),
+        Err(denial) => json!({"status": denial.status.0, "reason": denial.reason, "results": [],
+                              "cancelled": []}),
+    }
+}

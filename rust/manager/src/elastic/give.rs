@@ -1,0 +1,291 @@
+//! RELEASE and REACQUIRE: what goes back, what is lent, and what of it comes back.
+
+use penstock_elastic::{
+    Ask, Attribute, Data, Directive, Entry, Holding, Key, Lend, Part, Refusal as Denial, Request,
+    Status, share,
+};
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+use serde_json::json;
+
+use super::asked::name_of;
+use super::calls::Asker;
+use super::grant::{document, given, json_of};
+use super::meant::{Meant, ids};
+use super::{End, Number};
+use crate::event::Event;
+use crate::manager::Manager;
+
+fn out(reason: impl Into<String>) -> Denial {
+    Denial::new(Status::OUT_OF_RESOURCE, reason)
+}
+
+impl Manager {
+    /// The parts of an allocation: its own, then its grants, the oldest first.
+    fn holdings(&self, target: u64) -> Vec<Holding> {
+        let grants = self.jobs.get(&target).and_then(|it| it.flex.as_ref());
+        let grants = grants.map(|it| ids(&it.grants)).unwrap_or_default();
+        let parts = std::iter::once(target).chain(grants);
+        let holding = |alloc| {
+            let job = self.jobs.get(&alloc)?;
+            let ranks = job.r.as_ref()?.ranks();
+            let ranks = ranks.difference(&job.freed).difference(&job.kept);
+            Some(Holding { alloc, ranks })
+        };
+        parts.filter_map(holding).collect()
+    }
+
+    /// RELEASE, which is done at once.
+    pub(super) fn release_parts(
+        &mut self,
+        number: Number,
+        asker: &Asker,
+        wanted: &Request,
+        meant: Meant,
+        now: f64,
+    ) -> Result<(), Denial> {
+        let (target, only) = match meant {
+            Meant::Own => (asker.job, None),
+            Meant::Allocation(id) => (id, None),
+            Meant::Grant(id) => (asker.job, Some(id)),
+        };
+        if wanted.cpus.is_some() || wanted.cpu_counts.is_some() || wanted.cpu_list.is_some() {
+            let reason = "nodes go back as a whole: expected nodes to release, found cpus";
+            return Err(Denial::new(Status::NOT_SUPPORTED, reason));
+        }
+        let named = wanted.nodes.is_some() || wanted.hosts.is_some();
+        if meant == Meant::Own && !named {
+            let reason = "expected nodes to release";
+            return Err(Denial::new(Status::BAD_PARAM, reason));
+        }
+        let parts = self.choose(asker, wanted, target, only)?;
+        let mut gone = ResourceSet::new();
+        for part in &parts {
+            let r = self.jobs.get(&part.alloc).and_then(|it| it.r.clone());
+            if let Some(r) = r {
+                let union = gone.union(&r.restrict(&part.ranks));
+                gone = union.map_err(|error| out(error.to_string()))?;
+            }
+        }
+        let whole = parts.iter().any(|it| it.alloc == target && it.all);
+        if whole && wanted.time.is_some() {
+            let reason = "an allocation cannot be lent as a whole: something has to stay";
+            return Err(Denial::new(Status::BAD_PARAM, reason));
+        }
+        let entry = Entry {
+            target: Some(target).filter(|it| *it != asker.job),
+            nodes: u32::try_from(gone.nnodes()).unwrap_or(u32::MAX),
+            ..Entry::default()
+        };
+        self.enter(number, asker, wanted, entry, now);
+        let lent = wanted.time.as_ref().map(|time| Lend {
+            id: wanted.id.clone(),
+            nodes: u32::try_from(gone.nnodes()).unwrap_or(u32::MAX),
+            cpus: self.claims.cpus_to_ask(&gone),
+            hosts: gone.nodelist().to_string(),
+            target: Some(target).filter(|it| *it != asker.job),
+            until: Some(now + f64::from(time.value)),
+            ..Lend::default()
+        });
+        self.give_back(target, &parts, &gone, now);
+        let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
+        if let Some(id) = &wanted.id {
+            results.push(Attribute::result(Key::RequestId, Data::Text(id.clone())));
+        }
+        results.extend(given(&gone));
+        if let Some(time) = &wanted.time {
+            results.push(Attribute::result(Key::Time, Data::Whole(time.value.into())));
+        }
+        let end = End {
+            results: json_of(&results),
+            lent,
+            ..End::default()
+        };
+        self.end_request(number, &end, now);
+        Ok(())
+    }
+
+    /// What goes back, and in which parts: never the requester's own node.
+    fn choose(
+        &mut self,
+        asker: &Asker,
+        wanted: &Request,
+        target: u64,
+        only: Option<u64>,
+    ) -> Result<Vec<Part>, Denial> {
+        let mut holdings = self.holdings(target);
+        let mut keep = if target == asker.job {
+            self.own_node(asker)
+        } else {
+            IdSet::new()
+        };
+        let own = holdings.first().filter(|it| it.alloc == asker.job);
+        if let Some(own) = own.filter(|it| it.ranks.is_disjoint(&keep)) {
+            // A job that runs keeps one of the nodes that it began with.
+            keep.extend(own.ranks.iter().take(1));
+        }
+        if let Some(only) = only {
+            holdings.retain(|it| it.alloc == only);
+        }
+        let mut free = IdSet::new();
+        for holding in &holdings {
+            free.union_with(&holding.ranks.difference(&keep));
+        }
+        let mut named = None;
+        if let Some(hosts) = &wanted.hosts {
+            let theirs = self.ranks_named(target, &hosts.value, hosts.required, &free)?;
+            free = theirs.clone();
+            named = Some(theirs);
+        }
+        let most = free.len();
+        let count = wanted.nodes.as_ref().map(|it| u64::from(it.value));
+        let short = count.is_some_and(|count| count > most);
+        if most == 0 || (short && wanted.is_required()) {
+            let what = count.map_or_else(|| "nodes".to_owned(), |it| format!("{it} nodes"));
+            let reason =
+                format!("{what} to release, {most} can go back: the requester's own node stays");
+            return Err(out(reason));
+        }
+        Ok(share(&holdings, named.as_ref(), count, &keep))
+    }
+
+    /// The ranks of named hosts that may go back. Where all are required, one that may not is an
+    /// error.
+    fn ranks_named(
+        &self,
+        target: u64,
+        hosts: &Hostlist,
+        required: bool,
+        free: &IdSet,
+    ) -> Result<IdSet, Denial> {
+        let extent = self.jobs.get(&target).and_then(|it| it.extent());
+        let extent = extent.ok_or_else(|| out("the allocation has no nodes"))?;
+        let ranks = extent.ranks_on(hosts).intersection(free);
+        if required {
+            let there = extent.restrict(&ranks).nodelist();
+            let lacking = hosts.difference(&there);
+            if !lacking.is_empty() {
+                return Err(out(format!("`{lacking}` cannot be released")));
+            }
+        }
+        Ok(ranks)
+    }
+
+    fn give_back(&mut self, target: u64, parts: &[Part], gone: &ResourceSet, now: f64) {
+        let own = parts.iter().find(|it| it.alloc == target);
+        let ranks = own.map_or_else(IdSet::new, |it| it.ranks.clone());
+        let all = own.is_some_and(|it| it.all);
+        let ended: Vec<u64> = parts
+            .iter()
+            .filter(|it| it.all && it.alloc != target)
+            .map(|it| it.alloc)
+            .collect();
+        if all {
+            // An allocation without tasks of which nothing is left: it ends.
+            return self.finish_standing(target, now);
+        }
+        if !ranks.is_empty() {
+            self.send_free(target, &ranks, false);
+            self.claims.release(target, &ranks);
+        }
+        let context = json!({"R": document(gone), "ranks": ranks.to_string(), "ended": ended});
+        let event = Event::with(now, "penstock.resource-remove", context);
+        self.post(target, &event);
+        for part in parts.iter().filter(|it| it.alloc != target) {
+            if part.all {
+                self.finish_standing(part.alloc, now);
+                continue;
+            }
+            self.send_free(part.alloc, &part.ranks, false);
+            self.claims.release(part.alloc, &part.ranks);
+            let context = json!({"ranks": part.ranks.to_string(), "final": false});
+            self.post(part.alloc, &Event::with(now, "release", context));
+        }
+    }
+
+    /// What a request asks back: its loans, and how many nodes of each.
+    pub(super) fn returns_of(&self, job: u64, wanted: &Request) -> Vec<(u32, u32)> {
+        let Some(account) = self.elastic.ledger.account(job) else {
+            return Vec::new();
+        };
+        let most = wanted.nodes.as_ref().map(|it| it.value);
+        let mut returns = account.to_return(wanted.alloc.as_deref(), most);
+        // One request joins one allocation: the others' loans are asked for by another.
+        let target = |seq: u32| account.lend(seq).and_then(|it| it.target);
+        if let Some(first) = returns.first().map(|it| target(it.0)) {
+            returns.retain(|(seq, _)| target(*seq) == first);
+        }
+        returns
+    }
+
+    /// REACQUIRE: as much as was lent, on the same hosts if they are free.
+    pub(super) fn reacquire(
+        &mut self,
+        (number, asker, wanted): (Number, &Asker, &Request),
+        returns: Vec<(u32, u32)>,
+        now: f64,
+    ) -> Result<(), Denial> {
+        let account = self.elastic.ledger.account(number.0);
+        let lends = returns.iter().filter_map(|(seq, nodes)| {
+            let lend = account?.lend(*seq)?;
+            Some((lend, *nodes))
+        });
+        let mut hosts = Hostlist::default();
+        let (mut nodes, mut cpus, mut whole, mut target) = (0_u32, 0, false, asker.job);
+        for (lend, some) in lends {
+            nodes = nodes.saturating_add(some);
+            cpus = cpus.max(lend.cpus);
+            whole |= lend.cpus == 0;
+            target = lend.target.unwrap_or(asker.job);
+            hosts
+                .extend_from_str(&lend.hosts)
+                .map_err(|error| out(error.to_string()))?;
+        }
+        let most = wanted.nodes.as_ref().map(|it| it.value);
+        let short = most.is_some_and(|most| most > nodes);
+        if nodes == 0 || (short && wanted.is_required()) {
+            let reason = format!("{nodes} nodes are lent and not asked for yet");
+            let status = if nodes == 0 {
+                Status::NOT_FOUND
+            } else {
+                Status::OUT_OF_RESOURCE
+            };
+            return Err(Denial::new(status, reason));
+        }
+        let ask = Ask {
+            nodes: Some(nodes),
+            cpus: if whole { 0 } else { cpus },
+            hosts: Some(hosts.to_string()),
+            only_hosts: false,
+            cpu_list: None,
+            queue: None,
+            only_queue: false,
+            required: wanted.is_required(),
+            dropped: wanted.dropped.clone(),
+        };
+        let left = self.time_left(target, now);
+        let call = (number, asker, wanted);
+        self.ask_for(call, ask, Some(target), left, returns, now)
+    }
+
+    /// The time of a loan is over: it is asked back.
+    pub(super) fn loan_due(&mut self, job: u64, seq: u32, now: f64) {
+        let account = self.elastic.ledger.account(job);
+        let Some((account, lend)) = account.and_then(|it| Some((it, it.lend(seq)?))) else {
+            return;
+        };
+        let wanted = Request::new(Directive::Reacquire);
+        let returns = vec![(seq, lend.outstanding())];
+        let number = (job, account.next());
+        let asker = Asker {
+            job,
+            rank: None,
+            host: None,
+        };
+        if let Err(denial) = self.reacquire((number, &asker, &wanted), returns, now) {
+            let name = name_of(job);
+            self.note(format!("loan of job {name}: {}", denial.reason));
+        }
+    }
+}

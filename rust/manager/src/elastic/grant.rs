@@ -1,0 +1,241 @@
+//! What a request is granted, and how that ends.
+
+use std::sync::Arc;
+
+use penstock_elastic::{Attribute, Data, Key, Refusal as Denial, Status};
+use penstock_jobspec::fluid::Fluid;
+use penstock_rset::ResourceSet;
+use serde_json::{Value, json};
+
+use super::asked::name_of;
+use super::meant::ids;
+use super::{End, Number};
+use crate::event::Event;
+use crate::job::{Alloc, Job};
+use crate::manager::Manager;
+use crate::state::State;
+use crate::update::By;
+
+/// The attribute of a result that names what was wished for and is not met.
+const DROPPED: &str = "penstock.alloc.dropped";
+
+/// Hosts and cpus of each, as results give them.
+pub(super) fn given(r: &ResourceSet) -> Vec<Attribute> {
+    let cpus: Vec<String> = r.nodes().map(|node| node.cores.len().to_string()).collect();
+    vec![
+        Attribute::result(Key::NodeList, Data::Text(r.nodelist().to_string())),
+        Attribute::result(Key::CpuCounts, Data::Text(cpus.join(","))),
+    ]
+}
+
+pub(super) fn json_of(results: &[Attribute]) -> Vec<Value> {
+    results.iter().map(Attribute::to_json).collect()
+}
+
+/// R as a value.
+pub(super) fn document(r: &ResourceSet) -> Value {
+    serde_json::from_str(&r.to_json()).unwrap_or_default()
+}
+
+impl Manager {
+    /// A job that stands for a request has resources: they are the requester's, or an allocation
+    /// of its own. Does nothing where that was said before.
+    pub(crate) fn granted(&mut self, id: u64, now: f64) {
+        let Some((requested, r)) = self.jobs.get(&id).and_then(|job| {
+            let requested = job.requested()?.clone();
+            Some((requested, Arc::clone(job.r.as_ref()?)))
+        }) else {
+            return;
+        };
+        self.elastic.decide.remove(&id);
+        if let Some(end) = r.expiration().filter(|it| *it > 0.0) {
+            self.elastic.at(end, id);
+        }
+        let number: Number = (requested.job, requested.seq);
+        if let Some(target) = requested.joins {
+            let joined = self.jobs.get(&target);
+            let runs = joined.is_some_and(|it| it.state == State::Run);
+            if !runs {
+                return self.finish_standing(id, now);
+            }
+            if joined.is_some_and(|it| has_grant(it, id)) {
+                return;
+            }
+            let context = json!({"id": requested.id, "alloc": id, "seq": requested.seq,
+                                 "R": document(&r)});
+            self.post(target, &Event::with(now, "penstock.resource-add", context));
+            self.end_with(id, target, now);
+        }
+        if !self.is_open(number) {
+            return;
+        }
+        let queue = self.jobs.get(&id).and_then(|it| it.spec.queue.clone());
+        let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(id)))];
+        if let Some(user) = requested.id {
+            results.push(Attribute::result(Key::RequestId, Data::Text(user)));
+        }
+        results.extend(given(&r));
+        let (start, end) = (r.starttime().unwrap_or(0.0), r.expiration().unwrap_or(0.0));
+        if requested.joins.is_none() && end > start {
+            let seconds = whole_seconds(end - start);
+            results.push(Attribute::result(Key::Time, Data::Whole(seconds)));
+        }
+        let mut reason = String::new();
+        let unmet = requested.ask.unmet(&r, queue.as_deref());
+        if !unmet.is_empty() {
+            let unmet = unmet.join(",");
+            reason = format!("not met: {unmet}");
+            results.push(Attribute {
+                key: DROPPED.to_owned(),
+                required: false,
+                data: Data::Text(unmet),
+            });
+        }
+        let end = End {
+            reason,
+            results: json_of(&results),
+            nodes: u32::try_from(r.nnodes()).unwrap_or(u32::MAX),
+            ..End::default()
+        };
+        self.end_request(number, &end, now);
+    }
+
+    /// A grant was asked for when its job had more time left than now: it ends with the job.
+    fn end_with(&mut self, id: u64, target: u64, now: f64) {
+        let end = |id: u64| {
+            let r = self.jobs.get(&id)?.r.as_ref()?;
+            r.expiration().filter(|it| *it > 0.0)
+        };
+        if let (Some(own), Some(theirs)) = (end(id), end(target))
+            && (own - theirs).abs() > 1.0
+        {
+            self.follow_expiration(target, theirs, now);
+        }
+    }
+
+    pub(super) fn is_open(&self, (job, seq): Number) -> bool {
+        let account = self.elastic.ledger.account(job);
+        let entry = account.and_then(|it| it.entry(seq));
+        entry.is_some_and(penstock_elastic::Entry::is_open)
+    }
+
+    /// A job is in CLEANUP. Its own requests end with it; where it stands for a request, that is
+    /// over, and what it was granted is the requester's no more.
+    pub(crate) fn end_requests(&mut self, id: u64, now: f64) {
+        let account = self.elastic.ledger.account(id);
+        let open = account
+            .into_iter()
+            .flat_map(penstock_elastic::Account::open);
+        let open: Vec<u32> = open.map(|it| it.seq).collect();
+        for seq in open {
+            let denial = Denial::new(Status::CANCELLED, "the job has ended");
+            self.end_request((id, seq), &End::refused(denial), now);
+        }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let Some(requested) = job.requested().cloned() else {
+            return;
+        };
+        self.elastic.over(id);
+        let number = (requested.job, requested.seq);
+        if self.is_open(number) {
+            let denial = match job.fatal() {
+                Some(it) if it.kind == "cancel" => Denial::new(Status::CANCELLED, &it.note),
+                Some(it) => Denial::new(Status::OUT_OF_RESOURCE, &it.note),
+                None => Denial::new(Status::CANCELLED, "its job has ended"),
+            };
+            self.end_request(number, &End::refused(denial), now);
+        }
+        let target = requested.joins.and_then(|target| self.jobs.get(&target));
+        let target = target.filter(|it| it.state == State::Run && has_grant(it, id));
+        if let Some((target, r)) = target.map(|it| it.id).zip(self.left_of(id)) {
+            let context = json!({"R": document(&r), "ranks": "", "ended": [id]});
+            let event = Event::with(now, "penstock.resource-remove", context);
+            self.post(target, &event);
+        }
+    }
+
+    /// What a job still holds of its own R.
+    pub(super) fn left_of(&self, id: u64) -> Option<ResourceSet> {
+        let job = self.jobs.get(&id)?;
+        let r = job.r.as_ref()?;
+        Some(r.restrict(&r.ranks().difference(&job.freed)))
+    }
+
+    /// A job gives back what it holds: what it was granted goes with it.
+    pub(crate) fn end_grants(&mut self, id: u64, now: f64) {
+        let flex = self.jobs.get(&id).and_then(|job| job.flex.as_ref());
+        let grants = flex.map(|it| ids(&it.grants)).unwrap_or_default();
+        for grant in grants {
+            self.finish_standing(grant, now);
+        }
+    }
+
+    /// An allocation without tasks has come to its good end.
+    pub(super) fn finish_standing(&mut self, id: u64, now: f64) {
+        let job = self.jobs.get(&id);
+        if job.is_some_and(|it| it.requested().is_some() && it.state == State::Run) {
+            let context = json!({ "status": 0 });
+            self.post(id, &Event::with(now, "finish", context));
+        }
+    }
+
+    /// The request that a job stands for is over without a grant.
+    pub(super) fn dismiss(&mut self, id: u64, end: &End, now: f64) {
+        let job = self.jobs.get(&id);
+        if job.is_none_or(|it| it.state >= State::Cleanup || it.requested().is_none()) {
+            return;
+        }
+        let kind = if end.status == Status::CANCELLED.0 {
+            "cancel"
+        } else {
+            "alloc"
+        };
+        self.fail_job(id, now, kind, &end.reason);
+    }
+
+    /// A job may end later, or earlier: so do the scheduler's allocations that are its grants.
+    pub(crate) fn follow_expiration(&mut self, id: u64, expiration: f64, now: f64) {
+        let flex = self.jobs.get(&id).and_then(|job| job.flex.as_ref());
+        for grant in flex.map(|it| ids(&it.grants)).unwrap_or_default() {
+            let held = |it: &&Job| it.state == State::Run && it.alloc == Alloc::Held;
+            let Some(job) = self.jobs.get(&grant).filter(held) else {
+                continue;
+            };
+            let began = job.r.as_ref().and_then(|r| r.starttime());
+            let began = began.filter(|it| *it > 0.0).unwrap_or(job.t_run);
+            let duration = if expiration > 0.0 {
+                (expiration - began).max(1.0)
+            } else {
+                0.0
+            };
+            if let Err(refusal) = self.ask_expiration(grant, duration, By::Nobody, now) {
+                let name = Fluid(grant);
+                self.note(format!("expiration of grant {name}: {}", refusal.text));
+            }
+        }
+        if self
+            .jobs
+            .get(&id)
+            .is_some_and(|it| it.requested().is_some())
+            && expiration > 0.0
+        {
+            self.elastic.at(expiration, id);
+        }
+    }
+}
+
+fn has_grant(job: &Job, id: u64) -> bool {
+    job.flex.as_ref().is_some_and(|it| it.grants.contains(&id))
+}
+
+/// Seconds, as many as are whole.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float out of range saturates"
+)]
+pub(super) fn whole_seconds(seconds: f64) -> u64 {
+    seconds.max(0.0).round() as u64
+}

@@ -1,0 +1,253 @@
+//! What a request means: which allocation, which loan; and what it may ask for.
+
+use std::collections::BTreeSet;
+
+use penstock_elastic::{Ask, Directive, Progress, Refusal as Denial, Request, Status};
+use penstock_idset::IdSet;
+use penstock_jobspec::fluid::Fluid;
+use penstock_jobspec::{Jobspec, TaskCount};
+
+use super::calls::Asker;
+use crate::job::Job;
+use crate::manager::Manager;
+use crate::settings::Elastic as Most;
+use crate::state::State;
+
+/// The allocation that a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// The requester's, with all that it was granted.
+    Own,
+    /// One of its owner's that a request has made.
+    Allocation(u64),
+    /// One grant of the requester's.
+    Grant(u64),
+}
+
+impl Manager {
+    /// Settles what `pmix.alloc.id` means: an allocation or, alone and where there is no such
+    /// one, the user's id of this request.
+    pub(super) fn meant(&self, job: u64, wanted: &mut Request) -> Result<Meant, Denial> {
+        let mut meant = Meant::Own;
+        let account = self.elastic.ledger.account(job);
+        let lent = |id: &str| {
+            account.is_some_and(|it| it.lends().any(|(_, lend)| lend.id.as_deref() == Some(id)))
+        };
+        if wanted.directive == Directive::Reacquire && wanted.alloc.is_none() {
+            // The name of a loan may be the request's as well.
+            wanted.alloc = wanted.id.clone().filter(|id| lent(id));
+        }
+        if let Some(text) = wanted.alloc.clone() {
+            if wanted.directive == Directive::Reacquire && lent(&text) {
+                // It stays where it is: the name of a loan.
+            } else if let Some(found) = self.allocation(job, &text, wanted.directive) {
+                meant = found;
+            } else if wanted.id.is_none() {
+                wanted.id = wanted.alloc.take();
+            } else {
+                let text = text.escape_debug();
+                let reason = format!("`pmix.alloc.id`: there is no allocation `{text}`");
+                return Err(Denial::new(Status::NOT_FOUND, reason));
+            }
+        }
+        let mut open = account
+            .into_iter()
+            .flat_map(penstock_elastic::Account::open);
+        if let Some(id) = &wanted.id
+            && open.any(|it| it.id.as_ref() == Some(id))
+        {
+            let id = id.escape_debug();
+            let reason = format!("a request `{id}` of this job waits already");
+            wanted.id = None;
+            return Err(Denial::new(Status::BAD_PARAM, reason));
+        }
+        Ok(meant)
+    }
+
+    fn allocation(&self, job: u64, text: &str, directive: Directive) -> Option<Meant> {
+        if directive == Directive::New {
+            return None;
+        }
+        let named = text.parse::<Fluid>().ok().map(|it| it.0);
+        let named = named.filter(|id| self.jobs.contains_key(id));
+        let asked = || {
+            let entry = self.elastic.ledger.account(job)?.named(text)?;
+            entry
+                .alloc
+                .filter(|_| entry.progress() == Progress::Granted)
+        };
+        let id = named.or_else(asked)?;
+        if id == job {
+            return Some(Meant::Own);
+        }
+        let owner = self.jobs.get(&job)?.userid;
+        let found = self.jobs.get(&id)?;
+        if found.userid != owner || found.state != State::Run {
+            return None;
+        }
+        match found.requested()?.joins {
+            None => Some(Meant::Allocation(id)),
+            Some(joined) if joined == job => Some(Meant::Grant(id)),
+            Some(_) => None,
+        }
+    }
+
+    /// Whether the site lets the job, and its owner, ask for so much more.
+    pub(super) fn within_limits(&self, job: u64, ask: &Ask) -> Result<(), Denial> {
+        let Some(owner) = self.jobs.get(&job).map(|it| it.userid) else {
+            return Ok(());
+        };
+        let cores = u64::from(ask.cpus) * u64::from(ask.nodes.unwrap_or(1));
+        let (mut own, mut all) = (Use::default(), Use::default());
+        own.add(1, ask.nodes.unwrap_or(0).into(), cores);
+        all.add(1, ask.nodes.unwrap_or(0).into(), cores);
+        for id in &self.elastic.standing {
+            let Some(it) = self.jobs.get(id).filter(|it| it.userid == owner) else {
+                continue;
+            };
+            let used = Use::of(it);
+            all.join(&used);
+            if it.requested().is_some_and(|it| it.job == job) {
+                own.join(&used);
+            }
+        }
+        let most: &Most = &self.settings.elastic;
+        own.check(&most.job, "job")?;
+        all.check(&most.user, "user")
+    }
+
+    /// The ranks of a job on which the asker runs; none for the job as a whole. Where it cannot
+    /// be told, all of the job's own.
+    pub(super) fn own_node(&mut self, asker: &Asker) -> IdSet {
+        let Some(job) = self.jobs.get(&asker.job) else {
+            return IdSet::new();
+        };
+        let (Some(r), key) = (job.r.clone(), job.spec.key) else {
+            return IdSet::new();
+        };
+        if let Some(host) = &asker.host
+            && let Ok(hosts) = host.parse()
+        {
+            let ranks = r.ranks_on(&hosts);
+            if !ranks.is_empty() {
+                return ranks;
+            }
+        }
+        let Some(task) = asker.rank else {
+            return IdSet::new();
+        };
+        let text = self.store.jobspec(key);
+        let jobspec = self.keep(text).and_then(|it| Jobspec::from_json(&it).ok());
+        let place = jobspec.and_then(|it| node_of(&it, &r, task));
+        place.map_or_else(|| r.ranks(), |rank| IdSet::from(rank..=rank))
+    }
+}
+
+/// The rank on which a task runs: the layout of `docs/execution.md`, where it is plain.
+fn node_of(jobspec: &Jobspec, r: &penstock_rset::ResourceSet, task: u32) -> Option<u32> {
+    let request = jobspec.request();
+    let nodes: Vec<_> = r.nodes().collect();
+    let count = u64::try_from(nodes.len()).ok()?;
+    if !request.is_exact() || count == 0 {
+        return None;
+    }
+    let mut left = request.total_slots();
+    let slots = nodes.iter().map(|node| {
+        if request.nnodes.is_some() {
+            return request.total_slots() / count;
+        }
+        let fit = node.cores.len() / u64::from(request.cores_per_slot.min().max(1));
+        let gpus = u64::from(request.gpus_per_slot.min());
+        let fit = node
+            .gpus
+            .len()
+            .checked_div(gpus)
+            .map_or(fit, |it| fit.min(it));
+        let here = fit.min(left);
+        left -= here;
+        here
+    });
+    let slots: Vec<u64> = slots.collect();
+    let tasks = match jobspec.tasks {
+        TaskCount::PerSlot(_) => slots,
+        // Evenly, the first ones one more: plain where every node has slots enough.
+        TaskCount::Total(total) => {
+            let (base, more) = (total / count, total % count);
+            let even = (0..count).map(|at| base + u64::from(at < more));
+            let even: Vec<u64> = even.collect();
+            if even.iter().zip(&slots).any(|(tasks, slots)| tasks > slots) {
+                return None;
+            }
+            even
+        }
+    };
+    let mut before = 0;
+    for (node, tasks) in nodes.iter().zip(tasks) {
+        before += tasks;
+        if u64::from(task) < before {
+            return Some(node.rank);
+        }
+    }
+    None
+}
+
+/// What requests have, or ask for.
+#[derive(Debug, Default)]
+struct Use {
+    requests: u64,
+    nodes: u64,
+    cores: u64,
+}
+
+impl Use {
+    fn of(job: &Job) -> Self {
+        let (held, asked) = (job.r.as_ref(), job.requested().map(|it| &it.ask));
+        let waits = u64::from(job.state < State::Run);
+        let nodes = asked.map_or(0, |it| it.nodes.unwrap_or(0).into());
+        let cores = asked.map_or(0, |it| {
+            u64::from(it.cpus) * u64::from(it.nodes.unwrap_or(1))
+        });
+        let left = held.filter(|_| waits == 0).map(|r| {
+            let left = r.restrict(&r.ranks().difference(&job.freed));
+            (left.nnodes() as u64, left.ncores())
+        });
+        let (nodes, cores) = left.unwrap_or((nodes, cores));
+        Self {
+            requests: waits,
+            nodes,
+            cores,
+        }
+    }
+
+    fn add(&mut self, requests: u64, nodes: u64, cores: u64) {
+        self.requests = self.requests.saturating_add(requests);
+        self.nodes = self.nodes.saturating_add(nodes);
+        self.cores = self.cores.saturating_add(cores);
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.add(other.requests, other.nodes, other.cores);
+    }
+
+    fn check(&self, most: &crate::settings::Most, whose: &str) -> Result<(), Denial> {
+        let amounts = [
+            ("requests that wait", self.requests, most.requests),
+            ("nodes from requests", self.nodes, most.nnodes),
+            ("cores from requests", self.cores, most.ncores),
+        ];
+        for (what, would, most) in amounts {
+            let most = most.and_then(|it| u64::try_from(it).ok());
+            if let Some(most) = most.filter(|most| would > *most) {
+                let reason =
+                    format!("the policy allows a {whose} {most} {what}: it would be {would}");
+                return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ids, for lookups that must not change while they go on.
+pub(super) fn ids(set: &BTreeSet<u64>) -> Vec<u64> {
+    set.iter().copied().collect()
+}

@@ -1,0 +1,422 @@
+//! Any sequence of directives, with a scheduler that is slow, loses answers and restarts, and a
+//! daemon that restarts: resources are conserved, nothing is granted twice, loans add up.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Bench, Directory, body, settings};
+use penstock_idset::IdSet;
+use penstock_jobspec::fluid::Fluid;
+use penstock_wire::{Kind, Message};
+use serde_json::{Value, json};
+
+const NODES: u32 = 8;
+
+fn r_of(ranks: &BTreeSet<u32>) -> String {
+    let ids: IdSet = ranks.iter().copied().collect();
+    format!(
+        r#"{{"version":1,"execution":{{"R_lite":[{{"rank":"{ids}","children":{{"core":"0-3"}}}}],"nodelist":["n[{ids}]"],"starttime":1000.0,"expiration":90000.0}}}}"#
+    )
+}
+
+fn ranks_in(r: &Value) -> BTreeSet<u32> {
+    let entries = r["execution"]["R_lite"].as_array().unwrap().iter();
+    let ids = entries.map(|it| it["rank"].as_str().unwrap().parse::<IdSet>().unwrap());
+    ids.flat_map(|it| it.iter().collect::<Vec<_>>()).collect()
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+
+    fn one_in(&mut self, many: u64) -> bool {
+        self.below(many) == 0
+    }
+}
+
+/// A scheduler of whole nodes.
+#[derive(Default)]
+struct Scheduler {
+    /// Least and most nodes, and the only ranks that will do.
+    waiting: BTreeMap<u64, (u32, u32, Option<BTreeSet<u32>>)>,
+    holds: BTreeMap<u64, BTreeSet<u32>>,
+    questions: Vec<Message>,
+}
+
+impl Scheduler {
+    fn free(&self) -> BTreeSet<u32> {
+        let held: BTreeSet<u32> = self.holds.values().flatten().copied().collect();
+        (0..NODES).filter(|rank| !held.contains(rank)).collect()
+    }
+}
+
+struct World {
+    bench: Bench,
+    scheduler: Scheduler,
+    random: Random,
+    jobs: Vec<u64>,
+    /// Answers that are due to callers, by matchtag.
+    callers: BTreeMap<u32, bool>,
+}
+
+impl World {
+    /// Takes in what the manager says, and answers at once what needs no pass.
+    fn hear(&mut self, out: Vec<Message>) {
+        let mut inbox: Vec<Message> = out;
+        while !inbox.is_empty() {
+            let mut next = Vec::new();
+            for message in inbox {
+                next.extend(self.hear_one(&message));
+            }
+            inbox = next;
+        }
+    }
+
+    fn hear_one(&mut self, message: &Message) -> Vec<Message> {
+        if message.kind == Kind::Response {
+            if message.topic() == "pmix.alloc" {
+                let before = self.callers.insert(message.matchtag, true);
+                assert_ne!(before, Some(true), "answered twice: {message:?}");
+            }
+            return Vec::new();
+        }
+        match message.topic() {
+            "sched.alloc" => {
+                let asked = body(message);
+                let id = asked["id"].as_u64().unwrap();
+                let resource = &asked["jobspec"]["resources"][0];
+                let (least, most) = match &resource["count"] {
+                    Value::String(range) => {
+                        let (least, most) = range.split_once('-').unwrap();
+                        (least.parse().unwrap(), most.parse().unwrap())
+                    }
+                    number => {
+                        let number = u32::try_from(number.as_u64().unwrap()).unwrap();
+                        (number, number)
+                    }
+                };
+                let hosts = &asked["jobspec"]["attributes"]["system"]["constraints"]["hostlist"][0];
+                let only = hosts.as_str().map(|hosts| {
+                    let hosts: penstock_hostlist::Hostlist = hosts.parse().unwrap();
+                    let all = (0..NODES).filter(|rank| hosts.contains(&format!("n{rank}")));
+                    all.collect()
+                });
+                assert!(!self.scheduler.holds.contains_key(&id), "asked for twice");
+                self.scheduler.waiting.insert(id, (least, most, only));
+                Vec::new()
+            }
+            "sched.cancel" => {
+                let id = body(message)["id"].as_u64().unwrap();
+                if self.scheduler.waiting.remove(&id).is_none() {
+                    return Vec::new();
+                }
+                self.bench
+                    .answer("sched.alloc", &json!({"id": id, "type": 3}))
+            }
+            "sched.explain" => {
+                self.scheduler.questions.push(message.clone());
+                Vec::new()
+            }
+            "sched.free" => {
+                let freed = body(message);
+                let id = freed["id"].as_u64().unwrap();
+                let holds = self
+                    .scheduler
+                    .holds
+                    .get_mut(&id)
+                    .expect("freed what is not held");
+                for rank in ranks_in(&freed["R"]) {
+                    assert!(holds.remove(&rank), "rank {rank} of {id} freed twice");
+                }
+                let last = freed["final"].as_bool().unwrap();
+                assert!(!last || holds.is_empty(), "{id} keeps {holds:?} for good");
+                if holds.is_empty() {
+                    self.scheduler.holds.remove(&id);
+                }
+                Vec::new()
+            }
+            "sched.expiration" => {
+                let agreed = Message::response_to(message, 0, Some(Message::json_payload("{}")));
+                self.bench.send(agreed)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The scheduler gives what fits, in order, and says that it has looked.
+    fn pass(&mut self) {
+        for id in self.scheduler.waiting.keys().copied().collect::<Vec<_>>() {
+            let Some((least, most, only)) = self.scheduler.waiting.get(&id).cloned() else {
+                continue;
+            };
+            let mut free = self.scheduler.free();
+            if let Some(only) = only {
+                free.retain(|rank| only.contains(rank));
+            }
+            let ranks: BTreeSet<u32> = free.into_iter().take(most as usize).collect();
+            if ranks.len() < least as usize {
+                continue;
+            }
+            self.scheduler.waiting.remove(&id);
+            let r = r_of(&ranks);
+            let committed = self.bench.commit_r(id, &r);
+            assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
+            self.scheduler.holds.insert(id, ranks);
+            let out = self
+                .bench
+                .answer("sched.alloc", &json!({"id": id, "type": 0}));
+            self.hear(out);
+        }
+        for question in std::mem::take(&mut self.scheduler.questions) {
+            // Some answers get lost.
+            if !self.random.one_in(4) {
+                let looked = json!({"jobs": [], "errors": {}}).to_string();
+                let payload = Some(Message::json_payload(&looked));
+                let out = self.bench.send(Message::response_to(&question, 0, payload));
+                self.hear(out);
+            }
+        }
+    }
+
+    fn advance(&mut self, seconds: f64) {
+        self.bench.now += seconds;
+        self.bench.manager.advance(self.bench.now);
+        let out = self.bench.manager.flush().unwrap();
+        self.hear(out);
+    }
+
+    fn call(&mut self) {
+        let job = self.jobs[usize::try_from(self.random.below(2)).unwrap()];
+        let id = format!("r{}", self.random.below(6));
+        let count = 1 + self.random.below(4);
+        let required = self.random.one_in(3);
+        let mut attributes =
+            vec![json!({"key": "pmix.alloc.nnodes", "required": required, "value": count})];
+        if self.random.one_in(2) {
+            attributes.push(json!({"key": "pmix.alloc.reqid", "value": id}));
+        }
+        if self.random.one_in(3) {
+            let limit = 1 + self.random.below(300);
+            attributes.push(json!({"key": "pmix.timeout", "value": limit}));
+        }
+        if self.random.one_in(4) {
+            let host = format!("n{}", self.random.below(NODES.into()));
+            attributes.push(json!({"key": "pmix.alloc.nlist", "value": host}));
+        }
+        if self.random.one_in(4) {
+            attributes.push(json!({"key": "pmix.alloc.id", "value": id}));
+        }
+        let directive = [
+            "new",
+            "extend",
+            "extend",
+            "release",
+            "release",
+            "reacquire",
+            "cancel",
+        ][usize::try_from(self.random.below(7)).unwrap()];
+        if directive == "new" || (directive == "release" && self.random.one_in(2)) {
+            let time = 20 + self.random.below(400);
+            attributes.push(json!({"key": "pmix.alloc.time", "value": time}));
+        }
+        let call = json!({"job": job, "rank": 0, "directive": directive, "attributes": attributes});
+        let out = self.bench.request("pmix.alloc", &call);
+        self.callers.entry(self.bench.tag()).or_insert(false);
+        self.hear(out);
+    }
+
+    /// Somebody ends an allocation or a request from outside.
+    fn cancel_any(&mut self) {
+        let out = self
+            .bench
+            .request("pmix.query", &json!({"job": self.jobs[0]}));
+        let rows = body(&out[0])["requests"].as_array().unwrap().clone();
+        let allocs: Vec<u64> = rows
+            .iter()
+            .filter_map(|it| Some(it["alloc"].as_str()?.parse::<Fluid>().unwrap().0))
+            .collect();
+        if !allocs.is_empty() {
+            let place = self.random.below(allocs.len() as u64);
+            let id = allocs[usize::try_from(place).unwrap()];
+            let raise = json!({"id": id, "type": "cancel", "severity": 0});
+            let out = self.bench.request("job-manager.raise", &raise);
+            self.hear(out);
+        }
+    }
+
+    /// Another scheduler comes, and is told what jobs hold.
+    fn new_scheduler(&mut self) {
+        self.scheduler.waiting.clear();
+        self.scheduler.questions.clear();
+        let out = self.bench.scheduler(None);
+        let mut told = BTreeMap::new();
+        for message in out
+            .iter()
+            .filter(|it| it.topic() == "job-manager.sched-hello" && it.errnum() == 0)
+        {
+            let held = body(message);
+            let id = held["id"].as_u64().unwrap();
+            let mut ranks = self.r_of_job(id);
+            let free = held["free"].as_str().unwrap_or_default();
+            for rank in &free.parse::<IdSet>().unwrap() {
+                ranks.remove(&rank);
+            }
+            told.insert(id, ranks);
+        }
+        assert_eq!(told, self.scheduler.holds, "hello tells what is held");
+        self.hear(out);
+    }
+
+    /// R as a scheduler looks it up.
+    fn r_of_job(&mut self, id: u64) -> BTreeSet<u32> {
+        use base64::Engine as _;
+        let key = format!("job.{}.R", Fluid(id).dothex());
+        let out = self.bench.request("kvs.lookup", &json!({ "key": key }));
+        let data = body(&out[0])["val"]["data"].as_str().unwrap().to_owned();
+        let text = base64::engine::general_purpose::STANDARD.decode(data);
+        ranks_in(&serde_json::from_slice(&text.unwrap()).unwrap())
+    }
+
+    fn check(&mut self) {
+        let mut shown: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
+        for job in self.jobs.clone() {
+            let row = self.bench.row(job);
+            if row["state"] != 16 {
+                continue;
+            }
+            let ranks: IdSet = row["ranks"].as_str().unwrap().parse().unwrap();
+            let ranks: BTreeSet<u32> = ranks.iter().collect();
+            let grants = row["annotations"]["elastic"]["grants"].as_array();
+            let mut all = self.scheduler.holds.get(&job).cloned().unwrap_or_default();
+            for grant in grants.into_iter().flatten() {
+                let grant: Fluid = grant.as_str().unwrap().parse().unwrap();
+                all.extend(self.scheduler.holds.get(&grant.0).into_iter().flatten());
+            }
+            assert_eq!(ranks, all, "job {job} has its own and its grants");
+            assert!(ranks.contains(&(if job == self.jobs[0] { 0 } else { 3 })));
+            shown.insert(job, ranks);
+        }
+        let held: usize = self.scheduler.holds.values().map(BTreeSet::len).sum();
+        let free = self.scheduler.free().len();
+        assert_eq!(held + free, NODES as usize, "nothing is granted twice");
+        for job in self.jobs.clone() {
+            let out = self.bench.request("pmix.query", &json!({ "job": job }));
+            let answer = body(&out[0]);
+            for lent in answer["lent"].as_array().unwrap() {
+                assert!(
+                    lent["returning"].as_u64() <= lent["nodes"].as_u64(),
+                    "{lent}"
+                );
+            }
+            for row in answer["requests"].as_array().unwrap() {
+                let alloc = row["alloc"]
+                    .as_str()
+                    .map(|it| it.parse::<Fluid>().unwrap().0);
+                if let Some(alloc) = alloc.filter(|_| row["state"] == "queued") {
+                    let state = self.bench.row(alloc)["state"].as_u64().unwrap();
+                    assert!(state < 16, "{row} waits, its job is in state {state}");
+                }
+            }
+        }
+    }
+}
+
+impl World {
+    fn start(seed: u64, directory: &Directory) -> Self {
+        let mut bench = directory.open(settings(), 1000.0);
+        let all = r_of(&(0..NODES).collect());
+        let inventory = penstock_rset::ResourceSet::from_json(&all).unwrap();
+        bench.manager.set_inventory(inventory);
+        bench.scheduler(None);
+        bench.executor();
+        let mut world = Self {
+            bench,
+            scheduler: Scheduler::default(),
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            jobs: Vec::new(),
+            callers: BTreeMap::new(),
+        };
+        for ranks in [0..3, 3..4] {
+            let (job, _) = world.bench.submit(&json!({"duration": 80000}));
+            let ranks: BTreeSet<u32> = ranks.collect();
+            world.bench.commit_r(job, &r_of(&ranks));
+            world
+                .bench
+                .answer("sched.alloc", &json!({"id": job, "type": 0}));
+            world.bench.exec(job, "start", &json!({}));
+            world.scheduler.holds.insert(job, ranks);
+            world.jobs.push(job);
+        }
+        world
+    }
+}
+
+#[test]
+fn resources_are_conserved() {
+    // `ELASTIC_SEEDS=1-1000` for a longer run.
+    let seeds = std::env::var("ELASTIC_SEEDS");
+    let seeds: IdSet = seeds.as_deref().unwrap_or("1-8").parse().unwrap();
+    for seed in seeds.iter().map(u64::from) {
+        println!("seed {seed}");
+        let directory = Directory::new(&format!("elastic-random-{seed}"));
+        let mut world = World::start(seed, &directory);
+        for _ in 0..60 {
+            match world.random.below(20) {
+                0..=9 => world.call(),
+                10..=14 => world.pass(),
+                15..=17 => {
+                    let seconds = world.random.below(200);
+                    world.advance(f64::from(u32::try_from(seconds).unwrap()));
+                }
+                18 => world.cancel_any(),
+                _ if world.random.one_in(2) => world.new_scheduler(),
+                _ => {
+                    let now = world.bench.now;
+                    // Two managers over one store are not to be.
+                    world.bench.manager = common::empty_manager();
+                    let (bench, out) = directory.reopen(settings(), now + 1.0);
+                    world.bench = bench.with_tag(world.bench.tag());
+                    let all = r_of(&(0..NODES).collect());
+                    let inventory = penstock_rset::ResourceSet::from_json(&all).unwrap();
+                    world.bench.manager.set_inventory(inventory);
+                    world.scheduler.waiting.clear();
+                    world.hear(out);
+                    // Who had asked is not there any more.
+                    world.callers.clear();
+                    world.new_scheduler();
+                    let out = world.bench.executor();
+                    world.hear(out);
+                }
+            }
+            world.check();
+        }
+        // The end of the jobs is the end of what they asked for; time ends the rest.
+        for job in world.jobs.clone() {
+            for (kind, data) in [
+                ("finish", json!({"status": 0})),
+                ("release", json!({"ranks": "all", "final": true})),
+            ] {
+                let out = world.bench.exec(job, kind, &data);
+                world.hear(out);
+            }
+        }
+        world.pass();
+        world.advance(100_000.0);
+        world.pass();
+        world.advance(3.0);
+        assert_eq!(world.scheduler.holds, BTreeMap::new());
+        assert_eq!(world.scheduler.free().len(), NODES as usize);
+        assert_eq!(world.scheduler.waiting, BTreeMap::new());
+        assert!(
+            world.callers.values().all(|it| *it),
+            "every call is answered"
+        );
+    }
+}
