@@ -244,6 +244,30 @@ class ExecSettings:
 
 
 @dataclass(frozen=True)
+class Most:
+    """The most that requests of running jobs may have: those that wait; nodes and cores."""
+
+    requests: Count | None = None
+    nnodes: Count | None = None
+    ncores: Count | None = None
+
+
+@dataclass(frozen=True)
+class MostOfJob(Most):
+    """The same for the requests of one job; of those that wait there is an end by default."""
+
+    requests: Count | None = Count(4096)
+
+
+@dataclass(frozen=True)
+class ElasticSettings:
+    """`penstock.elastic`: what one job, and one user, may have by requests of running jobs."""
+
+    job: MostOfJob = MostOfJob()
+    user: Most = Most()
+
+
+@dataclass(frozen=True)
 class StoreSettings:
     """`penstock.store`: `full` survives a power cut, `normal` a crash of the daemon."""
 
@@ -259,6 +283,7 @@ class Penstock:
     scheduler: SchedulerSettings = SchedulerSettings()
     exec: ExecSettings = ExecSettings()
     store: StoreSettings = StoreSettings()
+    elastic: ElasticSettings = ElasticSettings()
 
 
 @dataclass(frozen=True)

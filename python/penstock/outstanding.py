@@ -28,6 +28,8 @@ CANCELS = {
     "job-manager.drain": "job-manager.drain-cancel",
     "job-manager.idle": "job-manager.idle-cancel",
     "log.dmesg": "log.dmesg-cancel",
+    "pmix.alloc": "pmix.alloc-cancel",
+    "pmix.events": "pmix.events-cancel",
     "resource.acquire": "resource.acquire-cancel",
     "resource.monitor": "resource.monitor-cancel",
 }

@@ -34,6 +34,7 @@ VERBS = {
     "estimate": ("estimate", "tell when jobs are expected to start"),
     "what-if": ("whatif", "tell what would come of a change"),
     "update": ("update", "change the time limit of jobs"),
+    "elastic": ("elastic", "ask for more from inside a job, give back, lend and take back"),
     "memo": ("memo", "note something on a job"),
     "wait": ("wait", "wait for jobs to end"),
     "info": ("info", "show what is known of a job"),

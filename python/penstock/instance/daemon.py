@@ -455,6 +455,7 @@ def _manager_settings(options: StartOptions) -> dict[str, Any]:
         "inactive_num_limit": config.job_manager.inactive_num_limit,
         "prolog": bool(config.job_manager.prolog.command),
         "epilog": bool(config.job_manager.epilog.command),
+        "elastic": dataclasses.asdict(config.penstock.elastic),
     }
 
 

@@ -28,6 +28,7 @@ RELOADABLE: tuple[Path, ...] = (
     ("penstock", "scheduler", "queues"),
     ("penstock", "exec", "kill-timeout"),
     ("penstock", "exec", "output-limit"),
+    ("penstock", "elastic"),
 )
 
 

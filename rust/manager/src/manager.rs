@@ -165,6 +165,7 @@ impl Manager {
             "pmix.cancel" => self.pmix_cancel(request, now).map(Some),
             "pmix.query" => self.pmix_query(request).map(Some),
             "pmix.events" => return self.pmix_events(request),
+            "pmix.alloc-cancel" => self.pmix_alloc_cancel(request).map(filled),
             "pmix.events-cancel" => return self.pmix_events_cancel(request),
             topic => match request.method() {
                 "disconnect" => return self.disconnect(request),

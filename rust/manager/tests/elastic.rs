@@ -644,6 +644,17 @@ fn a_stream_hears_that_it_waits() {
     let out = give(&mut bench, asked(&out), "4");
     assert_eq!(answer(&out).0, 0);
     assert_eq!(out.last().unwrap().errnum(), 61);
+    // One that is left ends, and its request goes on.
+    let out = bench.stream(
+        "pmix.alloc",
+        &call(job, "new", &json!([named("b"), nodes(1)])),
+    );
+    let request = asked(&out);
+    let tag = bench.tag();
+    let left = bench.request("pmix.alloc-cancel", &json!({ "matchtag": tag }));
+    assert_eq!((left[0].matchtag, left[0].errnum()), (tag, 61));
+    assert!(unanswered(&give(&mut bench, request, "5")));
+    assert_eq!(query(&mut bench, job)[1]["state"], "granted");
 }
 
 #[test]

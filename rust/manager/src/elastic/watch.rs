@@ -132,6 +132,23 @@ impl Manager {
         self.respond(request, None);
     }
 
+    /// `pmix.alloc-cancel`: who asked listens no more; the request goes on.
+    pub(crate) fn pmix_alloc_cancel(&mut self, request: &Message) -> Result<Value, Refusal> {
+        let cancel: Cancel = rpc::payload(request)?;
+        let is_it = |caller: &Message| {
+            let same = rpc::origin(caller) == rpc::origin(request);
+            same && caller.matchtag == cancel.matchtag
+        };
+        let mut callers = self.elastic.callers.iter();
+        let number = callers.find(|(_, it)| is_it(it)).map(|(number, _)| *number);
+        if let Some(caller) = number.and_then(|it| self.elastic.callers.remove(&it))
+            && caller.is_streaming()
+        {
+            self.refuse(&caller, &Refusal::new(ENODATA, ""));
+        }
+        Ok(Value::Null)
+    }
+
     /// A peer went away: nobody is there to be answered. What it asked for goes on.
     pub(crate) fn forget_callers(&mut self, origin: &[u8]) {
         let theirs = |request: &Message| rpc::origin(request) == Some(origin);

@@ -1,0 +1,125 @@
+"""`penstock elastic`: what a running job asks for, gives back, lends and takes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.arguments import seconds, whole
+from penstock.cli.rows import job_id
+from penstock.cli.text import json_text, safe
+from penstock.cli.when import clock
+from penstock.pmix import KEYS, Answer, DeniedError, Job
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+SUMMARY = """Ask for more resources or time from inside a job, give back, lend and take back.
+
+The job is the one that the command runs in, or the one that --job names."""
+
+VERBS = {
+    "new": "get an allocation of its own, without tasks",
+    "extend": "get more resources, or more time",
+    "release": "give nodes back",
+    "lend": "give nodes back for some time",
+    "reacquire": "take back what was lent",
+    "cancel": "take back requests that wait",
+    "status": "show requests, and what is lent",
+}
+ASKING = ("new", "extend", "reacquire")
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="|".join(VERBS))
+    for verb, text in VERBS.items():
+        own = verbs.add_parser(verb, help=text, description=text)
+        add = own.add_argument
+        add("--job", type=job_id, metavar="ID", help="another job than the one this runs in")
+        add("--json", action="store_true", help="as an object (status: one a line)")
+        if verb in ("cancel", "status"):
+            add("name", nargs="?", metavar="NAME", help="of this request; default: all")
+            continue
+        add("--name", help="a name for the request")
+        add("-N", "--nodes", type=whole, metavar="N", help="so many nodes")
+        add("--required", action="store_true", help="all of it and now, or nothing")
+        what = "what was lent under this name" if verb == "reacquire" else "this allocation"
+        if verb != "new":
+            add("--alloc", metavar="ID", help=what)
+        if verb != "reacquire":
+            add("-w", "--hosts", metavar="LIST", help="these nodes: a hostlist")
+        if verb in ("new", "extend"):
+            add("-c", "--cpus", type=whole, metavar="N", help="so many cpus altogether")
+            add("--cpus-per-host", metavar="LIST", help="cpus on each of --hosts, such as 5,3")
+            add("-q", "--queue", metavar="NAME", help="in this queue")
+        if verb in ("new", "extend", "lend"):
+            needed = verb == "lend"
+            add("-t", "--time", type=seconds, metavar="FSD", required=needed, help="time (RFC 23)")
+        if verb in ASKING:
+            text = "after this time what is free will do"
+            add("--timeout", type=seconds, metavar="FSD", help=text)
+            text = "do not wait until it is decided"
+            add("--no-wait", action="store_false", dest="wait", help=text)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the verb."""
+    try:
+        with Job(args.job) as job:
+            return _main(job, args)
+    except DeniedError as error:
+        if not args.json:
+            raise
+        print(json_text({"status": error.status, "reason": error.reason}))
+        return 1
+
+
+def _main(job: Job, args: argparse.Namespace) -> int:
+    if args.verb == "cancel":
+        names = job.cancel(args.name)
+        _show([{"cancelled": names}] if args.json else names, as_json=args.json)
+        return 0
+    if args.verb == "status":
+        _status(job, args)
+        return 0
+    fields = [*KEYS, "required", "wait"]
+    wanted = {field: getattr(args, field) for field in fields if hasattr(args, field)}
+    answer: Answer = getattr(job, args.verb)(**wanted)
+    shown = dataclasses.asdict(answer)
+    if args.json:
+        print(json_text(shown))
+        return 0
+    if not answer.granted:
+        print(f"waits: {safe(answer.id or answer.alloc or '')}")
+        return 0
+    for key in ("alloc", "hosts", "time", "reason"):
+        if shown[key]:
+            print(f"{key:<8} {safe(str(shown[key]))}")
+    return 0
+
+
+def _status(job: Job, args: argparse.Namespace) -> None:
+    rows = job.status(args.name)
+    lent = [] if args.name else job.lent()
+    if args.json:
+        objects = [dataclasses.asdict(row) for row in rows]
+        _show([*objects, *(dataclasses.asdict(one) for one in lent)], as_json=True)
+        return
+    lines, now = [], time.time()
+    for row in rows:
+        text = row.reason or row.answer.hosts
+        if row.estimate is not None:
+            text = f"{text}; expected at {clock(row.estimate, now)}".removeprefix("; ")
+        lines.append(f"{row.id or row.alloc or '-':<16} {row.directive:<9} {row.state:<9} {text}")
+    for one in lent:
+        back = "" if one.until is None else f", back at {clock(one.until, now)}"
+        lines.append(f"{one.id or '-':<16} {'lent':<9} {one.nodes:<9} of {one.hosts}{back}")
+    _show(lines, as_json=False)
+
+
+def _show(lines: Iterable[Any], *, as_json: bool) -> None:
+    for line in lines:
+        print(json_text(line) if as_json else safe(line))

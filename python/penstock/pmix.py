@@ -1,0 +1,485 @@
+"""Elastic jobs: a running job asks for more, gives back, lends and takes back (PMIx RFC 0005).
+
+```python
+from penstock.pmix import DeniedError, Job
+
+with Job() as job:  # the job that this process belongs to
+    try:
+        more = job.extend(nodes=2, timeout=60)
+    except DeniedError as error:
+        print(error.reason)
+    else:
+        work_on(more.hosts)
+        job.release(alloc=more.alloc)
+```
+
+`AsyncJob` has the same methods for Trio. A program in C, or in any other language, does the same by
+`PMIx_Allocation_request`. Nothing here needs PMIx.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+
+from penstock.calls import parts, plain
+from penstock.client import Client
+from penstock.errors import Error
+from penstock.jobid import parse
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from typing import Self
+
+    from penstock import aclient
+
+__all__ = ["Answer", "AsyncJob", "DeniedError", "Job", "Lent", "State", "Status"]
+
+Directive = Literal["new", "extend", "release", "reacquire"]
+State = Literal["queued", "granted", "refused", "cancelled"]
+
+SUCCESS, QUEUED = 0, 1
+# The names of what a request is refused for (`pmix_status_t`).
+NAMES = {
+    -23: "no permission",
+    -24: "timeout",
+    -25: "unreachable",
+    -27: "bad parameter",
+    -29: "out of resources",
+    -46: "not found",
+    -47: "not supported",
+    -180: "cancelled",
+}
+
+
+class DeniedError(Error, OSError):
+    """A request was not granted.
+
+    Attributes:
+        status: the PMIx status, such as -29.
+        reason: why, in words.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{NAMES.get(status, 'refused')} ({status}): {reason}")
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a request ended.
+
+    Attributes:
+        status: 0; 1 where it waits still.
+        reason: what was wished for and is not met, in words.
+        id: the request's own name, where it has one.
+        alloc: the allocation, to name it by later: a job id.
+        hosts: the hosts that were granted, or have gone back, as a hostlist.
+        cpus: cpus on each of them.
+        time: seconds that were granted, or for which hosts are lent.
+        dropped: attributes that were wished for and are not met.
+    """
+
+    status: int = SUCCESS
+    reason: str = ""
+    id: str | None = None
+    alloc: str | None = None
+    hosts: str = ""
+    cpus: tuple[int, ...] = ()
+    time: int | None = None
+    dropped: tuple[str, ...] = ()
+
+    @property
+    def granted(self) -> bool:
+        """Whether it was granted, if need be in part."""
+        return self.status == SUCCESS
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a request stands: `pmix.query`.
+
+    Attributes:
+        id: the request's own name, where it has one.
+        alloc: the job that stands for it in the queue.
+        directive: `new`, `extend`, `release` or `reacquire`.
+        state: how far it has come.
+        status: its PMIx status; 1 where it waits.
+        reason: why it waits, or ended as it did.
+        estimate: when it is expected to be granted, seconds since the epoch, where that is known.
+        answer: how it ended.
+    """
+
+    id: str | None
+    alloc: str | None
+    directive: str
+    state: State
+    status: int
+    reason: str
+    estimate: float | None = None
+    answer: Answer = field(default_factory=Answer)
+
+
+@dataclass(frozen=True)
+class Lent:
+    """What a job has lent.
+
+    Attributes:
+        id: the name of the request by which it was lent.
+        nodes: nodes that are not back.
+        hosts: what they were.
+        returning: nodes of these that are asked back.
+        until: when they are asked back by themselves, seconds since the epoch.
+    """
+
+    id: str | None
+    nodes: int
+    hosts: str
+    returning: int
+    until: float | None
+
+
+class Wanted(TypedDict, total=False):
+    """What a request may name; see `Job.extend`."""
+
+    name: str | None
+    alloc: str | None
+    nodes: int | None
+    hosts: str | None
+    cpus: int | None
+    cpus_per_host: str | None
+    time: float | None
+    queue: str | None
+    timeout: float | None
+    required: bool
+    wait: bool
+
+
+class Lending(TypedDict, total=False):
+    """What a loan may name; see `Job.release`."""
+
+    name: str | None
+    alloc: str | None
+    nodes: int | None
+    hosts: str | None
+    required: bool
+
+
+KEYS = {
+    "name": "pmix.alloc.reqid",
+    "alloc": "pmix.alloc.id",
+    "nodes": "pmix.alloc.nnodes",
+    "hosts": "pmix.alloc.nlist",
+    "cpus": "pmix.alloc.ncpus",
+    "cpus_per_host": "pmix.alloc.ncpulist",
+    "time": "pmix.alloc.time",
+    "queue": "pmix.alloc.queue",
+    "timeout": "pmix.timeout",
+}
+# Those that cannot be there or not.
+NEVER_REQUIRED = ("name", "alloc", "timeout")
+
+
+def _for(time: float, lending: Lending) -> Wanted:
+    return cast("Wanted", {**lending, "time": time})
+
+
+def attributes(wanted: Wanted) -> list[dict[str, Any]]:
+    """The PMIx attributes of a request.
+
+    >>> attributes({"nodes": 2, "required": True})
+    [{'key': 'pmix.alloc.nnodes', 'required': True, 'value': 2}]
+    """
+    required = wanted.get("required", False)
+    values: Mapping[str, Any] = wanted
+    found = [(name, values[name]) for name in KEYS if values.get(name) is not None]
+    return [
+        {
+            "key": KEYS[name],
+            "required": required and name not in NEVER_REQUIRED,
+            "value": round(value) if name == "time" else value,
+        }
+        for name, value in found
+    ]
+
+
+def answer(payload: Mapping[str, Any]) -> Answer:
+    """An answer as it comes: of `pmix.alloc`, or an event."""
+    found = {it["key"]: it["value"] for it in payload.get("results", [])}
+    cpus = str(found.get("pmix.alloc.ncpulist", ""))
+    dropped = str(found.get("penstock.alloc.dropped", ""))
+    return Answer(
+        status=payload["status"],
+        reason=payload.get("reason", ""),
+        id=found.get("pmix.alloc.reqid", payload.get("id")),
+        alloc=found.get("pmix.alloc.id", payload.get("alloc")),
+        hosts=str(found.get("pmix.alloc.nlist", "")),
+        cpus=tuple(int(number) for number in cpus.split(",") if number),
+        time=found.get("pmix.alloc.time"),
+        dropped=tuple(name for name in dropped.split(",") if name),
+    )
+
+
+def granted(payload: Mapping[str, Any]) -> Answer:
+    """An answer to a request that waits or was granted.
+
+    Raises:
+        DeniedError: it was refused or taken back.
+    """
+    if payload["status"] < SUCCESS:
+        raise DeniedError(payload["status"], payload.get("reason", ""))
+    return answer(payload)
+
+
+def _statuses(payload: Mapping[str, Any]) -> list[Status]:
+    granted(payload)
+    return [
+        Status(
+            id=row["id"],
+            alloc=row["alloc"],
+            directive=row["directive"],
+            state=row["state"],
+            status=row["status"],
+            reason=row["reason"],
+            estimate=row.get("estimate"),
+            answer=answer(row),
+        )
+        for row in payload["requests"]
+    ]
+
+
+def _lents(payload: Mapping[str, Any]) -> list[Lent]:
+    granted(payload)
+    return [Lent(**row) for row in payload["lent"]]
+
+
+def _told(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last answer; that there is none can only be the end of the instance."""
+    if not answers:
+        raise DeniedError(-25, "the instance ended before it answered")
+    return answers[-1]
+
+
+class _Asker:
+    """Who asks: a job, and which of its tasks.
+
+    Args:
+        job: its id; by default the job that this process belongs to.
+        rank: the task that asks; by default this process's, where `job` is not given.
+
+    Raises:
+        Error: this process belongs to no job, and none is given.
+    """
+
+    def __init__(self, job: int | str | None, rank: int | None) -> None:
+        if job is None:
+            job = os.environ.get("PENSTOCK_JOB_ID")
+            if job is None:
+                raise Error(
+                    "this process belongs to no job: PENSTOCK_JOB_ID is not set\nhint: name the job"
+                )
+            task = os.environ.get("PENSTOCK_TASK_RANK")
+            rank = int(task) if rank is None and task is not None else rank
+        self.job = parse(job) if isinstance(job, str) else job
+        self.rank = rank
+
+    def _alloc(self, directive: Directive, wanted: list[dict[str, Any]]) -> dict[str, Any]:
+        return self._of({"directive": directive, "attributes": wanted})
+
+    def _of(self, payload: dict[str, Any]) -> dict[str, Any]:
+        payload = {"job": self.job, "rank": self.rank} | payload
+        return {key: value for key, value in payload.items() if value is not None}
+
+
+class Job(_Asker):
+    """A running job, and what it asks for; a context manager that closes its connection.
+
+    Args:
+        job: its id; by default the job that this process belongs to.
+        rank: the task that asks; by default this process's. Its node is never given back.
+        uri: the instance; by default `$PENSTOCK_URI`.
+
+    Raises:
+        Error: this process belongs to no job, and none is given.
+        NoInstanceError: nobody listens there.
+
+    Every method raises `DeniedError` where the request is not granted, and `RpcError` where the
+    instance does not understand it.
+    """
+
+    def __init__(
+        self, job: int | str | None = None, *, rank: int | None = None, uri: str | None = None
+    ) -> None:
+        super().__init__(job, rank)
+        self._client = Client(uri)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection. What waits goes on waiting."""
+        self._client.close()
+
+    def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
+        payload = self._alloc(directive, attributes(wanted))
+        with self._client._stream(parts("pmix.alloc", payload)) as answers:
+            return granted(_told(list(islice(answers, None if wanted.get("wait", True) else 1))))
+
+    def new(self, **wanted: Unpack[Wanted]) -> Answer:
+        """A new allocation, disjoint from the job's, without tasks.
+
+        It belongs to the job's owner, and outlives the job: it ends by `release`, when it is
+        cancelled, or after its `time`, by default the job's own time limit.
+
+        Args:
+            **wanted: as for `extend`.
+        """
+        return self._ask("new", wanted)
+
+    def extend(self, **wanted: Unpack[Wanted]) -> Answer:
+        """More resources for the job, or more time.
+
+        Args:
+            **wanted: any of these.
+
+                - `nodes`: so many whole nodes.
+                - `hosts`: these, as a hostlist.
+                - `cpus`: so many altogether; with `nodes`, on so many nodes.
+                - `cpus_per_host`: on each of `hosts`, such as `5,3`.
+                - `time`: seconds.
+                - `queue`: another queue than the job's.
+                - `required`: it is refused unless it can be had now, and all of it. Otherwise an
+                  amount waits, and hosts and queue are dropped where they cannot be had now.
+                - `timeout`: seconds to wait for all of it; then what is free will do.
+                - `name`: a name, to ask for it and to cancel it by.
+                - `alloc`: the allocation that is meant, where it is not the job's own.
+                - `wait`: False to return when it is known that it waits.
+        """
+        return self._ask("extend", wanted)
+
+    def release(self, **wanted: Unpack[Wanted]) -> Answer:
+        """Gives nodes back, for good.
+
+        Args:
+            **wanted: `nodes` or `hosts`; `alloc` for an allocation, or a grant, as a whole or with
+                them in part; `name`, `required`.
+        """
+        return self._ask("release", wanted)
+
+    def lend(self, time: float, **wanted: Unpack[Lending]) -> Answer:
+        """Gives nodes back for so many seconds; then as many are asked back.
+
+        Args:
+            time: seconds.
+            **wanted: as for `release`.
+        """
+        return self._ask("release", _for(time, wanted))
+
+    def reacquire(self, **wanted: Unpack[Wanted]) -> Answer:
+        """Asks back what was lent: on the same hosts if they are free, else on others.
+
+        Args:
+            **wanted: `alloc`: the name of the request by which it was lent, by default all;
+                `nodes`, `required`, `timeout`, `name`, `wait`.
+        """
+        return self._ask("reacquire", wanted)
+
+    def cancel(self, name: str | None = None) -> list[str]:
+        """Takes back a request that waits, or all of this task's.
+
+        Returns:
+            The names of the requests, or where they have none the jobs that stood for them.
+        """
+        payload = self._client._do(plain("pmix.cancel", self._of({"id": name})))
+        granted(payload)
+        return list(payload["cancelled"])
+
+    def status(self, name: str | None = None) -> list[Status]:
+        """How the job's requests stand, the oldest first, or one of them."""
+        return _statuses(self._client._do(plain("pmix.query", self._of({"id": name}))))
+
+    def lent(self) -> list[Lent]:
+        """What the job has lent."""
+        return _lents(self._client._do(plain("pmix.query", self._of({}))))
+
+    def events(self, name: str | None = None) -> Iterator[Answer]:
+        """The requests that are over, granted or not: those of before, then others as they end."""
+        with self._client._stream(parts("pmix.events", self._of({"id": name}))) as events:
+            for event in events:
+                yield answer(event)
+
+
+class AsyncJob(_Asker):
+    """The same for Trio; see `AsyncJob.connect` and `Job`."""
+
+    def __init__(self, client: aclient.Client, job: int | str | None, rank: int | None) -> None:
+        super().__init__(job, rank)
+        self._client = client
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, job: int | str | None = None, *, rank: int | None = None, uri: str | None = None
+    ) -> AsyncIterator[AsyncJob]:
+        """A job, and a connection for as long as the block lasts; arguments as of `Job`."""
+        from penstock import aclient
+
+        async with aclient.connect(uri) as client:
+            yield cls(client, job, rank)
+
+    async def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
+        payload = self._alloc(directive, attributes(wanted))
+        told = []
+        async with self._client._stream(parts("pmix.alloc", payload)) as answers:
+            async for answer in answers:
+                told.append(answer)
+                if not wanted.get("wait", True):
+                    break
+        return granted(_told(told))
+
+    async def new(self, **wanted: Unpack[Wanted]) -> Answer:
+        """As `Job.new`."""
+        return await self._ask("new", wanted)
+
+    async def extend(self, **wanted: Unpack[Wanted]) -> Answer:
+        """As `Job.extend`."""
+        return await self._ask("extend", wanted)
+
+    async def release(self, **wanted: Unpack[Wanted]) -> Answer:
+        """As `Job.release`."""
+        return await self._ask("release", wanted)
+
+    async def lend(self, time: float, **wanted: Unpack[Lending]) -> Answer:
+        """As `Job.lend`."""
+        return await self._ask("release", _for(time, wanted))
+
+    async def reacquire(self, **wanted: Unpack[Wanted]) -> Answer:
+        """As `Job.reacquire`."""
+        return await self._ask("reacquire", wanted)
+
+    async def cancel(self, name: str | None = None) -> list[str]:
+        """As `Job.cancel`."""
+        payload = await self._client._do(plain("pmix.cancel", self._of({"id": name})))
+        granted(payload)
+        return list(payload["cancelled"])
+
+    async def status(self, name: str | None = None) -> list[Status]:
+        """As `Job.status`."""
+        return _statuses(await self._client._do(plain("pmix.query", self._of({"id": name}))))
+
+    async def lent(self) -> list[Lent]:
+        """As `Job.lent`."""
+        return _lents(await self._client._do(plain("pmix.query", self._of({}))))
+
+    async def events(self, name: str | None = None) -> AsyncIterator[Answer]:
+        """As `Job.events`."""
+        async with self._client._stream(parts("pmix.events", self._of({"id": name}))) as events:
+            async for event in events:
+                yield answer(event)
