@@ -15,6 +15,7 @@ from penstock.instance.services import ManagerService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 # The owner in the recordings.
 OWNER = 0
@@ -88,6 +89,7 @@ class Instance:
         config: what `config.get` tells.
         settings: more settings for the job manager.
         manages: puts the job manager into the broker.
+        store: where the jobs are kept; by default in memory.
     """
 
     def __init__(
@@ -98,10 +100,11 @@ class Instance:
         config: dict[str, Any] | None = None,
         settings: dict[str, Any] | None = None,
         manages: Callable[[Broker, JobManager], Any] = ManagerService,
+        store: Path | None = None,
     ) -> None:
         self.broker = Broker(owner=OWNER)
         settings = {"owner": OWNER, **(settings or {})}
-        self.manager = JobManager(None, json.dumps(settings), time.time())
+        self.manager = JobManager(store, json.dumps(settings), time.time())
         attributes = {
             "size": str(resources.nnodes),
             "security.owner": str(OWNER),

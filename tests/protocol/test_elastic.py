@@ -1,0 +1,340 @@
+"""Elastic jobs with the instance's own services, on a clock of the test's, with faults."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from actors import ExecutionService, User, jobspec_of
+from ends import SlowScheduler
+from inprocess import STREAMING, Instance
+
+from penstock import ResourceSet
+from penstock._core import Batch, fluid_parse
+from penstock.instance.inventory import made_up
+from penstock.pmix import answer, attributes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inprocess import Peer
+
+    from penstock._core import Message
+
+NODES, CORES = 6, 2
+RUN, INACTIVE = 16, 64
+
+
+class Clock:
+    """Stands until it is moved."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_800_000_000.0
+        monkeypatch.setattr(time, "time", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+class World:
+    """An instance with our scheduler and an execution service, and those who ask."""
+
+    def __init__(self, clock: Clock, store: Path | None = None) -> None:
+        self.clock, self.store = clock, store
+        # The questions of the job manager that get lost.
+        self.lose = 0
+        self.start()
+
+    def start(self) -> None:
+        """A daemon starts, on what is in the store."""
+        self.instance = Instance(made_up(NODES, CORES), store=self.store)
+        self.user = User(self.instance)
+        self.scheduler = SlowScheduler(self.instance)
+        self.execution = ExecutionService(self.instance)
+        self.settle()
+
+    def settle(self) -> None:
+        """Everybody says what there is to say."""
+        self.instance.settle()
+        while self.scheduler.inbox:
+            kept = [it for it in self.scheduler.inbox if not self._lost(it)]
+            self.scheduler.inbox.clear()
+            self.scheduler.inbox.extend(kept)
+            self.scheduler.work()
+            self.instance.settle()
+
+    def _lost(self, message: Message) -> bool:
+        if message.topic != "sched.explain" or not self.lose:
+            return False
+        self.lose -= 1
+        return True
+
+    def advance(self, seconds: float) -> None:
+        """Time passes; whatever is due happens."""
+        self.clock.now += seconds
+        self.instance.manager.advance(self.clock.now)
+        self.settle()
+        self.settle()
+
+    def run_job(self, nodes: int, duration: float = 3600.0) -> int:
+        """A job that runs."""
+        job = self.user.submit(jobspec_of(nodes=nodes, duration=duration))
+        self.settle()
+        assert self.row(job)["state"] == RUN
+        return job
+
+    def row(self, job: int) -> dict[str, Any]:
+        """A job as `job-list` shows it."""
+        return self.user.ask("job-list.list-id", {"id": job})["job"]
+
+    def send(self, peer: Peer, job: int, directive: str, **wanted: Any) -> Message:
+        """Asks, and does not wait."""
+        payload = {"job": job, "rank": 0, "directive": directive}
+        payload["attributes"] = attributes(wanted)  # type: ignore[arg-type]
+        request = peer.request("pmix.alloc", payload, STREAMING)
+        peer.post(request)
+        self.settle()
+        return request
+
+    def ask(self, job: int, directive: str, **wanted: Any) -> dict[str, Any]:
+        """The last answer, as far as there is one."""
+        peer = self.instance.connect()
+        self.send(peer, job, directive, **wanted)
+        answers = [it.object() for it in peer.take() if not it.errnum]
+        self.instance.disconnect(peer)
+        return answers[-1]
+
+    def query(self, job: int) -> list[dict[str, Any]]:
+        """The job's requests."""
+        return self.user.ask("pmix.query", {"job": job})["requests"]
+
+    def scheduler_explains(self, job: int) -> dict[str, Any]:
+        """What the scheduler says of a job that waits."""
+        peer = self.instance.connect()
+        peer.post(peer.request("sched.explain", {"ids": [job]}))
+        self.settle()
+        (told,) = peer.take()
+        return told.object()["jobs"][0]
+
+    def check(self) -> None:
+        """What the scheduler holds taken is what jobs have; nobody has what another one has."""
+        status = self.user.ask("resource.sched-status")
+        total = ResourceSet()
+        for row in self.user.rows():
+            if row["state"] != RUN or "elastic" in row.get("annotations", {}):
+                continue
+            total = total.union(self.extent(row["id"]), scheduling="drop")
+        for row in self.user.rows():
+            elastic = row.get("annotations", {}).get("elastic")
+            if row["state"] != RUN or elastic is None or elastic.get("directive") == "extend":
+                continue
+            if elastic.get("directive") == "reacquire":
+                continue
+            mine = self.extent(row["id"])
+            assert total.isdisjoint(mine), "two have the same"
+            total = total.union(mine, scheduling="drop")
+        held = ResourceSet(self.instance.manager.held())
+        taken = ResourceSet(status["allocated"])
+        assert (total.ranks, total.ncores) == (held.ranks, held.ncores)
+        assert (taken.ranks, taken.ncores) == (held.ranks, held.ncores)
+
+    def extent(self, job: int) -> ResourceSet:
+        """All that a job has."""
+        return ResourceSet(self.user.lookup(job, "R"))
+
+
+def test_granted_refused_queued_and_released(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(2)
+    more = answer(world.ask(job, "extend", nodes=1, required=True))
+    assert (more.status, more.hosts, more.cpus) == (0, "node2", (2,))
+    assert world.row(job)["nnodes"] == 3
+    refused = world.ask(job, "extend", nodes=4, required=True)
+    assert (refused["status"], refused["reason"]) == (-29, "not available now: 4 whole nodes")
+    never = world.ask(job, "new", nodes=99)
+    assert never["status"] == -29
+    waits = world.ask(job, "new", nodes=4, name="waits", time=600)
+    assert waits["queued"]
+    (waiting,) = (it for it in world.query(job) if it["state"] == "queued")
+    assert waiting["id"] == "waits"
+    explained = world.scheduler_explains(fluid_parse(waits["alloc"]))
+    assert "node" in explained["reason"]
+    assert world.ask(job, "release", nodes=1)["status"] == 0
+    world.settle()
+    new = fluid_parse(waits["alloc"])
+    assert world.row(new)["state"] == RUN
+    world.execution.finish(job)
+    world.settle()
+    assert world.row(new)["state"] == RUN
+    assert world.row(new)["nodelist"] == "node[2-5]"
+    world.advance(601)
+    assert (world.row(new)["state"], world.row(new)["result"]) == (INACTIVE, 1)
+    assert not ResourceSet(world.instance.manager.held())
+
+
+def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(2)
+    first = answer(world.ask(job, "extend", hosts="node5"))
+    assert (first.hosts, first.dropped) == ("node5", ())
+    second = answer(world.ask(job, "extend", hosts="node[4-5]"))
+    assert (second.hosts, second.dropped) == ("node[2-3]", ("pmix.alloc.nlist",))
+    third = world.ask(job, "extend", hosts="node5", required=True)
+    assert third["status"] == -29
+
+
+def test_the_callers_limit_brings_a_part(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(3)
+    waits = world.ask(job, "extend", nodes=5, timeout=60, name="part")
+    assert waits["status"] == 1
+    world.advance(61)
+    (row,) = world.query(job)
+    assert (row["state"], row["results"][2]["value"]) == ("granted", "node[3-5]")
+
+
+def test_what_is_lent_comes_back_when_its_time_is_over(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(6)
+    lent = answer(world.ask(job, "release", nodes=2, time=600, name="loan"))
+    assert (lent.hosts, lent.time) == ("node[4-5]", 600)
+    other = world.run_job(1, duration=3600.0)
+    world.advance(601)
+    (row,) = (it for it in world.query(job) if it["directive"] == "reacquire")
+    assert row["state"] == "queued"
+    world.execution.finish(other)
+    world.settle()
+    assert world.row(job)["nnodes"] == 6
+    assert world.ask(job, "reacquire")["status"] == -46
+
+
+def test_time_is_extended_in_the_schedulers_books(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(6, duration=600.0)
+    ends = world.row(job)["expiration"]
+    more = answer(world.ask(job, "extend", time=300))
+    assert (more.status, more.time) == (0, 300)
+    assert world.row(job)["expiration"] == ends + 300
+    waiting = world.user.submit(jobspec_of(nodes=1, duration=60))
+    world.settle()
+    assert world.scheduler_explains(waiting)["start"] == ends + 300
+
+
+def test_a_question_that_gets_lost_costs_two_seconds(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(2)
+    world.lose = 1
+    peer = world.instance.connect()
+    world.send(peer, job, "extend", nodes=5, required=True)
+    (first,) = peer.take()
+    assert first.object()["queued"]
+    world.advance(3)
+    refused, end = peer.take()
+    assert (refused.object()["status"], end.errnum) == (-29, 61)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_resources_are_conserved_under_faults(seed: int, clock: Clock, tmp_path: Path) -> None:
+    """Requesters die, messages get lost, the scheduler and the daemon start anew."""
+    print("seed", seed)
+    chance = random.Random(seed)
+    world = World(clock, tmp_path / "jobs.sqlite")
+    jobs = [world.run_job(2), world.run_job(1)]
+    for _ in range(25):
+        job = chance.choice(jobs)
+        match chance.randrange(12):
+            case 0:
+                world.instance.disconnect(world.scheduler)
+                world.scheduler = SlowScheduler(world.instance)
+                world.settle()
+            case 1:
+                world.start()
+            case 2:
+                world.advance(chance.uniform(1, 400))
+            case 3:
+                world.lose = 2
+            case 4:
+                world.user.ask("pmix.cancel", {"job": job})
+                world.settle()
+            case 5 | 6:
+                time = chance.choice([None, 200])
+                world.ask(job, "release", nodes=chance.randint(1, 3), time=time)
+            case 7:
+                world.ask(job, "reacquire")
+            case 8:
+                world.ask(job, "extend", time=chance.randint(1, 500), timeout=30)
+            case _:
+                directive = chance.choice(["new", "extend", "extend"])
+                limit = chance.choice([None, 50])
+                # The one that asks is gone before it hears anything.
+                peer = world.instance.connect()
+                world.send(
+                    peer,
+                    job,
+                    directive,
+                    nodes=chance.randint(1, 4),
+                    timeout=limit,
+                    time=300 if directive == "new" else None,
+                    required=chance.random() < 0.3,
+                    hosts=chance.choice([None, "node[3-5]"]),
+                )
+                world.instance.disconnect(peer)
+        world.settle()
+        world.check()
+    for job in jobs:
+        world.execution.finish(job)
+        world.settle()
+    world.advance(1000)
+    world.advance(1000)
+    assert not ResourceSet(world.instance.manager.held())
+    assert {row["state"] for row in world.user.rows()} == {INACTIVE}
+
+
+def test_the_daemon_starts_anew_with_requests_that_wait(clock: Clock, tmp_path: Path) -> None:
+    world = World(clock, tmp_path / "jobs.sqlite")
+    job, other = world.run_job(2), world.run_job(1)
+    world.ask(job, "extend", nodes=1, name="got")
+    waits = world.ask(job, "extend", nodes=4, name="waits")
+    world.ask(job, "release", hosts="node1", time=500, name="loan")
+    world.start()
+    assert world.row(job)["ranks"] == "0,3"
+    assert [it["state"] for it in world.query(job)] == ["granted", "queued", "granted"]
+    peer = world.instance.connect()
+    peer.post(peer.request("pmix.events", {"job": job}, STREAMING))
+    world.settle()
+    assert [it.object()["id"] for it in peer.take()] == ["got", "loan"]
+    world.execution.finish(other)
+    world.settle()
+    (heard,) = peer.take()
+    assert heard.object()["id"] == "waits"
+    assert world.row(fluid_parse(waits["alloc"]))["state"] == RUN
+    assert world.row(job)["ranks"] == "0-5"
+    world.advance(501)
+    assert [it["state"] for it in world.query(job)][-1] == "queued", "the loan is asked back"
+    world.check()
+
+
+def test_a_thousand_requests_of_one_job(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(5)
+    peer = world.instance.connect()
+    requests = [
+        peer.request(
+            "pmix.alloc",
+            {"job": job, "directive": "new", "attributes": attributes({"nodes": 1, "time": 60})},
+        )
+        for _ in range(1000)
+    ]
+    world.instance.broker.post(peer.number, Batch(requests))
+    world.settle()
+    (granted,) = peer.take()
+    assert granted.object()["status"] == 0
+    world.user.ask("pmix.cancel", {"job": job})
+    world.settle()
+    statuses = [it.object()["status"] for it in peer.take()]
+    assert statuses == [-180] * 999
+    world.check()
