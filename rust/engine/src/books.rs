@@ -2,7 +2,7 @@
 
 use crate::engine::{Decision, Overlong};
 use crate::job::{Jobs, State};
-use crate::machine::{Machine, ShapeId, Shares};
+use crate::machine::{Cap, Machine, ShapeId, Shares};
 use crate::queue::{Key, Kind, Queue, QueueId};
 use crate::queues::Queues;
 use crate::running::{Asked, Running, Runs};
@@ -30,10 +30,15 @@ pub(crate) struct Books {
     /// Grows when nodes, or planned ends, change in any other way, and when jobs come that run
     /// already.
     pub changes: u64,
+    /// Grows when nodes get other places.
+    pub moves: u64,
     /// Jobs started so far.
     pub starts: u64,
     /// By shape, whether any node will do, where that is known (see [`takes_any_node`]).
     pub any_node: Vec<Option<bool>>,
+    /// By shape, whether the nodes that are up would do (see [`Self::is_reachable`]), where that is
+    /// known since nodes have changed.
+    pub reachable: Vec<Option<bool>>,
 }
 
 impl Books {
@@ -66,6 +71,24 @@ impl Books {
         *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
     }
 
+    /// Whether a shape could start if all that run had ended, on the nodes that are up.
+    pub fn is_reachable(&mut self, shape: ShapeId) -> bool {
+        let known = &mut self.reachable;
+        let index = shape.0 as usize;
+        if index >= known.len() {
+            known.resize(index + 1, None);
+        }
+        let machine = &self.machine;
+        *known[index].get_or_insert_with(|| {
+            let units = |place| u64::from(machine.units(shape, place, machine.total(place)));
+            let mut left = machine.need(shape);
+            (0..machine.nodes()).any(|place| {
+                left = left.saturating_sub(units(place));
+                left == 0
+            })
+        })
+    }
+
     /// Takes a waiting job out of the queue and forgets it.
     pub fn drop_waiting(&mut self, handle: u32) {
         if let State::Waits(lane) = self.jobs.at(handle).state {
@@ -90,29 +113,48 @@ impl Books {
         }
     }
 
-    /// Whether a class can be met by the machine as a whole; else the note of a denial.
+    /// Whether a class can be met by the machine as a whole, and by its queue; else the note of a
+    /// denial.
     pub fn possible(&mut self, class: u32) -> Result<(), String> {
         let it = &mut self.queue.classes[class as usize];
         if it.possible {
             return Ok(());
         }
         self.machine.feasible(it.shape)?;
+        if self.queues.is_limited(it.queue) {
+            let least = self.machine.least(it.shape);
+            self.queues.may_ever(it.queue, least)?;
+        }
         it.possible = true;
         Ok(())
     }
 
-    /// Where a class fits now.
+    /// Where a class fits now. Of a range it takes as much as the limits of its queue allow; where
+    /// they allow nothing of what fits, the shares are more than they allow.
     pub fn place(&mut self, class: u32) -> Option<Shares> {
         let generation = self.machine.generation();
         let it = &mut self.queue.classes[class as usize];
         if it.failed == Some(generation) {
             return None;
         }
-        let shares = self.machine.place(it.shape);
-        if shares.is_none() {
+        let (shape, queue) = (it.shape, it.queue);
+        let shares = self.machine.place(shape);
+        let Some(placed) = &shares else {
             it.failed = Some(generation);
+            return None;
+        };
+        let cap = self.queues.room(queue);
+        if cap == Cap::NONE || cap.holds(placed) {
+            return shares;
         }
-        shares
+        self.machine.place_within(shape, cap).or(shares)
+    }
+
+    /// Where a class fits now within a cap and the limits of its queue.
+    pub fn place_within(&mut self, class: u32, cap: Cap) -> Option<Shares> {
+        let it = &self.queue.classes[class as usize];
+        let cap = cap.min(self.queues.room(it.queue));
+        self.machine.place_within(it.shape, cap)
     }
 
     /// When a job that waits would end if it started now; else why it cannot start at all.

@@ -34,6 +34,8 @@ impl Engine {
         books.timeline = None;
         books.changes += 1;
         books.any_node.clear();
+        books.reachable.clear();
+        books.moves += 1;
         books.partial = 0;
         for running in books.runs.iter_mut() {
             let (mut shares, gone) = books.machine.relocate(&running.shares, moves);
@@ -69,6 +71,7 @@ impl Engine {
 
     fn mark(&mut self, ranks: &IdSet, up: bool) {
         self.books.machine.mark(ranks, up);
+        self.books.reachable.clear();
         // What comes back on nodes that are down does not count.
         self.books.timeline = None;
         self.books.changes += 1;

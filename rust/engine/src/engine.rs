@@ -98,8 +98,10 @@ impl Engine {
             partial: 0,
             freed: None,
             changes: 0,
+            moves: 0,
             starts: 0,
             any_node: Vec::new(),
+            reachable: Vec::new(),
         };
         Ok(Self {
             books,
@@ -258,10 +260,10 @@ impl Engine {
         found
     }
 
-    /// When a job that waits is to start, where the policy keeps a reservation for it
-    /// (conservative backfill).
+    /// When a job that waits is to start, where the policy has given it a reservation in the last
+    /// pass (conservative and hybrid backfill); infinite where it has found no time for it.
     pub fn reservation(&self, id: u64) -> Option<f64> {
-        let start = self.scratch.reserved(id);
+        let start = self.scratch.reserved(self.policy, id);
         start.filter(|_| self.is_queued(id))
     }
 
@@ -291,6 +293,7 @@ impl Engine {
     /// Something that jobs may need is there no more: looks at every job in the queue again.
     pub(crate) fn reconsider(&mut self) {
         self.books.queue.doubt();
+        self.books.reachable.clear();
         self.recheck = true;
         self.books.changes += 1;
     }

@@ -3,11 +3,15 @@
 //! Where every waiting job asks for any cores, or for whole nodes of which any will do, sums
 //! decide; else each node has steps of its own.
 
-use smallvec::SmallVec;
+mod places;
+#[cfg(test)]
+mod tests;
 
-use crate::books::{Books, INSTANT, amount};
-use crate::machine::{Free, Machine, ShapeId, Share, Shares};
+use self::places::Places;
+use crate::books::{Books, INSTANT};
+use crate::machine::{Cap, Machine, ShapeId, Share, Shares};
 use crate::profile::Profile;
+use crate::queue::Class;
 
 /// A plan from now on.
 #[derive(Clone, Debug)]
@@ -19,7 +23,7 @@ pub(crate) enum Plan {
 }
 
 /// What a job is to hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Hold {
     /// So many units.
     Units(i64),
@@ -39,6 +43,22 @@ impl Hold {
 
 fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+/// Units that shares are, where sums decide: cores, or whole nodes.
+fn units_of(class: &Class, shares: &[Share]) -> i64 {
+    signed(if class.fungible {
+        shares.iter().map(|it| u64::from(it.ncores())).sum()
+    } else {
+        shares.len() as u64
+    })
+}
+
+/// So much of nodes, of which they have it free.
+pub(crate) fn pick(machine: &Machine, parts: &[(u32, u32, u32)]) -> Shares {
+    let parts = parts.iter();
+    let parts = parts.map(|(place, cores, gpus)| machine.pick(*place, *cores, *gpus));
+    parts.collect()
 }
 
 /// How long a job is planned to run: one that is to end when it starts is taken to end a second
@@ -105,12 +125,21 @@ impl Plan {
         let it = &books.queue.classes[class as usize];
         match self {
             Self::Units(profile) => {
-                let until = profile.until(now, signed(it.need));
-                if now + limit <= until {
-                    Ok(shares)
-                } else {
-                    Err(until)
+                let (need, units) = (signed(it.need), units_of(it, &shares));
+                if now + limit <= profile.until(now, units) {
+                    return Ok(shares);
                 }
+                let until = profile.until(now, need);
+                if now + limit > until {
+                    return Err(until);
+                }
+                // Of a range, as much as nobody else is to have.
+                let free = profile.least_in(now, now + limit);
+                let cap = Cap {
+                    cores: u64::try_from(free).unwrap_or(0),
+                    ..Cap::NONE
+                };
+                books.place_within(class, cap).ok_or(now)
             }
             Self::Places(places) => {
                 let (shape, need) = (it.shape, it.need);
@@ -118,12 +147,16 @@ impl Plan {
                 if places.admits(machine, &shares, now, now + limit) {
                     return Ok(shares);
                 }
+                let room = books.queues.room(it.queue);
                 match places.choose(machine, shape, need, now, now + limit) {
                     Some(parts) => {
-                        let pick = |(place, cores, gpus): (u32, u32, u32)| {
-                            machine.pick(place, cores, gpus)
-                        };
-                        Ok(parts.into_iter().map(pick).collect())
+                        let shares = pick(machine, &parts);
+                        if room.holds(&shares) {
+                            return Ok(shares);
+                        }
+                        let sparing = places.choose_sparing(machine, shape, need, now, now + limit);
+                        let sparing = sparing.map(|parts| pick(machine, &parts));
+                        Ok(sparing.filter(|it| room.holds(it)).unwrap_or(shares))
                     }
                     None => Err(places.until(machine, shape, need, now)),
                 }
@@ -163,7 +196,7 @@ impl Plan {
         match (self, hold) {
             (Self::Units(profile), Hold::Units(units)) => profile.add(start, end, sign * units),
             (Self::Places(places), Hold::Places(parts)) => {
-                let sorted = places.events.len();
+                let sorted = places.events();
                 for (place, cores, gpus) in parts {
                     let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
                     places.add(machine, *place, (start, end), sign * cores, sign * gpus);
@@ -174,297 +207,64 @@ impl Plan {
         }
     }
 
+    /// What a shape would hold if it started then for so long, where it fits.
+    pub fn hold_at(
+        &self,
+        machine: &Machine,
+        shape: ShapeId,
+        start: f64,
+        limit: f64,
+    ) -> Option<Hold> {
+        let need = machine.need(shape);
+        match self {
+            Self::Units(profile) => {
+                let units = signed(need);
+                (start + limit <= profile.until(start, units)).then_some(Hold::Units(units))
+            }
+            Self::Places(places) => places
+                .choose(machine, shape, need, start, start + limit)
+                .map(Hold::Places),
+        }
+    }
+
+    /// Whether it is free from a time until before another.
+    pub fn has_room(&self, machine: &Machine, hold: &Hold, (start, end): (f64, f64)) -> bool {
+        match (self, hold) {
+            (Self::Units(profile), Hold::Units(units)) => end <= profile.until(start, *units),
+            (Self::Places(places), Hold::Places(parts)) => {
+                parts.iter().all(|(place, cores, gpus)| {
+                    let free = places.window(machine, *place, start, end);
+                    free.cores >= *cores && free.gpus >= *gpus && machine.is_up(*place)
+                })
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this plan can hold it.
+    pub fn has_kind_of(&self, hold: &Hold) -> bool {
+        matches!(
+            (self, hold),
+            (Self::Units(_), Hold::Units(_)) | (Self::Places(_), Hold::Places(_))
+        )
+    }
+
     /// Whether more is planned than there is.
     pub fn is_overfull(&self) -> bool {
         match self {
             Self::Units(profile) => profile.least() < 0,
-            Self::Places(places) => {
-                let mut steps = places.steps.iter().flatten();
-                steps.any(|it| it.cores < 0 || it.gpus < 0)
-            }
+            Self::Places(places) => places.is_overfull(),
         }
     }
 
     /// What shares are in this plan, for a job of a class.
-    pub fn hold_of(&self, need: u64, shares: &[Share]) -> Hold {
+    pub fn hold_of(&self, class: &Class, shares: &[Share]) -> Hold {
         match self {
-            Self::Units(_) => Hold::Units(signed(need)),
+            Self::Units(_) => Hold::Units(units_of(class, shares)),
             Self::Places(_) => {
                 let part = |it: &Share| (it.place, it.ncores(), it.ngpus());
                 Hold::Places(shares.iter().map(part).collect())
             }
         }
-    }
-}
-
-/// From a time on, so much of a node is free.
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    time: f64,
-    cores: i64,
-    gpus: i64,
-}
-
-/// Steps of each node.
-#[derive(Clone, Debug)]
-pub(crate) struct Places {
-    now: f64,
-    /// By place; none where nothing changes.
-    steps: Vec<SmallVec<[Step; 2]>>,
-    /// Places with anything free at first: others have nothing now, whatever is held or given
-    /// back.
-    idle: Vec<u32>,
-    /// When something changes, and where.
-    events: Vec<(f64, u32)>,
-}
-
-fn now_free(machine: &Machine, place: u32, now: f64) -> Step {
-    let free = machine.free(place);
-    Step {
-        time: now,
-        cores: i64::from(free.cores),
-        gpus: i64::from(free.gpus),
-    }
-}
-
-fn free(machine: &Machine, place: u32, cores: i64, gpus: i64) -> Free {
-    let cores = u32::try_from(cores.max(0)).unwrap_or(u32::MAX);
-    let gpus = u32::try_from(gpus.max(0)).unwrap_or(u32::MAX);
-    Free {
-        cores,
-        gpus,
-        whole: machine.whole_with(place, cores, gpus),
-    }
-}
-
-impl Places {
-    fn new(machine: &Machine, now: f64) -> Self {
-        let nodes = machine.nodes();
-        Self {
-            now,
-            steps: vec![SmallVec::new(); nodes as usize],
-            idle: (0..nodes)
-                .filter(|place| machine.free(*place).cores > 0)
-                .collect(),
-            events: Vec::new(),
-        }
-    }
-
-    /// A share comes back at a time. The events are to be sorted when all have come.
-    fn give_back(&mut self, machine: &Machine, share: &Share, end: f64) {
-        let steps = &mut self.steps[share.place as usize];
-        if steps.is_empty() {
-            steps.push(now_free(machine, share.place, self.now));
-        }
-        let at = steps.partition_point(|step| step.time < end);
-        if end.is_finite() && steps.get(at).is_none_or(|step| step.time > end) {
-            let before = steps[at.saturating_sub(1)];
-            steps.insert(
-                at,
-                Step {
-                    time: end,
-                    ..before
-                },
-            );
-            self.events.push((end, share.place));
-        }
-        for step in steps.iter_mut().filter(|step| step.time >= end) {
-            step.cores += i64::from(share.ncores());
-            step.gpus += i64::from(share.ngpus());
-        }
-    }
-
-    /// Sorts the events, so many of which are in order already.
-    fn sort(&mut self, sorted: usize) {
-        let by = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        let mut fresh = self.events.split_off(sorted);
-        fresh.sort_unstable_by(by);
-        if sorted == 0 {
-            self.events = fresh;
-            return;
-        }
-        // From the last one on, each goes to its place: what is behind it is moved once.
-        self.events.extend_from_slice(&fresh);
-        let mut end = sorted;
-        for (count, event) in fresh.iter().enumerate().rev() {
-            let place = self.events[..end].partition_point(|it| by(it, event).is_le());
-            self.events.copy_within(place..end, place + count + 1);
-            self.events[place + count] = *event;
-            end = place;
-        }
-    }
-
-    /// Adds to what is free of a node from a time until before another. The events are to be
-    /// sorted afterwards.
-    fn add(
-        &mut self,
-        machine: &Machine,
-        place: u32,
-        (start, end): (f64, f64),
-        cores: i64,
-        gpus: i64,
-    ) {
-        let steps = &mut self.steps[place as usize];
-        if steps.is_empty() {
-            steps.push(now_free(machine, place, self.now));
-        }
-        for time in [start, end] {
-            let at = steps.partition_point(|step| step.time < time);
-            if time.is_finite() && steps.get(at).is_none_or(|step| step.time > time) {
-                let before = steps[at.saturating_sub(1)];
-                steps.insert(at, Step { time, ..before });
-                self.events.push((time, place));
-            }
-        }
-        let within = steps
-            .iter_mut()
-            .filter(|step| start <= step.time && step.time < end);
-        for step in within {
-            step.cores += cores;
-            step.gpus += gpus;
-        }
-    }
-
-    /// What of a node is free all the time from one until before another.
-    fn window(&self, machine: &Machine, place: u32, start: f64, end: f64) -> Free {
-        let steps = &self.steps[place as usize];
-        let first = steps
-            .partition_point(|step| step.time <= start)
-            .saturating_sub(1);
-        let within = steps
-            .iter()
-            .skip(first)
-            .take_while(|step| step.time < end || step.time <= start);
-        let least = within.map(|step| (step.cores, step.gpus));
-        let least = least.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
-        match least {
-            Some((cores, gpus)) => free(machine, place, cores, gpus),
-            None => machine.free(place),
-        }
-    }
-
-    fn units(&self, machine: &Machine, shape: ShapeId, place: u32, start: f64, end: f64) -> u32 {
-        machine.units(shape, place, self.window(machine, place, start, end))
-    }
-
-    /// Places that may give units to a job that starts then, and perhaps others.
-    fn candidates(&self, start: f64) -> impl Iterator<Item = u32> + '_ {
-        let all = if start <= self.now {
-            0
-        } else {
-            u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
-        };
-        let idle = if all == 0 { &self.idle[..] } else { &[] };
-        idle.iter().copied().chain(0..all)
-    }
-
-    /// Units of each place that a shape can have for a time, and of all.
-    fn units_of_all(
-        &self,
-        machine: &Machine,
-        shape: ShapeId,
-        start: f64,
-        end: f64,
-    ) -> (Vec<u32>, u64) {
-        let mut units = vec![0; self.steps.len()];
-        let mut total = 0;
-        for place in self.candidates(start) {
-            let there = self.units(machine, shape, place, start, end);
-            units[place as usize] = there;
-            total += u64::from(there);
-        }
-        (units, total)
-    }
-
-    /// Whether the plan leaves these shares free.
-    fn admits(&self, machine: &Machine, shares: &[Share], start: f64, end: f64) -> bool {
-        shares.iter().all(|share| {
-            let free = self.window(machine, share.place, start, end);
-            free.cores >= share.ncores() && free.gpus >= share.ngpus()
-        })
-    }
-
-    /// The lowest places that a shape can have for a time: cores and gpus of each.
-    fn choose(
-        &self,
-        machine: &Machine,
-        shape: ShapeId,
-        need: u64,
-        start: f64,
-        end: f64,
-    ) -> Option<Vec<(u32, u32, u32)>> {
-        if !start.is_finite() {
-            return None;
-        }
-        let mut left = need;
-        let mut parts = Vec::new();
-        for place in self.candidates(start) {
-            let units = u64::from(self.units(machine, shape, place, start, end)).min(left);
-            if units > 0 {
-                let units = u32::try_from(units).unwrap_or(u32::MAX);
-                let (cores, gpus) = amount(machine, shape, place, units);
-                parts.push((place, cores, gpus));
-                left -= u64::from(units);
-                if left == 0 {
-                    return Some(parts);
-                }
-            }
-        }
-        None
-    }
-
-    /// The first time at which a shape that fits now fits no more.
-    fn until(&self, machine: &Machine, shape: ShapeId, need: u64, now: f64) -> f64 {
-        let (mut units, mut total) = self.units_of_all(machine, shape, now, now);
-        if total < need {
-            return now;
-        }
-        for (time, place) in &self.events {
-            // What has nothing now, has nothing all the time from now on.
-            if *time > now && units[*place as usize] > 0 {
-                let after = self.units(machine, shape, *place, now, time.next_up());
-                let before = std::mem::replace(&mut units[*place as usize], after);
-                total = total - u64::from(before) + u64::from(after);
-                if total < need {
-                    return *time;
-                }
-            }
-        }
-        f64::INFINITY
-    }
-
-    /// The earliest time, not before one, at which a shape fits for so long.
-    fn earliest(
-        &self,
-        machine: &Machine,
-        shape: ShapeId,
-        need: u64,
-        not_before: f64,
-        limit: f64,
-    ) -> f64 {
-        let mut start = not_before;
-        let at = |place: u32, start: f64| self.units(machine, shape, place, start, start + limit);
-        let (mut units, mut total) = self.units_of_all(machine, shape, start, start + limit);
-        let mut begins = self.events.partition_point(|it| it.0 <= start);
-        let mut ends = self.events.partition_point(|it| it.0 < start + limit);
-        while total < need {
-            let Some((time, _)) = self.events.get(begins) else {
-                return f64::INFINITY;
-            };
-            start = *time;
-            let passed = self.events[begins..].iter().take_while(|it| it.0 <= start);
-            let passed = begins + passed.count();
-            let entered = self.events[ends..].iter();
-            let entered = entered.take_while(|it| it.0 < start + limit);
-            let entered = ends + entered.count();
-            let changed = self.events[begins..passed].iter();
-            for (_, place) in changed.chain(&self.events[ends..entered]) {
-                let after = at(*place, start);
-                let before = std::mem::replace(&mut units[*place as usize], after);
-                total = total - u64::from(before) + u64::from(after);
-            }
-            (begins, ends) = (passed, entered);
-        }
-        start
     }
 }

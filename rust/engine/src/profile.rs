@@ -168,6 +168,27 @@ impl Profile {
         self.blocks.iter().map(|it| it.least).min().unwrap_or(0)
     }
 
+    /// The least that is free at any time from `start` on until before `end`.
+    pub fn least_in(&self, start: f64, end: f64) -> i64 {
+        let (mut block, mut place) = self.locate(start);
+        let mut least = i64::MAX;
+        while let Some(it) = self.blocks.get(block) {
+            let steps = it.steps[place..].iter();
+            let within = steps.take_while(|step| step.time < end || step.time <= start);
+            let mut count = 0;
+            for step in within {
+                least = least.min(step.free + it.owed);
+                count += 1;
+            }
+            if place + count < it.steps.len() {
+                break;
+            }
+            block += 1;
+            place = 0;
+        }
+        least
+    }
+
     /// From a time on, the first time at which less than an amount is free; infinite for never.
     pub fn until(&self, time: f64, amount: i64) -> f64 {
         match self.find(self.locate(time), amount, true) {

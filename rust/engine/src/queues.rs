@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::machine::Cap;
 use crate::queue::{Order, QueueId};
 
 /// What a queue is to be like.
@@ -126,6 +127,38 @@ impl Queues {
         (0_u32..)
             .zip(&self.named)
             .any(|(id, _)| self.is_limited(QueueId(id)))
+    }
+
+    /// Nodes and cores that the limits of a queue leave for one job more.
+    #[inline]
+    pub fn room(&self, id: QueueId) -> Cap {
+        let named = &self.named[id.0 as usize];
+        let left =
+            |most: Option<u64>, held: u64| most.map_or(u64::MAX, |it| it.saturating_sub(held));
+        Cap {
+            nodes: left(named.options.max_nodes, named.nodes),
+            cores: left(named.options.max_cores, named.cores),
+        }
+    }
+
+    /// Whether a job that takes so much may run when no other of the queue does; else which limit
+    /// it exceeds. A limit of 0 closes the queue for a while: jobs wait.
+    pub fn may_ever(&self, id: QueueId, least: Cap) -> Result<(), String> {
+        let named = &self.named[id.0 as usize];
+        for (what, needs, most) in [
+            ("node", least.nodes, named.options.max_nodes),
+            ("core", least.cores, named.options.max_cores),
+        ] {
+            if let Some(most) = most.filter(|most| (1..needs).contains(most)) {
+                let name = &named.name;
+                let plural = if most == 1 { "" } else { "s" };
+                return Err(format!(
+                    "{needs} {what}s requested, queue `{name}` is limited to {most} {what}{plural} \
+                     at a time"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether one more job with so many nodes and cores may run; else which limit it exceeds.

@@ -103,18 +103,19 @@ impl Model {
         (want.cores * slots, want.gpus * slots)
     }
 
-    /// First fit, on nodes that `accept` takes.
+    /// First fit, of each node as many units as `accept` takes.
     fn place(&self, want: Want, accept: impl Fn(usize, (u32, u32)) -> bool) -> Option<Held> {
         let mut left = Self::need(want);
         let mut held = Held::new();
         for (place, free) in self.free.iter().enumerate() {
-            let units = self.units(want, place, *free).min(left);
-            if units > 0 {
-                let amount = self.amount(want, place, units);
-                if accept(place, amount) {
-                    held.insert(place, amount);
-                    left -= units;
-                }
+            let most = self.units(want, place, *free).min(left);
+            let amounts = (1..=most)
+                .rev()
+                .map(|it| (it, self.amount(want, place, it)));
+            let mut accepted = amounts.filter(|it| accept(place, it.1));
+            if let Some((units, amount)) = accepted.next() {
+                held.insert(place, amount);
+                left -= units;
             }
         }
         (left == 0).then_some(held)
@@ -150,6 +151,13 @@ impl Model {
         self.units(first, place, before) - self.units(first, place, after)
     }
 
+    /// Whether the nodes that are up would do, if nothing ran.
+    fn is_reachable(&self, want: Want) -> bool {
+        let nodes = self.nodes.iter();
+        let free = nodes.map(|it| (it.cores, it.gpus)).collect();
+        self.all_units(want, &free) >= Self::need(want)
+    }
+
     /// When the job can start as planned, and what is free then.
     fn shadow(&self, want: Want, now: f64) -> (f64, Free) {
         let planned = |end: f64| if end <= now { now + 1.0 } else { end };
@@ -177,6 +185,7 @@ impl Model {
     fn pass(&mut self, now: f64, policy: Policy) -> Vec<(u64, bool)> {
         let mut started = Vec::new();
         let mut blocked: Option<(Want, f64, Free, u32)> = None;
+        let mut passed = false;
         for id in self.order() {
             let want = self.queue[&id];
             let end = now + want.limit();
@@ -184,6 +193,10 @@ impl Model {
                 if blocked.is_none() {
                     if policy == Policy::Fcfs {
                         return started;
+                    }
+                    if !self.is_reachable(want) {
+                        passed = true;
+                        continue;
                     }
                     let (time, free) = self.shadow(want, now);
                     let units = self.all_units(want, &free);
@@ -194,7 +207,7 @@ impl Model {
             };
             let Some((first, time, mut free, mut spare)) = blocked.clone() else {
                 self.take(id, held, end);
-                started.push((id, false));
+                started.push((id, passed));
                 continue;
             };
             let pool =

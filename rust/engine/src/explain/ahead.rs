@@ -1,7 +1,8 @@
 //! The reservations of the first jobs in line, as a hybrid policy makes them in a pass.
 
 use crate::books::Books;
-use crate::plan::{Hold, Plan};
+use crate::plan::{Hold, Plan, length};
+use crate::policy::Scratch;
 use crate::queue::Key;
 
 /// A job with a reservation.
@@ -23,16 +24,30 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// The reservations of these jobs, given in order with their classes.
-    pub fn of(books: &mut Books, group: u32, jobs: &[(Key, u32)], now: f64) -> Self {
+    /// The reservations of these jobs, given in order with their classes: those of the last pass, or
+    /// what they would be.
+    pub fn of(
+        books: &mut Books,
+        scratch: &Scratch,
+        group: u32,
+        jobs: &[(Key, u32)],
+        now: f64,
+    ) -> Self {
         let running = Plan::of(books, group, now);
         let mut planned = running.clone();
         let mut line = Vec::new();
         for (key, class) in jobs {
-            let limit = books.limit(key.handle());
+            let limit = length(books.limit(key.handle()));
             let shape = books.queue.classes[*class as usize].shape;
             let machine = &books.machine;
-            let (start, hold) = planned.earliest(machine, shape, now, limit);
+            let made = scratch.reservation(key.id());
+            let made = made.filter(|(start, hold)| {
+                *start > now && planned.has_room(machine, hold, (*start, *start + limit))
+            });
+            let (start, hold) = match made {
+                Some((start, hold)) => (start, hold.clone()),
+                None => planned.earliest(machine, shape, now, limit),
+            };
             let end = start + limit;
             if start.is_finite() {
                 planned.hold(machine, &hold, (start, end), false);

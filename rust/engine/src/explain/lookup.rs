@@ -135,13 +135,24 @@ impl Lookup<'_> {
             return Reason::Reserved { at, shortage: None };
         }
         let kept_out = self.policy == Policy::Conservative
-            && self.scratch.reserved(key.id()) == Some(f64::INFINITY);
+            && self.scratch.reserved(self.policy, key.id()) == Some(f64::INFINITY);
         if self.policy == Policy::Conservative && !kept_out {
             return Reason::Unconsidered;
         }
         self.find_front(group);
+        let before = self.fronts.get(&group).and_then(Option::as_ref);
+        if kept_out && before.is_none_or(|front| key <= front.key) {
+            return match self.scratch.first_reserved(group) {
+                Some((job, at)) => Reason::BehindReservation {
+                    job,
+                    at,
+                    harm: None,
+                },
+                None => Reason::Unconsidered,
+            };
+        }
         let (Some(Some(front)), Some(Some(shares))) =
-            (self.fronts.get(&group), self.places.get(&class))
+            (self.fronts.get_mut(&group), self.places.get(&class))
         else {
             return Reason::Unconsidered;
         };
@@ -165,7 +176,7 @@ impl Lookup<'_> {
                 None => Reason::Unconsidered,
             };
         }
-        let Some((shadow, overlay)) = &front.shadow else {
+        let Some((shadow, overlay)) = &mut front.shadow else {
             return Reason::Behind { job };
         };
         let takes = shadow.cost(&self.books.machine, overlay, shares);
@@ -196,15 +207,20 @@ impl Lookup<'_> {
         self.books.queues.admits(queue, nodes, cores)
     }
 
+    /// Whether jobs of a shape are passed over by the policy: nodes that they need are down.
+    fn is_passed(&mut self, shape: ShapeId) -> bool {
+        self.policy != Policy::Fcfs && !self.books.is_reachable(shape)
+    }
+
     /// When a job is to start, where a policy with several reservations has one for it.
     fn reserved(&mut self, key: Key, group: u32) -> Option<f64> {
         let at = match self.policy {
             Policy::Fcfs | Policy::Easy => None,
-            Policy::Conservative => self.scratch.reserved(key.id()),
+            Policy::Conservative => self.scratch.reserved(self.policy, key.id()),
             Policy::Hybrid { depth } => {
                 if !self.aheads.contains_key(&group) {
                     let jobs = self.line(group, depth);
-                    let ahead = Ahead::of(self.books, group, &jobs, self.now);
+                    let ahead = Ahead::of(self.books, self.scratch, group, &jobs, self.now);
                     self.aheads.insert(group, ahead);
                 }
                 self.aheads.get(&group)?.start(key)
@@ -225,7 +241,10 @@ impl Lookup<'_> {
         {
             let known = &self.books.queue.classes[class as usize];
             let (shape, queue) = (known.shape, known.queue);
-            if self.books.possible(class).is_err() || self.may_run(shape, queue).is_err() {
+            if self.books.possible(class).is_err()
+                || self.may_run(shape, queue).is_err()
+                || self.is_passed(shape)
+            {
                 continue;
             }
             line.push((key, class));
@@ -273,6 +292,12 @@ impl Lookup<'_> {
             let shortage = Some(shortage);
             return Reason::Reserved { at, shortage };
         }
+        if self.is_passed(shape) {
+            return Reason::Insufficient {
+                shortage,
+                behind: None,
+            };
+        }
         self.find_front(group);
         let front = self.fronts.get(&group).and_then(Option::as_ref);
         match front {
@@ -294,7 +319,8 @@ impl Lookup<'_> {
         }
     }
 
-    /// Finds the first job of a group that no limit of its queue stops.
+    /// Finds the first job of a group that neither a limit of its queue nor a node that is down
+    /// stops.
     fn find_front(&mut self, group: u32) {
         if self.fronts.contains_key(&group) {
             return;
@@ -305,15 +331,18 @@ impl Lookup<'_> {
             .filter(|(key, _)| !key.is_none())
             .map(|(key, class)| (*key, *class))
             .collect();
-        if self.limited {
-            heads.sort_unstable();
-        } else {
-            heads = heads.into_iter().min().into_iter().collect();
+        if !self.limited
+            && let Some(first) = heads.iter().min().copied()
+            && !self.is_passed(self.books.queue.classes[first.1 as usize].shape)
+        {
+            heads = vec![first];
         }
+        heads.sort_unstable();
         let front = heads.into_iter().find_map(|(key, class)| {
             let known = &self.books.queue.classes[class as usize];
             let (shape, queue) = (known.shape, known.queue);
-            if self.limited && self.may_run(shape, queue).is_err() {
+            let stopped = self.limited && self.may_run(shape, queue).is_err();
+            if stopped || self.is_passed(shape) {
                 return None;
             }
             self.place(class);

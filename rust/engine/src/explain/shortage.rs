@@ -36,6 +36,22 @@ impl Wanted {
         }
     }
 
+    /// Cores that so many units take at the least; `sizes` are the cores of nodes that would do
+    /// whole, with how many there are.
+    fn cores_of(self, units: u64, mut sizes: Vec<(u64, u64)>) -> u64 {
+        if !self.exclusive {
+            return units.saturating_mul(self.cores);
+        }
+        sizes.sort_unstable();
+        let (mut cores, mut left) = (0_u64, units);
+        for (size, count) in sizes {
+            let taken = left.min(count);
+            cores = cores.saturating_add(size.saturating_mul(taken));
+            left -= taken;
+        }
+        if left == 0 { cores } else { u64::MAX }
+    }
+
     /// Whether a unit is any core.
     fn is_core(self) -> bool {
         !self.node && (self.cores, self.gpus) == (1, 0)
@@ -186,6 +202,8 @@ impl Shortage {
             nearest: None,
         };
         let (mut cores, mut gpus) = (0, 0);
+        // Of whole nodes, their sizes.
+        let mut sizes: Vec<(u64, u64)> = Vec::new();
         let mut nearest: Option<(u64, u32, &Alike)> = None;
         for it in &census.0 {
             let count = u64::from(it.count);
@@ -198,6 +216,9 @@ impl Shortage {
             found.nodes_up += it.count;
             cores += u64::from(it.free.cores) * count;
             gpus += u64::from(it.free.gpus) * count;
+            if wanted.exclusive && most > 0 {
+                sizes.push((it.size.cores.into(), count));
+            }
             let units = wanted.units(it.free);
             found.free += units * count;
             found.used += most.saturating_sub(units) * count;
@@ -211,7 +232,7 @@ impl Shortage {
         }
         if gpus < found.need.saturating_mul(wanted.gpus) {
             found.lack = Lack::Gpus;
-        } else if cores < found.need.saturating_mul(wanted.cores) {
+        } else if cores < wanted.cores_of(found.need, sizes) {
             found.lack = Lack::Cores;
         }
         found.nearest = nearest.map(|(_, place, it)| {

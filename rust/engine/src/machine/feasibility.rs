@@ -70,6 +70,43 @@ impl Census {
     }
 }
 
+/// The fewest nodes, and the fewest cores, that a request can have, given that it is feasible.
+pub(crate) fn least(census: &Census, request: &Request) -> (u64, u64) {
+    let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
+    let Some(nnodes) = &request.nnodes else {
+        let units = |(has_cores, has_gpus, count): &(u32, u32, u64)| {
+            let units = fitting(*has_cores, *has_gpus, cores, gpus);
+            (u64::from(units), *count)
+        };
+        let mut kinds: Vec<_> = census.0.iter().map(units).filter(|it| it.0 > 0).collect();
+        kinds.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
+        let (mut nodes, mut left) = (0, u64::from(request.slots.min().max(1)));
+        for (units, count) in kinds {
+            let taken = left.div_ceil(units).min(count);
+            nodes += taken;
+            left = left.saturating_sub(taken.saturating_mul(units));
+        }
+        return (nodes, request.total_cores());
+    };
+    let wanted = u64::from(nnodes.min().max(1));
+    let slots = u64::from(request.slots.min().max(1));
+    let each = slots * u64::from(cores.max(1));
+    if !request.exclusive {
+        return (wanted, wanted.saturating_mul(each));
+    }
+    // The smallest come first.
+    let enough = |it: &&(u32, u32, u64)| {
+        u64::from(it.0) >= each && u64::from(it.1) >= slots * u64::from(gpus)
+    };
+    let (mut all, mut left) = (0_u64, wanted);
+    for (has, _, count) in census.0.iter().filter(enough) {
+        let taken = left.min(*count);
+        all = all.saturating_add(taken.saturating_mul(u64::from(*has)));
+        left -= taken;
+    }
+    (wanted, all)
+}
+
 /// What is counted on a node, with its name.
 type Part = (&'static str, fn(u32, u32) -> u32);
 

@@ -7,9 +7,7 @@ use super::select::{First, Pack, Selection, Spread, Walk, smallest_span};
 use super::shape::Shape;
 use super::share::{Share, Shares};
 use super::view::View;
-
-/// Nodes that a caller may refuse before a search is given up.
-pub(crate) const MOST_REFUSED: u32 = 256;
+use super::within::Cap;
 
 /// What matching looks at.
 #[derive(Clone, Copy)]
@@ -21,7 +19,7 @@ pub(crate) struct Search<'a> {
 }
 
 /// A node, with the units that are to be taken of it.
-type Pick = (u32, u32);
+pub(super) type Pick = (u32, u32);
 
 impl Search<'_> {
     /// The shares of the most units that will do and fit, of so many that are there; how many does
@@ -39,14 +37,14 @@ impl Search<'_> {
             return None;
         }
         let want = self.shape.most(there);
-        let picks = self.walk(want, u32::MAX, |_, _| true)?;
-        Some(self.shares(&picks, true))
+        let picks = self.walk(want, |_, units| units)?;
+        Some(self.shares(&picks, Some(Cap::NONE)))
     }
 
-    /// The shares of the units that are needed, on nodes that `accept` takes.
-    pub fn place_where(self, accept: &mut dyn FnMut(u32, u32) -> bool) -> Option<Shares> {
-        let picks = self.walk(self.shape.need, MOST_REFUSED, accept)?;
-        Some(self.shares(&picks, false))
+    /// The shares of the units that are needed, as many of each node as `accept` takes.
+    pub fn place_where(self, accept: &mut dyn FnMut(u32, u32) -> u32) -> Option<Shares> {
+        let picks = self.walk_all(self.shape.need, accept)?;
+        Some(self.shares(&picks, None))
     }
 
     #[inline]
@@ -61,24 +59,34 @@ impl Search<'_> {
             };
             return Some(Shares::new(SmallVec::from_buf([share]), slots));
         }
-        Some(self.shares(&[(place, 1)], true))
+        Some(self.shares(&[(place, 1)], Some(Cap::NONE)))
     }
 
-    fn walk(
+    /// Nodes by the selection policy until there are enough units.
+    pub(super) fn walk(
         self,
         want: u32,
-        refusals: u32,
-        accept: impl FnMut(u32, u32) -> bool,
+        accept: impl FnMut(u32, u32) -> u32,
+    ) -> Option<SmallVec<[Pick; 4]>> {
+        if self.selection == Selection::Contiguous && want > 1 {
+            let start = self.start_of_span(want)?;
+            let walk = First::new(self.view.tree(), self.shape.least, start);
+            return self.pick(walk, want, accept);
+        }
+        self.walk_all(want, accept)
+    }
+
+    /// The same, one after the other, whatever span they have.
+    fn walk_all(
+        self,
+        want: u32,
+        accept: impl FnMut(u32, u32) -> u32,
     ) -> Option<SmallVec<[Pick; 4]>> {
         let (tree, least) = (self.view.tree(), self.shape.least);
         match self.selection {
-            Selection::Pack => self.pick(Pack::new(tree, least), want, refusals, accept),
-            Selection::Spread => self.pick(Spread::new(tree, least), want, refusals, accept),
-            Selection::Contiguous if refusals == u32::MAX && want > 1 => {
-                let start = self.start_of_span(want)?;
-                self.pick(First::new(tree, least, start), want, refusals, accept)
-            }
-            _ => self.pick(First::new(tree, least, 0), want, refusals, accept),
+            Selection::Pack => self.pick(Pack::new(tree, least), want, accept),
+            Selection::Spread => self.pick(Spread::new(tree, least), want, accept),
+            _ => self.pick(First::new(tree, least, 0), want, accept),
         }
     }
 
@@ -98,8 +106,7 @@ impl Search<'_> {
         self,
         mut walk: impl Walk,
         want: u32,
-        mut refusals: u32,
-        mut accept: impl FnMut(u32, u32) -> bool,
+        mut accept: impl FnMut(u32, u32) -> u32,
     ) -> Option<SmallVec<[Pick; 4]>> {
         let tree = self.view.tree();
         // A node has many slots: more is seldom needed.
@@ -110,8 +117,8 @@ impl Search<'_> {
             let leaf = walk.next(tree)?;
             let place = self.view.place(leaf);
             let units = self.shape.units_at(tree.get(leaf)).min(left);
-            if !accept(place, units) {
-                refusals = refusals.checked_sub(1)?;
+            let units = accept(place, units);
+            if units == 0 {
                 continue;
             }
             ascending &= picks.last().is_none_or(|(last, _)| *last < place);
@@ -124,8 +131,9 @@ impl Search<'_> {
         Some(picks)
     }
 
-    /// The shares of nodes with units, in the order of ranks.
-    fn shares(self, picks: &[Pick], grow: bool) -> Shares {
+    /// The shares of nodes with units, in the order of ranks; with a cap as much below it as the
+    /// nodes have room for, else the least.
+    pub(super) fn shares(self, picks: &[Pick], cap: Option<Cap>) -> Shares {
         let shape = self.shape;
         let request = &shape.request;
         let per_unit = if shape.has_nodes() {
@@ -136,7 +144,8 @@ impl Search<'_> {
         let mut slots_per_unit = per_unit;
         let mut cores = request.cores_per_slot.min();
         let mut gpus = request.gpus_per_slot.min();
-        if grow && !shape.exact {
+        let units: u32 = picks.iter().map(|(_, units)| *units).sum();
+        if let Some(cap) = cap.filter(|_| !shape.exact) {
             // As many as every one of the nodes has, from the outermost count to the innermost.
             let room = |per_slot: &dyn Fn(u32, u32) -> u32, units: &dyn Fn(u32) -> u32| {
                 let rooms = picks.iter().map(|(place, picked)| {
@@ -145,15 +154,22 @@ impl Search<'_> {
                 });
                 rooms.min().unwrap_or(0)
             };
+            // As many as the cap has room for, for so many at once.
+            let below = |each: u64| {
+                let most = cap.cores / (u64::from(units) * each).max(1);
+                u32::try_from(most).unwrap_or(u32::MAX)
+            };
             if shape.has_nodes() {
                 let most = room(
                     &|has_cores, has_gpus| super::shape::slots(has_cores, has_gpus, cores, gpus),
                     &|_| 1,
                 );
+                let most = most.min(below(cores.into()));
                 slots_per_unit = request.slots.largest_up_to(most).unwrap_or(per_unit);
             }
             let times = |picked: u32| picked.saturating_mul(slots_per_unit);
             let most = room(&|has_cores, _| has_cores, &times);
+            let most = most.min(below(slots_per_unit.into()));
             cores = request.cores_per_slot.largest_up_to(most).unwrap_or(cores);
             let most = room(&|_, has_gpus| has_gpus, &times);
             gpus = request.gpus_per_slot.largest_up_to(most).unwrap_or(gpus);
@@ -169,7 +185,6 @@ impl Search<'_> {
                 gpus.saturating_mul(slots),
             )
         };
-        let units: u32 = picks.iter().map(|(_, units)| *units).sum();
         Shares::new(
             picks.iter().map(part).collect(),
             units.saturating_mul(slots_per_unit),

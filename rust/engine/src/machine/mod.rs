@@ -23,6 +23,7 @@ mod select;
 mod shape;
 mod share;
 mod view;
+mod within;
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +50,7 @@ pub use self::select::Selection;
 pub use self::shape::ShapeId;
 pub(crate) use self::shape::Unit;
 pub(crate) use self::share::{Share, Shares};
+pub(crate) use self::within::Cap;
 
 /// What a node has to give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -480,12 +482,13 @@ impl Machine {
         shares
     }
 
-    /// As [`place`](Self::place), on nodes that `accept` takes, given the place and the units to
-    /// be taken. Of a range it places the least. Gives up when `accept` has refused 256 nodes.
+    /// As [`place`](Self::place), on nodes of which `accept`, given the place and the units that
+    /// could be taken, says how many may be. Of a range it places the least. Asks of every node
+    /// that has room until there is enough.
     pub fn place_where(
         &mut self,
         id: ShapeId,
-        accept: &mut dyn FnMut(&Self, u32, u32) -> bool,
+        accept: &mut dyn FnMut(&Self, u32, u32) -> u32,
     ) -> Option<Shares> {
         if self.known[id.0 as usize].failed > self.generation {
             return None;

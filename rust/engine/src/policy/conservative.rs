@@ -2,13 +2,16 @@
 //! disturbs no other when it comes. When something becomes free earlier than planned, each
 //! reservation in order is moved to its earliest time with all others kept, until none moves. One
 //! gets later only where running jobs outrun their limits, or nodes are lost.
+//!
+//! A job that starts gets what the selection policy says, as far as that is nobody else's. What it
+//! had reserved instead is free then, as if something had ended early.
 
 use std::collections::HashMap;
 
 use crate::books::Books;
 use crate::engine::Decision;
 use crate::machine::{Machine, Shares};
-use crate::plan::{Hold, Plan, length};
+use crate::plan::{Hold, Plan, length, pick};
 use crate::queue::Key;
 
 #[derive(Clone, Debug)]
@@ -26,6 +29,28 @@ struct Waiting {
     limit: f64,
 }
 
+/// What a pass has made of a job in line.
+#[derive(Debug)]
+enum Outcome {
+    /// It waits.
+    Waits,
+    /// Its queue has no room for it, after all.
+    Stopped,
+    /// It has started, or is denied; an allocation is to be told with whether it was backfilled.
+    Decided(Decision),
+}
+
+/// A group's line in a pass.
+#[derive(Debug)]
+struct Pass<'a> {
+    line: &'a [Waiting],
+    outcomes: Vec<Outcome>,
+    plan: Plan,
+    now: f64,
+    /// Decisions that may still be made.
+    left: usize,
+}
+
 /// Reservations of a group of queues.
 #[derive(Clone, Debug, Default)]
 struct Reserved {
@@ -35,6 +60,7 @@ struct Reserved {
     /// When the last pass was, and what the books had seen then.
     last: f64,
     changes: u64,
+    moves: u64,
 }
 
 /// The reservations of all groups.
@@ -48,6 +74,14 @@ impl Conservative {
     pub fn start(&self, id: u64) -> Option<f64> {
         let found = self.groups.iter().find_map(|it| it.by_id.get(&id));
         found.map(|it| it.start)
+    }
+
+    /// The job of a group that is to start first, and when.
+    pub fn first(&self, group: u32) -> Option<(u64, f64)> {
+        let reserved = self.groups.get(group as usize)?.by_id.iter();
+        let starts = reserved.map(|(id, it)| (*id, it.start));
+        let starts = starts.filter(|it| it.1.is_finite());
+        starts.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
     }
 
     /// One pass.
@@ -89,61 +123,68 @@ impl Conservative {
                 reserved.by_id.clear();
                 continue;
             }
-            let plan = Plan::of(books, group, now);
-            let plan = reserved.plan(books, plan, &line, now, early || changed);
+            let mut pass = Pass {
+                line: &line,
+                outcomes: line.iter().map(|_| Outcome::Waits).collect(),
+                plan: Plan::of(books, group, now),
+                now,
+                left: max.saturating_sub(out.len()),
+            };
+            reserved.keep_up(books, &mut pass, early || changed);
+            while reserved.start_due(books, &mut pass) {
+                while reserved.compress(books, &mut pass) {}
+            }
+            reserved.come(books, &mut pass);
             let ahead = stopped[group as usize];
-            reserved.start_due(books, plan, (&line, ahead), (now, max), out);
+            let mut behind = false;
+            for (it, outcome) in line.iter().zip(pass.outcomes) {
+                match outcome {
+                    Outcome::Waits | Outcome::Stopped => behind = true,
+                    Outcome::Decided(Decision::Alloc { id, .. }) => out.push(Decision::Alloc {
+                        id,
+                        backfilled: behind || it.key > ahead,
+                    }),
+                    Outcome::Decided(denial) => out.push(denial),
+                }
+            }
         }
     }
 }
 
 impl Reserved {
-    /// Gives every job a reservation.
-    fn plan(
-        &mut self,
-        books: &Books,
-        running: Plan,
-        line: &[Waiting],
-        now: f64,
-        early: bool,
-    ) -> Plan {
+    /// Brings the reservations that there are in step with what runs.
+    fn keep_up(&mut self, books: &Books, pass: &mut Pass, early: bool) {
         let machine = &books.machine;
-        let in_units = matches!(running, Plan::Units(_));
-        if self.in_units != Some(in_units) {
-            self.by_id.clear();
-            self.in_units = Some(in_units);
-        }
-        let mut plan = running.clone();
+        let in_units = Some(matches!(pass.plan, Plan::Units(_)));
+        // What they hold is of another kind, or elsewhere.
+        let mut moved = std::mem::replace(&mut self.in_units, in_units) != in_units;
+        moved |= std::mem::replace(&mut self.moves, books.moves) != books.moves;
+        let mut plan = pass.plan.clone();
         let mut kept = 0;
-        let mut broken = false;
-        for it in line {
+        let mut broken = moved;
+        for it in pass.line {
             if let Some(reservation) = self.by_id.get(&it.key.id()) {
                 kept += 1;
                 let start = reservation.start;
-                broken |= start < now || !reservation.hold.is_up(machine);
-                plan.hold(machine, &reservation.hold, (start, start + it.limit), false);
+                if !broken {
+                    broken = start < pass.now || !reservation.hold.is_up(machine);
+                    plan.hold(machine, &reservation.hold, (start, start + it.limit), false);
+                }
             }
         }
         let lost = kept < self.by_id.len();
         if lost {
-            self.keep(line);
+            self.keep(pass.line);
         }
-        broken |= plan.is_overfull();
-        if broken {
-            plan = self.repair(books, running, line, now);
+        if broken || plan.is_overfull() {
+            broken = true;
+            self.repair(books, pass, moved);
+        } else {
+            pass.plan = plan;
         }
         if broken || lost || early {
-            while self.compress(books, &mut plan, line, now) {}
+            while self.compress(books, pass) {}
         }
-        for it in line {
-            self.by_id.entry(it.key.id()).or_insert_with(|| {
-                let shape = books.queue.classes[it.class as usize].shape;
-                let (start, hold) = plan.earliest(machine, shape, now, it.limit);
-                plan.hold(machine, &hold, (start, start + it.limit), false);
-                Reservation { start, hold }
-            });
-        }
-        plan
     }
 
     /// Forgets jobs that are in line no more.
@@ -156,36 +197,43 @@ impl Reserved {
         }
     }
 
-    /// Moves later what no longer fits: in order, each as little as possible.
-    fn repair(&mut self, books: &Books, mut plan: Plan, line: &[Waiting], now: f64) -> Plan {
+    /// Moves later what no longer fits: in order, each as little as possible. Where only what they
+    /// hold is to be found anew, in the order of their starts: then none need move.
+    fn repair(&mut self, books: &Books, pass: &mut Pass, by_start: bool) {
         let machine = &books.machine;
-        for it in line {
-            if let Some(reservation) = self.by_id.get_mut(&it.key.id()) {
-                let shape = books.queue.classes[it.class as usize].shape;
-                let not_before = reservation.start.max(now);
-                let (start, hold) = plan.earliest(machine, shape, not_before, it.limit);
-                plan.hold(machine, &hold, (start, start + it.limit), false);
-                *reservation = Reservation { start, hold };
-            }
+        let starts = pass.line.iter().filter_map(|it| {
+            let reservation = self.by_id.get(&it.key.id())?;
+            Some((reservation.start, *it))
+        });
+        let mut line: Vec<(f64, Waiting)> = starts.collect();
+        if by_start {
+            line.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
-        plan
+        for (start, it) in line {
+            let shape = books.queue.classes[it.class as usize].shape;
+            let not_before = start.max(pass.now);
+            let (start, hold) = pass.plan.earliest(machine, shape, not_before, it.limit);
+            let span = (start, start + it.limit);
+            pass.plan.hold(machine, &hold, span, false);
+            self.by_id.insert(it.key.id(), Reservation { start, hold });
+        }
     }
 
     /// Moves each to its earliest time, all others kept. Returns whether one has moved.
-    fn compress(&mut self, books: &Books, plan: &mut Plan, line: &[Waiting], now: f64) -> bool {
-        let machine = &books.machine;
+    fn compress(&mut self, books: &Books, pass: &mut Pass) -> bool {
+        let (machine, plan) = (&books.machine, &mut pass.plan);
         let mut moved = false;
-        for it in line {
+        for it in pass.line {
             let Some(reservation) = self.by_id.get_mut(&it.key.id()) else {
                 continue;
             };
-            if reservation.start <= now {
+            if reservation.start <= pass.now {
                 continue;
             }
             let before = (reservation.start, reservation.start + it.limit);
             plan.hold(machine, &reservation.hold, before, true);
             let shape = books.queue.classes[it.class as usize].shape;
-            let (start, hold) = plan.earliest(machine, shape, now, it.limit);
+            let (start, hold) = plan.earliest(machine, shape, pass.now, it.limit);
             if start < reservation.start {
                 *reservation = Reservation { start, hold };
                 moved = true;
@@ -196,52 +244,88 @@ impl Reserved {
         moved
     }
 
-    /// Starts the jobs whose reservation is now. `stopped` is the first that is not in line for
-    /// want of room in its queue.
-    fn start_due(
-        &mut self,
-        books: &mut Books,
-        mut plan: Plan,
-        (line, stopped): (&[Waiting], Key),
-        (now, max): (f64, usize),
-        out: &mut Vec<Decision>,
-    ) {
-        let mut behind = false;
-        for it in line {
-            let Some(reservation) = self.by_id.get(&it.key.id()) else {
+    /// Starts the jobs whose reservation is now. Returns whether any has left something of it to
+    /// others.
+    fn start_due(&mut self, books: &mut Books, pass: &mut Pass) -> bool {
+        let mut left = false;
+        for index in 0..pass.line.len() {
+            let it = pass.line[index];
+            let id = it.key.id();
+            let due = self.by_id.get(&id).filter(|it| it.start <= pass.now);
+            let Some(hold) = due.map(|it| it.hold.clone()).filter(|_| pass.left > 0) else {
                 continue;
             };
-            if reservation.start > now || out.len() >= max {
-                behind = true;
-                continue;
-            }
-            let span = (now, now + it.limit);
-            plan.hold(&books.machine, &reservation.hold, span, true);
-            let shares = plan.place(books, it.class, now, it.limit);
-            let shares = shares
-                .ok()
-                .or_else(|| picked(&books.machine, &reservation.hold));
-            let queue = books.queue.classes[it.class as usize].queue;
-            let Some(shares) = shares.filter(|shares| books.may_take(queue, shares)) else {
-                plan.hold(&books.machine, &reservation.hold, span, false);
-                behind = true;
+            let span = (pass.now, pass.now + it.limit);
+            pass.plan.hold(&books.machine, &hold, span, true);
+            let shares = pass.plan.place(books, it.class, pass.now, it.limit);
+            let shares = shares.ok().or_else(|| picked(&books.machine, &hold));
+            let Some(shares) = shares else {
+                pass.plan.hold(&books.machine, &hold, span, false);
                 continue;
             };
-            match books.end(it.key.handle(), now) {
-                Ok(end) => {
-                    let need = books.queue.classes[it.class as usize].need;
-                    let hold = plan.hold_of(need, &shares);
-                    plan.hold(&books.machine, &hold, span, false);
-                    books.start(it.key.handle(), shares, now, end);
-                    out.push(Decision::Alloc {
-                        id: it.key.id(),
-                        backfilled: behind || it.key > stopped,
-                    });
-                }
-                Err(note) => out.push(books.deny(it.key, note)),
+            self.by_id.remove(&id);
+            left |= pass.decide(books, index, shares) != Some(hold);
+            if matches!(pass.outcomes[index], Outcome::Stopped) {
+                // It comes anew.
+                pass.outcomes[index] = Outcome::Waits;
             }
-            self.by_id.remove(&it.key.id());
         }
+        left
+    }
+
+    /// Gives the jobs that have none yet a reservation, in order, or starts them.
+    fn come(&mut self, books: &mut Books, pass: &mut Pass) {
+        for index in 0..pass.line.len() {
+            let it = pass.line[index];
+            let known = self.by_id.contains_key(&it.key.id());
+            if known || !matches!(pass.outcomes[index], Outcome::Waits) {
+                continue;
+            }
+            let shape = books.queue.classes[it.class as usize].shape;
+            let (start, hold) = pass
+                .plan
+                .earliest(&books.machine, shape, pass.now, it.limit);
+            if start <= pass.now
+                && pass.left > 0
+                && let Ok(shares) = pass.plan.place(books, it.class, pass.now, it.limit)
+            {
+                pass.decide(books, index, shares);
+                continue;
+            }
+            let span = (start, start + it.limit);
+            pass.plan.hold(&books.machine, &hold, span, false);
+            self.by_id.insert(it.key.id(), Reservation { start, hold });
+        }
+    }
+}
+
+impl Pass<'_> {
+    /// Starts a job with these resources, unless its queue or the end of the resources is in the
+    /// way. Returns what it holds.
+    fn decide(&mut self, books: &mut Books, index: usize, shares: Shares) -> Option<Hold> {
+        let it = self.line[index];
+        let class = &books.queue.classes[it.class as usize];
+        if !books.may_take(class.queue, &shares) {
+            self.outcomes[index] = Outcome::Stopped;
+            return None;
+        }
+        self.left -= 1;
+        let end = match books.end(it.key.handle(), self.now) {
+            Ok(end) => end,
+            Err(note) => {
+                self.outcomes[index] = Outcome::Decided(books.deny(it.key, note));
+                return None;
+            }
+        };
+        let hold = self.plan.hold_of(class, &shares);
+        let span = (self.now, self.now + it.limit);
+        self.plan.hold(&books.machine, &hold, span, false);
+        books.start(it.key.handle(), shares, self.now, end);
+        self.outcomes[index] = Outcome::Decided(Decision::Alloc {
+            id: it.key.id(),
+            backfilled: false,
+        });
+        Some(hold)
     }
 }
 
@@ -250,11 +334,9 @@ fn picked(machine: &Machine, hold: &Hold) -> Option<Shares> {
     let Hold::Places(parts) = hold else {
         return None;
     };
-    let pick = |(place, cores, gpus): &(u32, u32, u32)| {
+    let is_free = |(place, cores, gpus): &(u32, u32, u32)| {
         let free = machine.free(*place);
-        let fits = free.cores >= *cores && free.gpus >= *gpus && machine.is_up(*place);
-        fits.then(|| machine.pick(*place, *cores, *gpus))
+        free.cores >= *cores && free.gpus >= *gpus && machine.is_up(*place)
     };
-    let shares: Option<Vec<_>> = parts.iter().map(pick).collect();
-    Some(shares?.into_iter().collect())
+    parts.iter().all(is_free).then(|| pick(machine, parts))
 }

@@ -5,7 +5,8 @@
 use super::shadow::{Overlay, Shadow};
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
-use crate::machine::{ShapeId, Shares};
+use crate::machine::{Cap, ShapeId, Shares};
+use crate::queue::Key;
 use crate::timeline::Timeline;
 
 /// The job of a group that waits.
@@ -91,7 +92,7 @@ impl Easy {
 }
 
 impl Backfill for Easy {
-    fn wait(&mut self, books: &mut Books, group: u32, class: u32, _: f64) -> Later {
+    fn wait(&mut self, books: &mut Books, (group, class): (u32, u32), _: Key, _: f64) -> Later {
         let shape = Some(books.queue.classes[class as usize].shape);
         let before = self.before[group as usize];
         let holds = before.shape == shape
@@ -108,7 +109,13 @@ impl Backfill for Easy {
         Later::Fitting
     }
 
-    fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict {
+    fn judge(
+        &mut self,
+        books: &mut Books,
+        (group, class): (u32, u32),
+        _: Key,
+        limit: f64,
+    ) -> Verdict {
         if let Some(shadow) = self.firsts[group as usize].shadow
             && !shadow.sees_end(self.now, limit)
             && !self.may_spare(books, group, shadow, class)
@@ -129,7 +136,7 @@ impl Backfill for Easy {
             return Verdict::Start(shares);
         }
         let has_room = self.has_room(books, group, shadow, class);
-        let overlay = &self.overlays[group as usize];
+        let overlay = &mut self.overlays[group as usize];
         let (machine, shape) = (
             &mut books.machine,
             books.queue.classes[class as usize].shape,
@@ -142,6 +149,13 @@ impl Backfill for Easy {
             // it takes.
             let request = machine.request(shape);
             let passing = request.exclusive || !request.is_exact();
+            if !request.is_exact() {
+                let cores = shadow.spare;
+                let cap = Cap { cores, ..Cap::NONE };
+                if let Some(less) = books.place_within(class, cap) {
+                    return Verdict::Start(less);
+                }
+            }
             let by = shadow.bound();
             return Verdict::Harm { by, passing };
         }
@@ -155,8 +169,11 @@ impl Backfill for Easy {
         }
     }
 
-    fn admit(&mut self, books: &Books, group: u32, _: u32, limit: f64, shares: &Shares) {
+    fn admit(&mut self, books: &Books, (group, _): (u32, u32), limit: f64, shares: &Shares) {
         let first = &mut self.firsts[group as usize];
+        if first.shape.is_none() {
+            return;
+        }
         first.starts += 1;
         let Some(shadow) = &mut first.shadow else {
             return;

@@ -4,19 +4,22 @@
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::machine::Shares;
+use crate::queue::Key;
 
 /// Lets nothing past a job that waits.
 #[derive(Debug)]
 pub(crate) struct Fcfs;
 
 impl Backfill for Fcfs {
-    fn wait(&mut self, _: &mut Books, _: u32, _: u32, _: f64) -> Later {
+    const PASSES_UNREACHABLE: bool = false;
+
+    fn wait(&mut self, _: &mut Books, _: (u32, u32), _: Key, _: f64) -> Later {
         Later::Nothing
     }
 
-    fn judge(&mut self, _: &mut Books, _: u32, _: u32, _: f64) -> Verdict {
+    fn judge(&mut self, _: &mut Books, _: (u32, u32), _: Key, _: f64) -> Verdict {
         Verdict::Unfit
     }
 
-    fn admit(&mut self, _: &Books, _: u32, _: u32, _: f64, _: &Shares) {}
+    fn admit(&mut self, _: &Books, _: (u32, u32), _: f64, _: &Shares) {}
 }

@@ -1,16 +1,39 @@
 //! Hybrid backfill: the first jobs in line that have to wait have reservations, a given number of
-//! them; others start where they disturb none. Nothing is kept from one pass to the next.
+//! them; others start where they disturb none.
+//!
+//! Reservations are made anew in every pass, in order. Those of the pass before say where they
+//! should be: a job takes what one behind it has reserved only if there is nothing else for it at
+//! that time.
 
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
-use crate::machine::Shares;
-use crate::plan::{Plan, length};
+use crate::job::State;
+use crate::machine::{ShapeId, Shares};
+use crate::plan::{Hold, Plan, length};
+use crate::queue::Key;
 
-/// The plan of a group, once one of its jobs waits.
+#[derive(Clone, Debug)]
+struct Reservation {
+    job: u64,
+    start: f64,
+    end: f64,
+    hold: Hold,
+}
+
+/// The reservations of a group.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
+    /// Those of the pass before, of jobs that this one has not come to.
+    before: Vec<Reservation>,
+    /// That of the job that is looked at.
+    own: Option<Reservation>,
+    made: Vec<Reservation>,
+    /// Jobs that have been found waiting.
+    waiting: u32,
+    /// Running jobs and reservations, once a job waits.
     plan: Option<Plan>,
-    reservations: u32,
+    /// The same, and the reservations of before.
+    with_before: Option<Plan>,
 }
 
 /// Scratch memory of the policy, by group.
@@ -19,45 +42,227 @@ pub(crate) struct Hybrid {
     groups: Vec<Ahead>,
     depth: u32,
     now: f64,
+    /// What the books had seen.
+    changes: u64,
 }
 
 impl Hybrid {
+    /// When a job is to start, where the last pass has made a reservation for it.
+    pub fn start(&self, id: u64) -> Option<f64> {
+        self.reservation(id).map(|(start, _)| start)
+    }
+
+    /// The same, and what it is to hold.
+    pub fn reservation(&self, id: u64) -> Option<(f64, &Hold)> {
+        let mut made = self.groups.iter().flat_map(|it| &it.made);
+        let found = made.find(|it| it.job == id)?;
+        Some((found.start, &found.hold))
+    }
+
     /// To be called before a pass.
-    pub fn begin(&mut self, groups: usize, depth: u32, now: f64) {
-        self.groups.clear();
-        self.groups.resize_with(groups, Ahead::default);
+    pub fn begin(&mut self, books: &Books, depth: u32, now: f64) {
+        let steady = self.changes == books.changes;
+        self.groups
+            .resize_with(books.queue.groups.len(), Ahead::default);
+        for ahead in &mut self.groups {
+            ahead.before = std::mem::take(&mut ahead.made);
+            ahead
+                .before
+                .retain(|it| steady && it.end > now && waits(books, it.job));
+            ahead.own = None;
+            ahead.waiting = 0;
+            ahead.plan = None;
+            ahead.with_before = None;
+        }
         self.depth = depth;
         self.now = now;
+        self.changes = books.changes;
+    }
+}
+
+/// Whether a job waits and is not held.
+fn waits(books: &Books, id: u64) -> bool {
+    let known = books.jobs.find(id).map(|handle| books.jobs.at(handle));
+    known.is_some_and(|it| it.rank > 0 && matches!(it.state, State::Waits(_)))
+}
+
+impl Ahead {
+    /// The pass has come to a job: what it had reserved is its own.
+    fn come_to(&mut self, books: &Books, job: u64, now: f64) {
+        self.own.take_if(|it| it.job != job);
+        let Some(at) = self.before.iter().position(|it| it.job == job) else {
+            return;
+        };
+        let it = self.own.insert(self.before.remove(at));
+        if self.before.is_empty() {
+            self.with_before = None;
+        } else if let Some(plan) = &mut self.with_before {
+            let span = (it.start.max(now), it.end);
+            plan.hold(&books.machine, &it.hold, span, true);
+        }
+    }
+
+    /// The plan with the reservations of before, where there are any.
+    fn with_before(&mut self, books: &mut Books, group: u32, now: f64) -> Option<&mut Plan> {
+        if self.before.is_empty() {
+            return None;
+        }
+        if self.with_before.is_none() {
+            let known = self.plan.clone();
+            let mut plan = known.unwrap_or_else(|| Plan::of(books, group, now));
+            // By start: where what they hold is to be found anew, they still fit.
+            let own = self.own.as_ref().map(|it| it.job);
+            self.before.extend(self.own.take());
+            self.before.sort_by(|a, b| a.start.total_cmp(&b.start));
+            self.before.retain_mut(|it| {
+                let span = (it.start.max(now), it.end);
+                if !plan.has_kind_of(&it.hold) {
+                    let handle = books.jobs.find(it.job);
+                    let class = handle.and_then(|handle| books.waits(handle));
+                    let hold = class.and_then(|(class, _)| {
+                        let shape = books.queue.classes[class as usize].shape;
+                        plan.hold_at(&books.machine, shape, span.0, span.1 - span.0)
+                    });
+                    let Some(hold) = hold else {
+                        return false;
+                    };
+                    it.hold = hold;
+                }
+                plan.hold(&books.machine, &it.hold, span, false);
+                true
+            });
+            let own = self.before.iter().position(|it| Some(it.job) == own);
+            if let Some(own) = own.map(|at| self.before.remove(at)) {
+                let span = (own.start.max(now), own.end);
+                plan.hold(&books.machine, &own.hold, span, true);
+                self.own = Some(own);
+            }
+            self.with_before = Some(plan);
+        }
+        self.with_before.as_mut()
+    }
+
+    /// Where a class can start without taking anything that was reserved before.
+    fn place(
+        &mut self,
+        books: &mut Books,
+        (group, class): (u32, u32),
+        now: f64,
+        limit: f64,
+    ) -> Option<Shares> {
+        let plan = self.with_before(books, group, now)?;
+        let shares = plan.place(books, class, now, length(limit)).ok();
+        let queue = books.queue.classes[class as usize].queue;
+        shares.filter(|shares| books.may_take(queue, shares))
+    }
+
+    /// When a shape can start, and what it would hold.
+    fn earliest(
+        &mut self,
+        books: &mut Books,
+        (group, shape): (u32, ShapeId),
+        now: f64,
+        limit: f64,
+    ) -> (f64, Hold) {
+        if self.plan.is_none() {
+            let plan = Plan::of(books, group, now);
+            let other = self.before.first().map(|it| &it.hold);
+            let other = other.is_some_and(|it| !plan.has_kind_of(it));
+            self.plan = Some(plan);
+            if other {
+                self.with_before = None;
+                self.with_before(books, group, now);
+            }
+        }
+        let Some(plan) = &self.plan else {
+            return (f64::INFINITY, Hold::Units(0));
+        };
+        let (start, hold) = plan.earliest(&books.machine, shape, now, limit);
+        // What it had, if that is as early.
+        if let Some(own) = self.own.take().filter(|it| it.start <= start)
+            && plan.has_room(&books.machine, &own.hold, (start, start + limit))
+        {
+            return (start, own.hold);
+        }
+        let undisturbed = self
+            .with_before(books, group, now)
+            .filter(|_| start.is_finite())
+            .map(|plan| plan.hold_at(&books.machine, shape, start, limit));
+        (start, undisturbed.flatten().unwrap_or(hold))
+    }
+
+    /// Both plans hold something from now on.
+    fn hold(&mut self, books: &Books, hold: &Hold, span: (f64, f64)) {
+        for plan in self.plan.iter_mut().chain(&mut self.with_before) {
+            plan.hold(&books.machine, hold, span, false);
+        }
     }
 }
 
 impl Backfill for Hybrid {
-    fn wait(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Later {
+    fn place(
+        &mut self,
+        books: &mut Books,
+        (group, class): (u32, u32),
+        key: Key,
+        limit: f64,
+    ) -> Option<Shares> {
         let ahead = &mut self.groups[group as usize];
-        let plan = ahead
-            .plan
-            .get_or_insert_with(|| Plan::of(books, group, self.now));
-        let machine = &books.machine;
+        ahead.come_to(books, key.id(), self.now);
+        let shares = books.place(class)?;
+        let beside = ahead.place(books, (group, class), self.now, limit);
+        Some(beside.unwrap_or(shares))
+    }
+
+    fn wait(
+        &mut self,
+        books: &mut Books,
+        (group, class): (u32, u32),
+        key: Key,
+        limit: f64,
+    ) -> Later {
+        let ahead = &mut self.groups[group as usize];
+        ahead.come_to(books, key.id(), self.now);
         let shape = books.queue.classes[class as usize].shape;
         let limit = length(limit);
-        let (start, hold) = plan.earliest(machine, shape, self.now, limit);
+        let (start, hold) = ahead.earliest(books, (group, shape), self.now, limit);
         if start.is_finite() {
-            plan.hold(machine, &hold, (start, start + limit), false);
+            let end = start + limit;
+            ahead.hold(books, &hold, (start, end));
+            ahead.made.push(Reservation {
+                job: key.id(),
+                start,
+                end,
+                hold,
+            });
         }
-        ahead.reservations += 1;
-        if ahead.reservations < self.depth {
+        ahead.waiting += 1;
+        if ahead.waiting < self.depth {
             Later::Everything
         } else {
+            ahead.before.clear();
+            ahead.with_before = None;
             Later::Fitting
         }
     }
 
-    fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict {
-        let Some(plan) = &self.groups[group as usize].plan else {
+    fn judge(
+        &mut self,
+        books: &mut Books,
+        (group, class): (u32, u32),
+        key: Key,
+        limit: f64,
+    ) -> Verdict {
+        let ahead = &mut self.groups[group as usize];
+        ahead.come_to(books, key.id(), self.now);
+        let Some(plan) = &ahead.plan else {
             return Verdict::Unfit;
         };
         match plan.place(books, class, self.now, length(limit)) {
-            Ok(shares) => Verdict::Start(shares),
+            Ok(shares) => {
+                let beside = ahead.place(books, (group, class), self.now, limit);
+                Verdict::Start(beside.unwrap_or(shares))
+            }
             Err(by) if by <= self.now => Verdict::Unfit,
             Err(by) => Verdict::Harm { by, passing: false },
         }
@@ -67,11 +272,12 @@ impl Backfill for Hybrid {
         length(limit)
     }
 
-    fn admit(&mut self, books: &Books, group: u32, class: u32, limit: f64, shares: &Shares) {
-        if let Some(plan) = &mut self.groups[group as usize].plan {
-            let hold = plan.hold_of(books.queue.classes[class as usize].need, shares);
-            let until = (self.now, self.now + length(limit));
-            plan.hold(&books.machine, &hold, until, false);
+    fn admit(&mut self, books: &Books, (group, class): (u32, u32), limit: f64, shares: &Shares) {
+        let ahead = &mut self.groups[group as usize];
+        let class = &books.queue.classes[class as usize];
+        let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());
+        if let Some(hold) = plan.map(|plan| plan.hold_of(class, shares)) {
+            ahead.hold(books, &hold, (self.now, self.now + length(limit)));
         }
     }
 }

@@ -15,6 +15,7 @@ use std::str::FromStr;
 use crate::Error;
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::plan::Hold;
 
 /// How jobs that wait are let in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,8 +76,22 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// When a job that waits is to start, where the policy has a reservation for it.
-    pub fn reserved(&self, id: u64) -> Option<f64> {
-        self.conservative.start(id)
+    pub fn reserved(&self, policy: Policy, id: u64) -> Option<f64> {
+        match policy {
+            Policy::Fcfs | Policy::Easy => None,
+            Policy::Conservative => self.conservative.start(id),
+            Policy::Hybrid { .. } => self.hybrid.start(id),
+        }
+    }
+
+    /// Under conservative backfill, the job of a group that is to start first, and when.
+    pub fn first_reserved(&self, group: u32) -> Option<(u64, f64)> {
+        self.conservative.first(group)
+    }
+
+    /// When a job is to start under a hybrid policy, and what it is to hold.
+    pub fn reservation(&self, id: u64) -> Option<(f64, &Hold)> {
+        self.hybrid.reservation(id)
     }
 
     /// One pass, of at most `max` decisions.
@@ -98,7 +113,7 @@ impl Scratch {
             }
             Policy::Conservative => self.conservative.run(books, now, max, out),
             Policy::Hybrid { depth } => {
-                self.hybrid.begin(books.queue.groups.len(), depth, now);
+                self.hybrid.begin(books, depth, now);
                 self.walker.pass(books, &mut self.hybrid, now, max, out);
             }
         }

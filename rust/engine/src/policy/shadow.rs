@@ -19,7 +19,36 @@ struct Room {
     /// Changes of the machine that it has seen; none for one that is to be built.
     seen: Option<u64>,
     by_place: Vec<u32>,
+    /// How many places have so many.
+    counts: Vec<u64>,
     cores: u64,
+}
+
+impl Room {
+    fn set(&mut self, place: u32, cores: u32) {
+        let before = std::mem::replace(&mut self.by_place[place as usize], cores);
+        if self.counts.len() <= cores as usize {
+            self.counts.resize(cores as usize + 1, 0);
+        }
+        self.counts[before as usize] -= 1;
+        self.counts[cores as usize] += 1;
+        self.cores = self.cores - u64::from(before) + u64::from(cores);
+    }
+
+    fn clear(&mut self, places: u32) {
+        self.cores = 0;
+        self.by_place = vec![0; places as usize];
+        self.counts = vec![u64::from(places)];
+    }
+
+    /// Units that there is room for at the most: with so many cores each, one or more of a place.
+    fn units(&self, cores: u32, is_node: bool) -> u64 {
+        let cores = cores.max(1);
+        let counts = (0_u64..).zip(&self.counts).skip(cores as usize);
+        counts
+            .map(|(has, count)| count * if is_node { 1 } else { has / u64::from(cores) })
+            .sum()
+    }
 }
 
 impl Clone for Room {
@@ -164,21 +193,14 @@ impl Shadow {
     /// Cores that can be taken now without any harm, whoever takes them.
     pub fn room(&self, machine: &Machine, overlay: &mut Overlay) -> u64 {
         let mut room = std::mem::take(&mut overlay.room);
-        let see = |place: u32, room: &mut Room| {
-            let known = &mut room.by_place[place as usize];
-            let cores = self.harmless(machine, overlay, place);
-            room.cores = room.cores - u64::from(*known) + u64::from(cores);
-            *known = cores;
-        };
         if let Some(changed) = room.seen.and_then(|seen| machine.changed_since(seen)) {
             for place in changed {
-                see(*place, &mut room);
+                room.set(*place, self.harmless(machine, overlay, *place));
             }
         } else {
-            room.cores = 0;
-            room.by_place = vec![0; machine.nodes() as usize];
+            room.clear(machine.nodes());
             for place in 0..machine.nodes() {
-                see(place, &mut room);
+                room.set(place, self.harmless(machine, overlay, place));
             }
         }
         room.seen = Some(machine.changes());
@@ -209,16 +231,31 @@ impl Shadow {
     pub fn place_beside(
         &self,
         machine: &mut Machine,
-        overlay: &Overlay,
+        overlay: &mut Overlay,
         shape: ShapeId,
     ) -> Option<Shares> {
+        self.room(machine, overlay);
+        let request = machine.request(shape);
+        let is_node = request.nnodes.is_some();
+        let slots = if is_node { request.slots.min() } else { 1 };
+        let cores = request.cores_per_slot.min().saturating_mul(slots);
+        let room = &overlay.room;
+        if room.units(cores, is_node) < machine.need(shape) {
+            return None;
+        }
         let mut accept = |machine: &Machine, place: u32, units: u32| {
-            let (cores, gpus) = amount(machine, shape, place, units);
-            self.harm(machine, overlay, place, cores, gpus) == 0
+            let most = room.by_place[place as usize] / cores.max(1);
+            let mut units = units.min(most);
+            while units > 0 {
+                let (cores, gpus) = amount(machine, shape, place, units);
+                if self.harm(machine, overlay, place, cores, gpus) == 0 {
+                    break;
+                }
+                units -= 1;
+            }
+            units
         };
-        let shares = machine.place_where(shape, &mut accept)?;
-        // Ranges may have taken more than the least.
-        (self.cost(machine, overlay, &shares) <= self.spare).then_some(shares)
+        machine.place_where(shape, &mut accept)
     }
 
     /// To be called before shares are taken that will, or will not, be back at the shadow time.

@@ -34,22 +34,36 @@ pub(crate) enum Later {
     Everything,
 }
 
-/// What makes a queue policy.
+/// What makes a queue policy. Jobs are known by their group and their class.
 pub(crate) trait Backfill {
+    /// Whether a job is passed over that could not start even if all that run had ended.
+    const PASSES_UNREACHABLE: bool = true;
+
+    /// Where a job goes that no other of its group waits before.
+    fn place(
+        &mut self,
+        books: &mut Books,
+        (_, class): (u32, u32),
+        _key: Key,
+        _limit: f64,
+    ) -> Option<Shares> {
+        books.place(class)
+    }
+
     /// A job has to wait, as the first one of its group or behind others. Returns what is to be
     /// looked at from now on.
-    fn wait(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Later;
+    fn wait(&mut self, books: &mut Books, of: (u32, u32), key: Key, limit: f64) -> Later;
 
     /// Whether a job of a class may start behind one that waits.
-    fn judge(&mut self, books: &mut Books, group: u32, class: u32, limit: f64) -> Verdict;
+    fn judge(&mut self, books: &mut Books, of: (u32, u32), key: Key, limit: f64) -> Verdict;
 
     /// How long a job with this time limit is planned to run.
     fn length(&self, limit: f64) -> f64 {
         limit
     }
 
-    /// A job behind one that waits is about to take these resources.
-    fn admit(&mut self, books: &Books, group: u32, class: u32, limit: f64, shares: &Shares);
+    /// A job is about to take these resources.
+    fn admit(&mut self, books: &Books, of: (u32, u32), limit: f64, shares: &Shares);
 }
 
 /// How the next job of a class is found.
@@ -81,8 +95,11 @@ pub(crate) struct Walker {
     seen: Vec<Seen>,
     /// By group: once a job waits, what is looked at.
     blocked: Vec<Option<Later>>,
-    /// By group: whether a job has been looked at that its queue has no room for.
+    /// By group: whether a job has been passed over: its queue has no room for it, or it needs
+    /// nodes that are down.
     stopped: Vec<bool>,
+    /// By group: whether the heads of all classes are offered.
+    open: Vec<bool>,
     /// Classes that fit but would do harm, for now.
     harmful: Vec<u32>,
     /// Whether any queue has a limit.
@@ -179,6 +196,8 @@ impl Walker {
         self.stopped.clear();
         self.stopped.resize(books.queue.groups.len(), false);
         self.limited = books.queues.any_limited();
+        self.open.clear();
+        self.open.resize(books.queue.groups.len(), self.limited);
         for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
             if self.limited {
                 self.enter_all(books, group);
@@ -226,9 +245,9 @@ impl Walker {
         }
         let limit = books.limit(key.handle());
         let verdict = if behind.is_some() {
-            policy.judge(books, group, class, limit)
+            policy.judge(books, (group, class), key, limit)
         } else {
-            match books.place(class) {
+            match policy.place(books, (group, class), key, limit) {
                 Some(shares) => Verdict::Start(shares),
                 None => Verdict::Unfit,
             }
@@ -236,6 +255,10 @@ impl Walker {
         let shares = match verdict {
             Verdict::Start(shares) => shares,
             Verdict::Unfit => {
+                let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
+                if passes && !books.is_reachable(shape) {
+                    return self.pass_over(books, group, class);
+                }
                 self.wait(books, policy, (key, class), limit);
                 return;
             }
@@ -256,9 +279,7 @@ impl Walker {
         }
         match books.end(key.handle(), now) {
             Ok(end) => {
-                if behind.is_some() {
-                    policy.admit(books, group, class, limit, &shares);
-                }
+                policy.admit(books, (group, class), limit, &shares);
                 books.start(key.handle(), shares, now, end);
                 out.push(Decision::Alloc {
                     id: key.id(),
@@ -271,6 +292,17 @@ impl Walker {
             Err(note) => out.push(books.deny(key, note)),
         }
         self.next(books, policy, group, class, key, now);
+    }
+
+    /// A class waits without a place in line, and nobody waits for it.
+    fn pass_over(&mut self, books: &Books, group: u32, class: u32) {
+        self.stopped[group as usize] = true;
+        if !std::mem::replace(&mut self.open[group as usize], true)
+            && self.blocked[group as usize].is_none()
+        {
+            self.enter_all(books, group);
+            self.seen(class).entry = None;
+        }
     }
 
     /// A job has to wait. Returns whether the next one of its class has been offered.
@@ -286,9 +318,9 @@ impl Walker {
         if before == Some(Later::Fitting) {
             return false;
         }
-        let later = policy.wait(books, group, class, limit);
+        let later = policy.wait(books, (group, class), key, limit);
         self.blocked[group as usize] = Some(later);
-        if before.is_none() && !self.limited {
+        if before.is_none() && !self.open[group as usize] {
             match later {
                 Later::Nothing => {}
                 Later::Fitting => self.enter_fitting(books, group),
@@ -314,7 +346,7 @@ impl Walker {
         key: Key,
         now: f64,
     ) {
-        if self.blocked[group as usize].is_none() && !self.limited {
+        if self.blocked[group as usize].is_none() && !self.open[group as usize] {
             return self.enter_first(books, group);
         }
         let queue = &mut books.queue;
@@ -332,7 +364,7 @@ impl Walker {
         let mut index = 0;
         while let Some(class) = self.harmful.get(index).copied() {
             let group = books.queue.classes[class as usize].group;
-            match policy.judge(books, group, class, f64::INFINITY) {
+            match policy.judge(books, (group, class), key, f64::INFINITY) {
                 Verdict::Harm { .. } => {
                     index += 1;
                     continue;

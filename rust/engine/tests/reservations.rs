@@ -1,0 +1,258 @@
+//! Who starts beside those that have reservations, one situation each.
+
+mod machines;
+
+use machines::{engine, nodes, ranks, slots, submit, submit_to};
+use penstock_engine::{Decision, Engine, Options, Policy, QueueOptions, Selection};
+use penstock_jobspec::{Count, Operator, Request};
+
+fn started(engine: &mut Engine, now: f64) -> Vec<u64> {
+    let decisions = engine.schedule(now, usize::MAX).into_iter();
+    let ids = decisions.map(|decision| match decision {
+        Decision::Alloc { id, .. } => id,
+        Decision::Deny { id, note } => panic!("job {id} is denied: {note}"),
+    });
+    ids.collect()
+}
+
+fn up_to(most: u32) -> Count {
+    Count::range(1, Some(most), Operator::Add, 1).unwrap()
+}
+
+fn whole(count: u32, duration: f64) -> Request {
+    Request {
+        exclusive: true,
+        ..nodes(count, 1, 0, duration)
+    }
+}
+
+#[test]
+fn what_a_job_leaves_of_its_reservation_is_for_the_next() {
+    for selection in Selection::ALL {
+        let mut engine = engine(Policy::Conservative, &[(3, 0), (2, 0)]);
+        engine.set_options(Options {
+            selection,
+            ..engine.options()
+        });
+        submit(&mut engine, 1, nodes(1, 2, 0, 50.0));
+        submit(&mut engine, 2, nodes(1, 3, 0, 50.0));
+        let ids = started(&mut engine, 0.0);
+        let node = engine.held(1).next().map(|it| it.rank);
+        // The first has what the policy says; the second has the other node, if that is enough.
+        let expected: &[u64] = if node == Some(1) { &[1, 2] } else { &[1] };
+        assert_eq!(ids, expected, "{selection}");
+        let packed = selection == Selection::Pack;
+        assert_eq!(node, Some(u32::from(packed)), "{selection}");
+    }
+}
+
+#[test]
+fn reservations_last_when_another_kind_of_job_comes() {
+    let mut engine = engine(Policy::Conservative, &[(2, 0), (2, 0)]);
+    submit(&mut engine, 1, whole(2, 10.0));
+    submit(&mut engine, 2, whole(1, 5.0));
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    assert_eq!(engine.reservation(2), Some(10.0));
+    // Whole nodes are no longer all that is asked for; and it would be first.
+    let mut job = penstock_engine::Job {
+        id: 3,
+        priority: 17,
+        request: slots(4, 1, 0, 100.0),
+        queue: penstock_engine::QueueId::default(),
+    };
+    engine.submit(job.clone()).unwrap();
+    assert_eq!(started(&mut engine, 1.0), [0_u64; 0]);
+    assert_eq!(engine.reservation(2), Some(10.0));
+    job.id = 4;
+    job.request = slots(2, 2, 0, 1.0);
+    engine.submit(job).unwrap();
+    assert_eq!(started(&mut engine, 2.0), [0_u64; 0]);
+    assert_eq!(engine.reservation(2), Some(10.0));
+}
+
+#[test]
+fn reservations_last_when_nodes_go() {
+    let mut engine = engine(Policy::Conservative, &[(2, 0), (2, 0), (2, 0)]);
+    submit(&mut engine, 1, nodes(3, 2, 0, 10.0));
+    submit(&mut engine, 2, nodes(2, 1, 0, 5.0));
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    engine.shrink(&ranks("0"));
+    assert_eq!(started(&mut engine, 1.0), [0_u64; 0]);
+    assert_eq!(engine.reservation(2), Some(10.0));
+}
+
+#[test]
+fn a_job_of_a_range_leaves_what_others_have_reserved() {
+    for (policy, first) in [
+        (Policy::Conservative, 2),
+        (Policy::Hybrid { depth: 2 }, 2),
+        (Policy::Easy, 2),
+    ] {
+        let mut engine = engine(policy, &[(8, 0)]);
+        submit(&mut engine, 1, slots(4, 1, 0, 10.0));
+        submit(&mut engine, 2, slots(7, 1, 0, 10.0));
+        let range = Request {
+            slots: up_to(4),
+            ..slots(1, 1, 0, 100.0)
+        };
+        submit(&mut engine, 3, range);
+        assert_eq!(started(&mut engine, 0.0), [1, 3], "{policy}");
+        // One core is left beside the second job.
+        assert_eq!(
+            engine.held(3).map(|it| it.cores).sum::<u32>(),
+            1,
+            "{policy}"
+        );
+        engine.free(1, None).unwrap();
+        assert_eq!(started(&mut engine, 10.0), [first], "{policy}");
+    }
+}
+
+#[test]
+fn a_range_takes_what_the_limits_of_its_queue_leave() {
+    for policy in [
+        Policy::Fcfs,
+        Policy::Easy,
+        Policy::Conservative,
+        Policy::Hybrid { depth: 2 },
+    ] {
+        let mut engine = engine(policy, &[(4, 0); 4]);
+        let queue = engine.queue("some");
+        let options = QueueOptions {
+            max_nodes: Some(3),
+            max_cores: Some(14),
+            ..QueueOptions::default()
+        };
+        engine.set_queue(queue, options);
+        let range = Request {
+            nnodes: Some(up_to(4)),
+            ..whole(1, 10.0)
+        };
+        submit_to(&mut engine, 1, queue, range.clone());
+        submit_to(&mut engine, 2, queue, range);
+        assert_eq!(started(&mut engine, 0.0), [1], "{policy}");
+        assert_eq!(engine.held(1).count(), 3, "{policy}");
+        engine.free(1, Some(&ranks("0-1"))).unwrap();
+        assert_eq!(started(&mut engine, 1.0), [2], "{policy}");
+        assert_eq!(engine.held(2).count(), 2, "{policy}");
+    }
+}
+
+#[test]
+fn a_job_that_its_queue_can_never_hold_is_denied() {
+    let mut engine = engine(Policy::Easy, &[(4, 0); 4]);
+    let queue = engine.queue("some");
+    let options = QueueOptions {
+        max_nodes: Some(2),
+        max_cores: Some(6),
+        ..QueueOptions::default()
+    };
+    engine.set_queue(queue, options);
+    let requests = [
+        whole(1, 10.0),
+        nodes(3, 1, 0, 10.0),
+        whole(2, 10.0),
+        slots(7, 1, 0, 10.0),
+        slots(3, 2, 0, 10.0),
+        slots(3, 3, 0, 10.0),
+    ];
+    for (id, request) in (1..).zip(requests) {
+        submit_to(&mut engine, id, queue, request);
+    }
+    let denied = engine.schedule(0.0, usize::MAX).into_iter();
+    let denied = denied.filter_map(|decision| match decision {
+        Decision::Deny { id, note } => Some((id, note)),
+        Decision::Alloc { .. } => None,
+    });
+    let note = |what: &str| format!("{what} at a time");
+    let expected = [
+        (
+            2,
+            note("3 nodes requested, queue `some` is limited to 2 nodes"),
+        ),
+        (
+            3,
+            note("8 cores requested, queue `some` is limited to 6 cores"),
+        ),
+        (
+            4,
+            note("7 cores requested, queue `some` is limited to 6 cores"),
+        ),
+        (
+            6,
+            note("3 nodes requested, queue `some` is limited to 2 nodes"),
+        ),
+    ];
+    assert_eq!(denied.collect::<Vec<_>>(), expected);
+    // A limit of 0 closes the queue: nothing is lost.
+    let closed = QueueOptions {
+        max_nodes: Some(0),
+        ..QueueOptions::default()
+    };
+    engine.set_queue(queue, closed);
+    engine.free(1, None).unwrap();
+    assert_eq!(engine.schedule(1.0, usize::MAX), []);
+    assert!(engine.is_queued(5));
+}
+
+#[test]
+fn nobody_waits_for_a_job_that_needs_nodes_that_are_down() {
+    for policy in [
+        Policy::Easy,
+        Policy::Conservative,
+        Policy::Hybrid { depth: 1 },
+    ] {
+        let mut engine = engine(policy, &[(4, 0); 4]);
+        engine.mark_down(&ranks("3"));
+        submit(&mut engine, 1, whole(4, 10.0));
+        submit(&mut engine, 2, whole(2, 0.0));
+        assert_eq!(started(&mut engine, 0.0), [2], "{policy}");
+        // The first of the others has the reservation.
+        submit(&mut engine, 3, whole(1, 30.0));
+        submit(&mut engine, 4, whole(2, 0.0));
+        submit(&mut engine, 5, whole(1, 50.0));
+        assert_eq!(started(&mut engine, 1.0), [3], "{policy}");
+        engine.free(2, None).unwrap();
+        assert_eq!(started(&mut engine, 2.0), [4], "{policy}");
+        // When the node is back, so is the job.
+        engine.mark_up(&ranks("3"));
+        engine.free(4, None).unwrap();
+        // Conservative backfill keeps what it has promised the fifth meanwhile.
+        let promised: &[u64] = match policy {
+            Policy::Conservative => &[5],
+            _ => &[],
+        };
+        assert_eq!(started(&mut engine, 3.0), promised, "{policy}");
+        assert!(engine.is_queued(1), "{policy}");
+    }
+}
+
+#[test]
+fn a_job_goes_past_however_many_nodes_it_must_not_have() {
+    // On the first 400 nodes, every core is needed when the first of those that wait starts.
+    let mut sizes = vec![(2, 0); 400];
+    sizes.push((1, 0));
+    for selection in [Selection::First, Selection::Pack, Selection::Spread] {
+        let mut engine = engine(Policy::Easy, &sizes);
+        engine.set_options(Options {
+            selection,
+            ..engine.options()
+        });
+        submit(&mut engine, 1, nodes(1, 2, 0, 10.0));
+        submit(&mut engine, 2, nodes(400, 2, 0, 10.0));
+        submit(&mut engine, 3, slots(1, 1, 0, 100.0));
+        assert_eq!(started(&mut engine, 0.0), [1, 3], "{selection}");
+        assert_eq!(engine.held(3).next().map(|it| it.rank), Some(400));
+    }
+}
+
+#[test]
+fn a_job_may_have_a_part_of_a_node_of_which_a_part_is_needed() {
+    let mut engine = engine(Policy::Easy, &[(4, 0), (4, 0)]);
+    submit(&mut engine, 1, nodes(1, 4, 0, 10.0));
+    submit(&mut engine, 2, nodes(2, 2, 0, 10.0));
+    submit(&mut engine, 3, slots(2, 1, 0, 100.0));
+    assert_eq!(started(&mut engine, 0.0), [1, 3]);
+    submit(&mut engine, 4, slots(1, 1, 0, 100.0));
+    assert_eq!(started(&mut engine, 1.0), [0_u64; 0]);
+}
