@@ -9,7 +9,7 @@ import math
 import pytest
 
 from penstock import Engine, IDset, ResourceSet
-from penstock.engine import Explanation, Fit, Moved, Start
+from penstock.engine import Denial, Explanation, Fit, Moved, Start
 from penstock.errors import EngineError, NotFoundError
 
 CLUSTER = ResourceSet.uniform("0-3", "n[0-3]", cores="0-7", gpus="0")
@@ -69,8 +69,10 @@ def test_every_kind_of_reason():
     assert made.explain(4, 0.0).facts == {"behind": 2}
 
     made = engine(queues={"small": {"max_cores": 2}})
-    made.submit(7, made.shape(slots=3), 60.0, queues="small")
-    made.schedule(0.0)
+    made.submit([6, 7], made.shape(slots=2), 60.0, priorities=[99, 16], queues="small")
+    made.submit(8, made.shape(slots=3), 60.0, queues="small")
+    note = "3 cores requested, queue `small` is limited to 2 cores at a time"
+    assert list(made.schedule(0.0).denied) == [Denial(8, note)]
     why = made.explain(7, 0.0)
     assert (why.reason, why.facts["queue"]) == ("queue-limit", "small")
 

@@ -103,19 +103,18 @@ impl Model {
         (want.cores * slots, want.gpus * slots)
     }
 
-    /// First fit, of each node as many units as `accept` takes.
+    /// First fit, on nodes that `accept` takes.
     fn place(&self, want: Want, accept: impl Fn(usize, (u32, u32)) -> bool) -> Option<Held> {
         let mut left = Self::need(want);
         let mut held = Held::new();
         for (place, free) in self.free.iter().enumerate() {
-            let most = self.units(want, place, *free).min(left);
-            let amounts = (1..=most)
-                .rev()
-                .map(|it| (it, self.amount(want, place, it)));
-            let mut accepted = amounts.filter(|it| accept(place, it.1));
-            if let Some((units, amount)) = accepted.next() {
-                held.insert(place, amount);
-                left -= units;
+            let units = self.units(want, place, *free).min(left);
+            if units > 0 {
+                let amount = self.amount(want, place, units);
+                if accept(place, amount) {
+                    held.insert(place, amount);
+                    left -= units;
+                }
             }
         }
         (left == 0).then_some(held)

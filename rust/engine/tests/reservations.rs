@@ -245,14 +245,3 @@ fn a_job_goes_past_however_many_nodes_it_must_not_have() {
         assert_eq!(engine.held(3).next().map(|it| it.rank), Some(400));
     }
 }
-
-#[test]
-fn a_job_may_have_a_part_of_a_node_of_which_a_part_is_needed() {
-    let mut engine = engine(Policy::Easy, &[(4, 0), (4, 0)]);
-    submit(&mut engine, 1, nodes(1, 4, 0, 10.0));
-    submit(&mut engine, 2, nodes(2, 2, 0, 10.0));
-    submit(&mut engine, 3, slots(2, 1, 0, 100.0));
-    assert_eq!(started(&mut engine, 0.0), [1, 3]);
-    submit(&mut engine, 4, slots(1, 1, 0, 100.0));
-    assert_eq!(started(&mut engine, 1.0), [0_u64; 0]);
-}

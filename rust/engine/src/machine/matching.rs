@@ -37,12 +37,12 @@ impl Search<'_> {
             return None;
         }
         let want = self.shape.most(there);
-        let picks = self.walk(want, |_, units| units)?;
+        let picks = self.walk(want, |_, _| true)?;
         Some(self.shares(&picks, Some(Cap::NONE)))
     }
 
-    /// The shares of the units that are needed, as many of each node as `accept` takes.
-    pub fn place_where(self, accept: &mut dyn FnMut(u32, u32) -> u32) -> Option<Shares> {
+    /// The shares of the units that are needed, on nodes that `accept` takes.
+    pub fn place_where(self, accept: &mut dyn FnMut(u32, u32) -> bool) -> Option<Shares> {
         let picks = self.walk_all(self.shape.need, accept)?;
         Some(self.shares(&picks, None))
     }
@@ -66,7 +66,7 @@ impl Search<'_> {
     pub(super) fn walk(
         self,
         want: u32,
-        accept: impl FnMut(u32, u32) -> u32,
+        accept: impl FnMut(u32, u32) -> bool,
     ) -> Option<SmallVec<[Pick; 4]>> {
         if self.selection == Selection::Contiguous && want > 1 {
             let start = self.start_of_span(want)?;
@@ -80,7 +80,7 @@ impl Search<'_> {
     fn walk_all(
         self,
         want: u32,
-        accept: impl FnMut(u32, u32) -> u32,
+        accept: impl FnMut(u32, u32) -> bool,
     ) -> Option<SmallVec<[Pick; 4]>> {
         let (tree, least) = (self.view.tree(), self.shape.least);
         match self.selection {
@@ -106,7 +106,7 @@ impl Search<'_> {
         self,
         mut walk: impl Walk,
         want: u32,
-        mut accept: impl FnMut(u32, u32) -> u32,
+        mut accept: impl FnMut(u32, u32) -> bool,
     ) -> Option<SmallVec<[Pick; 4]>> {
         let tree = self.view.tree();
         // A node has many slots: more is seldom needed.
@@ -117,8 +117,7 @@ impl Search<'_> {
             let leaf = walk.next(tree)?;
             let place = self.view.place(leaf);
             let units = self.shape.units_at(tree.get(leaf)).min(left);
-            let units = accept(place, units);
-            if units == 0 {
+            if !accept(place, units) {
                 continue;
             }
             ascending &= picks.last().is_none_or(|(last, _)| *last < place);

@@ -482,13 +482,13 @@ impl Machine {
         shares
     }
 
-    /// As [`place`](Self::place), on nodes of which `accept`, given the place and the units that
-    /// could be taken, says how many may be. Of a range it places the least. Asks of every node
-    /// that has room until there is enough.
+    /// As [`place`](Self::place), on nodes that `accept` takes, given the place and the units to
+    /// be taken. Of a range it places the least. Asks of every node that has room until there is
+    /// enough.
     pub fn place_where(
         &mut self,
         id: ShapeId,
-        accept: &mut dyn FnMut(&Self, u32, u32) -> u32,
+        accept: &mut dyn FnMut(&Self, u32, u32) -> bool,
     ) -> Option<Shares> {
         if self.known[id.0 as usize].failed > self.generation {
             return None;

@@ -357,8 +357,10 @@ impl Pair {
         let found = self
             .machine
             .place_where(shape, &mut |machine, place, units| {
-                let accepted = if odd(machine, place) { units } else { 0 };
-                seen += u64::from(accepted);
+                let accepted = odd(machine, place);
+                if accepted {
+                    seen += u64::from(units);
+                }
                 accepted
             });
         let there: u64 = (0..self.machine.nodes())

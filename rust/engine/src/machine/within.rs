@@ -74,7 +74,7 @@ impl Search<'_> {
             most = most.min(units);
         }
         let want = self.up_to(most)?;
-        let picks = self.walk(want, |_, units| units)?;
+        let picks = self.walk(want, |_, _| true)?;
         let shares = self.shares(&picks, Some(cap));
         if cap.holds(&shares) {
             return Some(shares);

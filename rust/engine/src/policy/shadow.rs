@@ -244,16 +244,9 @@ impl Shadow {
             return None;
         }
         let mut accept = |machine: &Machine, place: u32, units: u32| {
-            let most = room.by_place[place as usize] / cores.max(1);
-            let mut units = units.min(most);
-            while units > 0 {
-                let (cores, gpus) = amount(machine, shape, place, units);
-                if self.harm(machine, overlay, place, cores, gpus) == 0 {
-                    break;
-                }
-                units -= 1;
-            }
-            units
+            let (cores, gpus) = amount(machine, shape, place, units);
+            room.by_place[place as usize] >= cores
+                && self.harm(machine, overlay, place, cores, gpus) == 0
         };
         machine.place_where(shape, &mut accept)
     }
