@@ -265,13 +265,15 @@ impl Books {
     pub fn end_overdue(&mut self, end: f64, now: f64) {
         let late = self.runs.iter().filter(|(_, it)| it.end <= now);
         let late: Vec<u32> = late.map(|(run, _)| run).collect();
-        for run in late {
-            if let Some(running) = self.runs.at_mut(run) {
+        for run in &late {
+            if let Some(running) = self.runs.at_mut(*run) {
                 running.end = end;
             }
         }
-        self.timeline = None;
-        self.changes += 1;
+        if !late.is_empty() {
+            self.timeline = None;
+            self.changes += 1;
+        }
     }
 
     /// Puts a job whose state is nothing yet into the queue.

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::engine::{Decision, Engine};
 use crate::policy::Policy;
 
@@ -21,67 +23,40 @@ impl Engine {
     pub fn estimate(&self, now: f64) -> Vec<Estimate> {
         let mut ahead = Forward::new(self, now);
         let order = ahead.engine.queued();
-        let mut starts = rustc_hash::FxHashMap::default();
-        starts.reserve(order.len());
-        while let Some((time, ids)) = ahead.step() {
-            starts.extend(ids.iter().map(|id| (*id, time)));
-        }
-        let estimate = |id| Estimate {
-            id,
-            start: starts
-                .get(&id)
-                .copied()
-                .or_else(|| ahead.engine.planned(id)),
+        let starts = ahead.starts(&order);
+        let estimate = |id: &u64| Estimate {
+            id: *id,
+            start: starts.get(id).copied(),
         };
-        order.into_iter().map(estimate).collect()
+        order.iter().map(estimate).collect()
     }
 
     /// As [`estimate`](Self::estimate), for some jobs: it ends when all of them have started.
     pub fn estimate_of(&self, now: f64, ids: &[u64]) -> Vec<Estimate> {
-        let mut ahead = Forward::new(self, now);
-        let mut found: rustc_hash::FxHashMap<u64, Option<f64>> = ids
-            .iter()
-            .filter(|id| self.is_queued(**id))
-            .map(|id| (*id, None))
-            .collect();
-        let mut left = found.len();
-        while left > 0
-            && let Some((time, started)) = ahead.step()
-        {
-            for id in started {
-                if let Some(start) = found.get_mut(&id) {
-                    *start = Some(time);
-                    left -= 1;
-                }
-            }
-        }
+        let starts = Forward::new(self, now).starts(ids);
         let estimate = |id: &u64| Estimate {
             id: *id,
-            start: found
-                .get(id)
-                .copied()
-                .flatten()
-                .or_else(|| ahead.engine.planned(*id)),
+            start: starts.get(id).copied(),
         };
         ids.iter().map(estimate).collect()
-    }
-
-    /// The time of a reservation, if there is to be one.
-    fn planned(&self, id: u64) -> Option<f64> {
-        self.reservation(id).filter(|start| start.is_finite())
     }
 }
 
 /// A copy of an engine that runs ahead of time.
 pub(crate) struct Forward {
     pub engine: Engine,
-    now: f64,
+    /// How far it has come.
+    pub now: f64,
     begun: bool,
 }
 
 impl Forward {
     pub fn new(engine: &Engine, now: f64) -> Self {
-        let mut engine = engine.clone();
+        Self::of(engine.clone(), now)
+    }
+
+    /// An engine that is a copy already.
+    pub fn of(mut engine: Engine, now: f64) -> Self {
         engine.books.end_overdue(now + 1.0, now);
         Self {
             engine,
@@ -90,29 +65,69 @@ impl Forward {
         }
     }
 
-    /// Goes on to the next time at which something starts. Returns that time, and what starts;
-    /// nothing when nothing more will.
-    pub fn step(&mut self) -> Option<(f64, Vec<u64>)> {
+    /// Goes on to the next time at which something is decided. Returns what is; nothing when
+    /// nothing more will be.
+    pub fn step(&mut self) -> Option<Vec<Decision>> {
         loop {
             if self.begun {
-                // What conservative backfill has reserved, it does not give away.
-                if self.engine.policy == Policy::Conservative {
-                    return None;
-                }
                 self.now = self.engine.books.end_next()?;
             }
             self.begun = true;
             self.engine.head()?;
             let decisions = self.engine.schedule(self.now, usize::MAX);
-            let ids = decisions.into_iter().filter_map(|decision| match decision {
-                Decision::Alloc { id, .. } => Some(id),
-                Decision::Deny { .. } => None,
-            });
-            let ids: Vec<u64> = ids.collect();
-            if !ids.is_empty() {
-                return Some((self.now, ids));
+            if !decisions.is_empty() {
+                return Some(decisions);
             }
         }
+    }
+
+    /// When these jobs start, those of them that do.
+    fn starts(&mut self, ids: &[u64]) -> FxHashMap<u64, f64> {
+        let waiting = ids.iter().filter(|id| self.engine.is_queued(**id));
+        let mut wanted: FxHashSet<u64> = waiting.copied().collect();
+        let mut starts = FxHashMap::default();
+        starts.reserve(wanted.len());
+        let mut note = |now: f64, decisions: Vec<Decision>, wanted: &mut FxHashSet<u64>| {
+            for decision in decisions {
+                match decision {
+                    Decision::Alloc { id, .. } if wanted.remove(&id) => {
+                        starts.insert(id, now);
+                    }
+                    Decision::Alloc { .. } => {}
+                    Decision::Deny { id, .. } => {
+                        wanted.remove(&id);
+                    }
+                }
+            }
+        };
+        if self.keeps_promises() {
+            self.begun = true;
+            let decisions = self.engine.schedule(self.now, usize::MAX);
+            note(self.now, decisions, &mut wanted);
+            for id in wanted {
+                if let Some(start) = self.engine.reservation(id).filter(|it| it.is_finite()) {
+                    starts.insert(id, start);
+                }
+            }
+            return starts;
+        }
+        while !wanted.is_empty()
+            && let Some(decisions) = self.step()
+        {
+            note(self.now, decisions, &mut wanted);
+        }
+        starts
+    }
+
+    /// Whether every job starts when the policy has said, once there has been a pass: what
+    /// conservative backfill has reserved it does not give away, unless queues of other groups take
+    /// it, or those that wait for the limits of their queue.
+    fn keeps_promises(&self) -> bool {
+        let books = &self.engine.books;
+        let groups = books.queue.groups.iter();
+        self.engine.policy == Policy::Conservative
+            && !books.queues.any_limited()
+            && groups.filter(|it| it.has_jobs()).count() <= 1
     }
 }
 

@@ -245,3 +245,41 @@ fn a_job_goes_past_however_many_nodes_it_must_not_have() {
         assert_eq!(engine.held(3).next().map(|it| it.rank), Some(400));
     }
 }
+
+#[test]
+fn estimates_for_queues_apart_are_of_the_same_nodes() {
+    let mut engine = engine(Policy::Conservative, &[(4, 0)]);
+    let queues = [engine.queue("a"), engine.queue("b")];
+    for (id, queue) in [(1, 0), (2, 0), (3, 1)] {
+        submit_to(&mut engine, id, queues[queue], nodes(1, 4, 0, 10.0));
+    }
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    // Both have a reservation for the same time: neither group knows of the other's.
+    assert_eq!([2, 3].map(|id| engine.reservation(id)), [Some(10.0); 2]);
+    let starts: Vec<_> = engine
+        .estimate(1.0)
+        .iter()
+        .map(|it| (it.id, it.start))
+        .collect();
+    assert_eq!(starts, [(2, Some(10.0)), (3, Some(20.0))]);
+    let forecast = engine.forecast(1.0, 9).unwrap();
+    let forecast: Vec<_> = forecast.iter().map(|(id, it)| (*id, it.time())).collect();
+    assert_eq!(starts, forecast);
+}
+
+#[test]
+fn estimates_count_on_the_limits_of_queues() {
+    let mut engine = engine(Policy::Conservative, &[(4, 0)]);
+    let queue = engine.queue("a");
+    let options = QueueOptions {
+        max_jobs: Some(1),
+        ..QueueOptions::default()
+    };
+    engine.set_queue(queue, options);
+    for id in [1, 2, 3] {
+        submit_to(&mut engine, id, queue, nodes(1, 1, 0, 10.0));
+    }
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    let starts: Vec<_> = engine.estimate(1.0).iter().map(|it| it.start).collect();
+    assert_eq!(starts, [Some(10.0), Some(20.0)]);
+}

@@ -1,8 +1,5 @@
 //! The engine, as the event loop asks it.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use penstock_engine::{Decision, Engine, Options, Overlong, QueueId, ShapeId};
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
@@ -102,49 +99,10 @@ impl Scheduler {
     }
 
     /// When these jobs, which wait, will start, if no other comes and all end as planned; infinite
-    /// for those that will not. `running` are the planned ends, and `limit` tells how long a job
-    /// is planned to run. A copy of the engine goes ahead: the cost is that of every start until
-    /// the last of these jobs.
-    pub fn forecast(
-        &self,
-        waiting: &[u64],
-        running: impl Iterator<Item = (f64, u64)>,
-        limit: impl Fn(u64) -> f64,
-    ) -> Vec<f64> {
-        let mut engine = self.engine.clone();
-        let mut starts = vec![f64::INFINITY; waiting.len()];
-        let mut left = waiting.len();
-        // The bits of times from 0 on sort as the times do.
-        let ends = running.map(|(end, id)| Reverse((end.to_bits(), id)));
-        let mut ends: BinaryHeap<_> = ends.collect();
-        let mut over = Vec::new();
-        while left > 0
-            && let Some(Reverse((bits, id))) = ends.pop()
-        {
-            let now = f64::from_bits(bits);
-            if now.is_infinite() {
-                break;
-            }
-            over.clear();
-            over.push(id);
-            while let Some(Reverse((end, id))) = ends.peek()
-                && *end == bits
-            {
-                over.push(*id);
-                ends.pop();
-            }
-            engine.finish(&over);
-            for decision in engine.schedule(now, usize::MAX) {
-                let Decision::Alloc { id, .. } = decision else {
-                    continue;
-                };
-                ends.push(Reverse(((now + limit(id)).to_bits(), id)));
-                if let Ok(place) = waiting.binary_search(&id) {
-                    starts[place] = now;
-                    left -= 1;
-                }
-            }
-        }
-        starts
+    /// for those that will not.
+    pub fn forecast(&self, waiting: &[u64], now: f64) -> Vec<f64> {
+        let estimates = self.engine.estimate_of(now, waiting).into_iter();
+        let starts = estimates.map(|it| it.start.unwrap_or(f64::INFINITY));
+        starts.collect()
     }
 }

@@ -411,15 +411,7 @@ impl Simulation {
         if waiting.is_empty() {
             return;
         }
-        let (now, results, limits) = (self.now, &self.results, &self.workload.limit);
-        let places = self.completions.iter().map(|Reverse((_, place))| *place);
-        let running = places.filter(|it| results.fate[*it as usize] == Fate::Running);
-        let running = running.map(|place| {
-            let end = results.start[place as usize] + limits[place as usize];
-            (if end > now { end } else { now + 1.0 }, id(place))
-        });
-        let limit = |id| limits[place_of(id) as usize];
-        let starts = self.scheduler.forecast(&waiting, running, limit);
+        let starts = self.scheduler.forecast(&waiting, self.now);
         for (id, start) in waiting.into_iter().zip(starts) {
             if start.is_finite() {
                 self.results.estimate[place_of(id) as usize] = start;

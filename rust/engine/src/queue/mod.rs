@@ -76,6 +76,13 @@ pub(crate) struct Group {
     unused: Vec<u32>,
 }
 
+impl Group {
+    /// Whether jobs that are not held wait.
+    pub fn has_jobs(&self) -> bool {
+        !self.heads.first().is_none()
+    }
+}
+
 /// What a new class is to be known by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
