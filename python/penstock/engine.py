@@ -18,6 +18,7 @@ rank0/core[0-1]
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,14 @@ __all__ = [
     "Running",
     "Start",
 ]
+
+_HIGHEST = 2**32 - 1
+
+
+def _whole(name: str, value: int, most: int = 2**63 - 1) -> None:
+    """Raises `EngineError` where an argument is not from 0 to `most`."""
+    if not 0 <= operator.index(value) <= most:
+        raise EngineError(f"{name}: expected 0 to {most}, found {value}")
 
 
 class Engine:
@@ -113,6 +122,8 @@ class Engine:
             )
         _one_of(order, score)
         self._core = EngineCore(r, policy, selection, overlong, up)
+        if not self._core.ranks:
+            raise EngineError("r: expected at least one rank, found none")
         self._order = order
         self._score = score
         for name, options in (queues or {}).items():
@@ -146,9 +157,13 @@ class Engine:
             max_cores: Cores that they may hold together.
 
         Raises:
-            EngineError: there is no such order.
+            EngineError: there is no such order, or a limit is negative.
         """
-        self._core.set_queue(name, group, order, max_jobs, max_nodes, max_cores)
+        limits = {"max_jobs": max_jobs, "max_nodes": max_nodes, "max_cores": max_cores}
+        for key, most in limits.items():
+            if most is not None:
+                _whole(key, most)
+        self._core.set_queue(name, group, order, *limits.values())
 
     # --- jobs come ---
 
@@ -425,7 +440,11 @@ class Engine:
 
         Args:
             now: The time.
-            ids: The jobs; None for all in the queue that are not held.
+            ids: The jobs; None for all in the queue that are not held. Of those that run, or
+                will not start as far as is known, the start is NaN.
+
+        Raises:
+            NotFoundError: one of the jobs neither waits nor runs.
         """
         return Estimates(self._core.estimate(now, ids))
 
@@ -456,6 +475,8 @@ class Engine:
         Raises:
             EngineError: there is no such shape, or a number is out of range.
         """
+        _whole("look", look)
+        _whole("priority", priority, _HIGHEST)
         core = self._core
         return Outcome.of(core.what_if_submitted(now, look, shape, (duration, priority, queue)))
 
@@ -470,6 +491,7 @@ class Engine:
         Raises:
             EngineError: there is no such job.
         """
+        _whole("look", look)
         return Outcome.of(self._core.what_if_cancelled(now, look, job))
 
     def what_if_changed(
@@ -493,6 +515,9 @@ class Engine:
         Raises:
             EngineError: the job does not wait, or a number is out of range.
         """
+        _whole("look", look)
+        if units is not None:
+            _whole("units", units, _HIGHEST)
         return Outcome.of(self._core.what_if_changed(now, look, job, units, duration))
 
     def what_if_prioritized(
@@ -509,14 +534,18 @@ class Engine:
         Raises:
             EngineError: the job does not wait.
         """
+        _whole("look", look)
+        _whole("priority", priority, _HIGHEST)
         return Outcome.of(self._core.what_if_prioritized(now, look, job, priority))
 
     def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
         """Who would start earlier if targets were up; as for the rest, see `what_if_submitted`."""
+        _whole("look", look)
         return Outcome.of(self._core.what_if_marked(now, look, ranks, up=True))
 
     def what_if_down(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
         """Who would start later if targets were down; as for the rest, see `what_if_submitted`."""
+        _whole("look", look)
         return Outcome.of(self._core.what_if_marked(now, look, ranks, up=False))
 
     def fit_now(self, job: int, now: float) -> Fit:
@@ -716,7 +745,7 @@ class Engine:
         """Says when a running job ends at the latest, in seconds; None for no limit.
 
         Raises:
-            EngineError: it holds nothing, or the resources end before.
+            EngineError: it holds nothing, the resources end before, or that is no time after 0.
         """
         self._core.set_expiration(job, expiration)
 

@@ -433,6 +433,39 @@ def test_ends_move():
         engine.extend(2, 10.0)
 
 
+def test_an_engine_has_nodes():
+    with pytest.raises(EngineError, match="r: expected at least one rank, found none"):
+        Engine(ResourceSet())
+
+
+@pytest.mark.parametrize("end", [-5.0, 0.0, float("nan"), float("inf")])
+def test_an_end_is_a_time(end):
+    made = Engine(R)
+    made.submit(1, made.shape())
+    made.schedule(0.0)
+    with pytest.raises(EngineError, match="expiration: expected a time after 0, or None"):
+        made.extend(1, end)
+
+
+def test_numbers_out_of_range_are_named():
+    made = Engine(R)
+    made.submit(1, made.shape())
+    for name, call in [
+        ("look", lambda: made.what_if_cancelled(0.0, 1, look=-1)),
+        ("look", lambda: made.what_if_down(0.0, "0", look=-1)),
+        ("look", lambda: made.what_if_up(0.0, "0", look=-1)),
+        ("look", lambda: made.what_if_submitted(0.0, 0, look=2**70)),
+        ("priority", lambda: made.what_if_submitted(0.0, 0, priority=2**32)),
+        ("priority", lambda: made.what_if_prioritized(0.0, 1, 2**32)),
+        ("units", lambda: made.what_if_changed(0.0, 1, units=-1)),
+        ("max_jobs", lambda: made.set_queue("a", max_jobs=-1)),
+        ("max_nodes", lambda: made.set_queue("a", max_nodes=-1)),
+        ("max_cores", lambda: made.set_queue("a", max_cores=-1)),
+    ]:
+        with pytest.raises(EngineError, match=f"{name}: expected 0 to "):
+            call()
+
+
 def test_an_engine_is_not_pickled_by_its_private_parts():
     with pytest.raises(TypeError):
         pickle.dumps(Engine(R)._core)

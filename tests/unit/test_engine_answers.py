@@ -287,7 +287,9 @@ def test_estimates_are_columns_in_the_order_of_the_queue():
     some = made.estimate(0.0, ids=[3, 2])
     assert some.ids.tolist() == [3, 2]
     assert some.starts.tolist() == estimates.starts.tolist()[1::-1]
-    assert str(made.estimate(0.0, ids=[1, 99]).starts.tolist()) == "[nan, nan]"
+    assert str(made.estimate(0.0, ids=[1]).starts.tolist()) == "[nan]"
+    with pytest.raises(NotFoundError, match="job 99 neither waits nor runs"):
+        made.estimate(0.0, ids=[1, 99])
 
 
 def test_the_band_is_how_far_estimates_were_off():

@@ -81,5 +81,6 @@ def queue_policy(text: str) -> str:
     try:
         Scheduler(settings=json.dumps({"policy": text}))
     except Error as error:
-        raise ArgumentTypeError(str(error)) from None
+        _, _, problem = str(error).rpartition("policy: ")  # the option is named already
+        raise ArgumentTypeError(problem) from None
     return text

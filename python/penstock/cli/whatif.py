@@ -92,7 +92,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _complete(spec: dict[str, Any], config: dict[str, Any]) -> None:
-    """Fills in what an instance with this configuration fills in when a job is submitted."""
+    """Fills in what an instance with this configuration fills in when a job is submitted.
+
+    Raises:
+        Error: there is no such queue.
+    """
     system = spec["attributes"]["system"]
     policy = config.get("policy", {})
     queues = config.get("queues", {})
@@ -100,6 +104,10 @@ def _complete(spec: dict[str, Any], config: dict[str, Any]) -> None:
     name = system.get("queue") or defaults.get("queue")
     if name is not None:
         system["queue"] = name
+        if not queues:
+            raise Error(f"queue `{name}`: no queues are configured")
+        if name not in queues:
+            raise Error(f"unknown queue `{name}`: expected {', '.join(sorted(queues))}")
     queue = queues.get(name, {})
     own = queue.get("policy", {}).get("jobspec", {}).get("defaults", {}).get("system", {})
     if not system.get("duration"):

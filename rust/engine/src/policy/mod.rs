@@ -57,8 +57,8 @@ impl FromStr for Policy {
             _ => match text.strip_prefix("hybrid:").and_then(depth) {
                 Some(depth) => Ok(Self::Hybrid { depth }),
                 None => Err(Error::new(format!(
-                    "policy `{text}`: expected `fcfs`, `easy`, `conservative` or `hybrid:N` with N \
-                     of at least 1"
+                    "invalid policy `{text}`: expected `fcfs`, `easy`, `conservative` or `hybrid:N` with \
+                     N of at least 1"
                 ))),
             },
         }

@@ -104,6 +104,12 @@ impl EngineCore {
         let ids = ids.map(columns::ids).transpose()?;
         let mut books = self.books()?;
         let books = &mut *books;
+        let engine = &books.engine;
+        let strange = |id: &&u64| !engine.is_queued(**id) && !engine.is_running(**id);
+        if let Some(id) = ids.iter().flatten().find(strange) {
+            let problem = format!("job {id} neither waits nor runs");
+            return Err(NotFoundError::new_err(problem));
+        }
         let estimates = py.detach(|| {
             let estimates = match &ids {
                 Some(ids) => books.engine.estimate_of(now, ids),

@@ -344,6 +344,12 @@ impl EngineCore {
     }
 
     fn set_expiration(&self, job: u64, expiration: Option<f64>) -> PyResult<()> {
+        let known = |it: f64| it > 0.0 && it.is_finite();
+        if let Some(found) = expiration.filter(|it| !known(*it)) {
+            return Err(EngineError::new_err(format!(
+                "expiration: expected a time after 0, or None for no limit, found {found}"
+            )));
+        }
         let mut books = self.books()?;
         let expiration = expiration.unwrap_or(0.0);
         let done = books.engine.set_expiration(job, expiration);
