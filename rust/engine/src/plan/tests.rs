@@ -1,1 +1,136 @@
+use penstock_idset::IdSet;
+use penstock_jobspec::Request;
+use penstock_rset::ResourceSet;
 
+use super::{Hold, Plan};
+use crate::{Engine, Job, QueueId};
+
+fn nodes(nnodes: u32, cores: u32, exclusive: bool, duration: f64) -> Request {
+    Request {
+        nnodes: Some(nnodes.into()),
+        exclusive,
+        slots: 1.into(),
+        cores_per_slot: cores.into(),
+        gpus_per_slot: 0.into(),
+        duration,
+        constraint: None,
+    }
+}
+
+fn cores(cores: u32, duration: f64) -> Request {
+    Request {
+        nnodes: None,
+        slots: cores.into(),
+        ..nodes(1, 1, false, duration)
+    }
+}
+
+/// Two nodes of four cores. The first job runs, the others wait.
+fn engine(running: Request, waiting: &[Request]) -> Engine {
+    let mut r = ResourceSet::new();
+    for rank in 0..2 {
+        r.insert(rank, &format!("n{rank}"), (0..4).collect(), IdSet::new())
+            .unwrap();
+    }
+    let mut engine = Engine::new(&r).unwrap();
+    engine.mark_up(&r.ranks());
+    let submit = |engine: &mut Engine, id, request: Request| {
+        let job = Job {
+            id,
+            priority: 16,
+            request,
+            queue: QueueId::default(),
+        };
+        engine.submit(job).unwrap();
+    };
+    submit(&mut engine, 1, running);
+    engine.schedule(0.0, 1);
+    for (id, request) in (2..).zip(waiting) {
+        submit(&mut engine, id, request.clone());
+    }
+    engine
+}
+
+fn plan(engine: &mut Engine) -> Plan {
+    let group = engine.books.queues.group(QueueId::default());
+    Plan::of(&mut engine.books, group, 0.0)
+}
+
+/// When a request fits, and what it holds then.
+fn earliest(engine: &mut Engine, plan: &Plan, request: &Request) -> (f64, Hold) {
+    let shape = engine.shape(request);
+    plan.earliest(&engine.books.machine, shape, 0.0, request.duration)
+}
+
+#[test]
+fn sums_decide_where_all_want_any_cores_or_any_whole_nodes() {
+    let mut any = engine(cores(3, 10.0), &[cores(6, 5.0)]);
+    let sums = plan(&mut any);
+    assert!(matches!(sums, Plan::Units(_)));
+    let found = earliest(&mut any, &sums, &cores(6, 5.0));
+    assert_eq!(found, (10.0, Hold::Units(6)));
+
+    let mut whole = engine(nodes(1, 1, true, 10.0), &[nodes(2, 1, true, 5.0)]);
+    let sums = plan(&mut whole);
+    assert!(matches!(sums, Plan::Units(_)));
+    let found = earliest(&mut whole, &sums, &nodes(2, 1, true, 5.0));
+    assert_eq!(found, (10.0, Hold::Units(2)));
+
+    // Half a node is in use, or asked for: it matters which.
+    let mut part = engine(cores(3, 10.0), &[nodes(2, 1, true, 5.0)]);
+    assert!(matches!(plan(&mut part), Plan::Places(_)));
+    let mut mixed = engine(cores(3, 10.0), &[cores(1, 5.0), nodes(1, 2, false, 5.0)]);
+    assert!(matches!(plan(&mut mixed), Plan::Places(_)));
+}
+
+#[test]
+fn a_reservation_keeps_others_out_until_it_is_given_back() {
+    let first = nodes(2, 4, false, 5.0);
+    let mut engine = engine(cores(3, 10.0), std::slice::from_ref(&first));
+    let mut plan = plan(&mut engine);
+    let (start, hold) = earliest(&mut engine, &plan, &first);
+    assert_eq!(
+        (start, &hold),
+        (10.0, &Hold::Places(vec![(0, 4, 0), (1, 4, 0)]))
+    );
+    let machine = &engine.books.machine;
+    assert!(plan.has_room(machine, &hold, (10.0, 15.0)));
+    plan.hold(machine, &hold, (10.0, 15.0), false);
+    assert!(!plan.has_room(machine, &hold, (10.0, 15.0)));
+    assert!(!plan.is_overfull());
+
+    // Before it, beside the job that runs, and after it.
+    let before = earliest(&mut engine, &plan, &nodes(1, 4, false, 10.0));
+    assert_eq!(before, (0.0, Hold::Places(vec![(1, 4, 0)])));
+    let after = earliest(&mut engine, &plan, &nodes(1, 4, false, 11.0));
+    assert_eq!(after, (15.0, Hold::Places(vec![(0, 4, 0)])));
+
+    let machine = &engine.books.machine;
+    plan.hold(machine, &hold, (12.0, 13.0), false);
+    assert!(plan.is_overfull());
+    plan.hold(machine, &hold, (12.0, 13.0), true);
+    plan.hold(machine, &hold, (10.0, 15.0), true);
+    let free = earliest(&mut engine, &plan, &nodes(1, 4, false, 11.0));
+    assert_eq!(free, (0.0, Hold::Places(vec![(1, 4, 0)])));
+}
+
+#[test]
+fn what_is_down_is_in_no_plan() {
+    let mut engine = engine(cores(3, 10.0), &[nodes(1, 4, false, 5.0)]);
+    engine.mark_down(&IdSet::from_iter([1]));
+    let plan = plan(&mut engine);
+    let one = earliest(&mut engine, &plan, &nodes(1, 4, false, 5.0));
+    assert_eq!(one, (10.0, Hold::Places(vec![(0, 4, 0)])));
+    let (start, hold) = earliest(&mut engine, &plan, &nodes(2, 4, false, 5.0));
+    assert_eq!((start, hold), (f64::INFINITY, Hold::Places(Vec::new())));
+}
+
+#[test]
+fn a_job_that_should_be_over_ends_in_a_second() {
+    let mut engine = engine(cores(8, 10.0), &[cores(8, 5.0)]);
+    let group = engine.books.queues.group(QueueId::default());
+    let plan = Plan::of(&mut engine.books, group, 20.0);
+    let shape = engine.shape(&cores(8, 5.0));
+    let found = plan.earliest(&engine.books.machine, shape, 20.0, 5.0);
+    assert_eq!(found, (21.0, Hold::Units(8)));
+}

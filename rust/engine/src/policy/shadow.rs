@@ -1,5 +1,8 @@
 //! The shadow time: when the first job that waits can start, as planned, and what is spare then.
 
+#[cfg(test)]
+mod tests;
+
 use crate::books::{Books, amount};
 use crate::machine::{Free, Machine, ShapeId, Share, Shares};
 

@@ -61,3 +61,51 @@ impl Alikes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use penstock_jobspec::Request;
+    use penstock_rset::ResourceSet;
+
+    use super::Alikes;
+    use crate::machine::Machine;
+
+    fn request(slots: u32, cores: u32) -> Request {
+        Request {
+            nnodes: None,
+            exclusive: false,
+            slots: slots.into(),
+            cores_per_slot: cores.into(),
+            gpus_per_slot: 0.into(),
+            duration: 0.0,
+            constraint: None,
+        }
+    }
+
+    #[test]
+    fn classes_are_together_by_their_unit_and_found_by_what_they_need() {
+        let mut machine = Machine::new(&ResourceSet::new()).unwrap();
+        let mut alikes = Alikes::default();
+        for (slot, (slots, cores)) in (0..).zip([(3, 1), (1, 1), (8, 1), (2, 4)]) {
+            let shape = machine.shape(&request(slots, cores));
+            let member = (u64::from(slots), slot);
+            alikes.insert(machine.unit(shape), shape, member);
+            // Once more is once.
+            alikes.insert(machine.unit(shape), shape, member);
+        }
+        let within = |alikes: &Alikes, units: u64| -> Vec<Vec<u32>> {
+            let all = alikes.iter();
+            all.map(|alike| alike.within(units).collect()).collect()
+        };
+        assert_eq!(within(&alikes, 0), [vec![], vec![]] as [Vec<u32>; 2]);
+        assert_eq!(within(&alikes, 3), [vec![1, 0], vec![3]]);
+        assert_eq!(within(&alikes, 8), [vec![1, 0, 2], vec![3]]);
+
+        let shape = machine.shape(&request(2, 4));
+        alikes.remove(machine.unit(shape), (2, 3));
+        let shape = machine.shape(&request(1, 1));
+        alikes.remove(machine.unit(shape), (1, 1));
+        assert_eq!(within(&alikes, 8), [vec![0, 2], vec![]]);
+        assert!(alikes.iter().nth(1).is_some_and(super::Alike::is_empty));
+    }
+}

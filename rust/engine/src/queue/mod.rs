@@ -354,3 +354,57 @@ impl Queue {
         keys
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use penstock_idset::IdSet;
+    use penstock_jobspec::Request;
+    use penstock_rset::ResourceSet;
+
+    use crate::{Engine, Job};
+
+    #[test]
+    fn doubt_is_about_every_class_that_has_jobs_once() {
+        let mut r = ResourceSet::new();
+        r.insert(0, "n0", (0..4).collect(), IdSet::new()).unwrap();
+        let mut engine = Engine::new(&r).unwrap();
+        engine.mark_up(&r.ranks());
+        let queues = [engine.queue("a"), engine.queue("b")];
+        for (id, (queue, cores)) in (1..).zip([(0, 4), (0, 4), (0, 3), (1, 3), (1, 2)]) {
+            let request = Request {
+                nnodes: None,
+                exclusive: false,
+                slots: 1.into(),
+                cores_per_slot: cores.into(),
+                gpus_per_slot: 0.into(),
+                duration: 0.0,
+                constraint: None,
+            };
+            let job = Job {
+                id,
+                priority: 16,
+                request,
+                queue: queues[queue],
+            };
+            engine.submit(job).unwrap();
+        }
+        engine.schedule(0.0, usize::MAX);
+        // The third is alone in its class, which is none without it.
+        assert!(engine.cancel(3));
+        for _ in 0..2 {
+            engine.books.queue.doubt();
+            let queue = &engine.books.queue;
+            assert!(queue.classes.iter().all(|it| !it.possible));
+            let unknown = queue.groups.iter().map(|group| {
+                let needs = group.unknown.iter().map(|class| {
+                    let class = &queue.classes[*class as usize];
+                    assert!(class.has_jobs());
+                    class.cores
+                });
+                needs.collect::<Vec<_>>()
+            });
+            let unknown: Vec<Vec<u64>> = unknown.filter(|it| !it.is_empty()).collect();
+            assert_eq!(unknown, [vec![4], vec![3, 2]]);
+        }
+    }
+}
