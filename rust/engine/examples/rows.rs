@@ -435,15 +435,10 @@ fn property() -> Figure {
         submit(&mut engine, u64::from(1 + it), shape, 60);
     }
     engine.schedule(1.0, usize::MAX);
-    engine.finish(&[0]);
-    submit(&mut engine, 0, all, HOUR);
     let some = IdSet::from(0..=99);
-    let mut number = 0;
-    let rounds = (0..5).map(|_| {
-        number += 1;
+    let rounds = (0..5).map(|number| {
         let name = format!("p{number}");
         engine.add_property(&name, &some).expect("known ranks");
-        let mut engine = engine.clone();
         time(|| engine.schedule(2.0, usize::MAX))
     });
     Figure::of(rounds.collect(), 1)

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
+use penstock_jobspec::Constraint;
 use penstock_rset::ResourceSet;
 
 use super::book::Book;
 use super::journal::Journal;
 use super::nodes::Nodes;
 use super::share::{Share, Shares};
-use super::{Known, Machine};
+use super::{Known, Machine, Selection, ShapeId};
 use crate::Error;
 
 /// Where nodes have gone, after the machine has grown or shrunk.
@@ -20,6 +21,23 @@ pub(crate) struct Moves {
     places: Vec<Option<u32>>,
     /// The rank and the kind of each old place.
     before: Vec<(u32, u32)>,
+}
+
+/// Whether a constraint may be met by other nodes when some get a property or lose it.
+fn names(constraint: &Constraint, property: &str) -> bool {
+    fn bare(name: &str) -> Option<&str> {
+        name.split('@').next()
+    }
+    match constraint {
+        Constraint::And(parts) | Constraint::Or(parts) | Constraint::Not(parts) => {
+            parts.iter().any(|part| names(part, property))
+        }
+        Constraint::Properties(all) => all.iter().any(|name| {
+            let name = name.strip_prefix('^').unwrap_or(name);
+            bare(name) == bare(property)
+        }),
+        Constraint::Hostlist(_) | Constraint::Ranks(_) => false,
+    }
 }
 
 /// Cores and gpus of a rank that is not there any more.
@@ -41,14 +59,36 @@ impl Machine {
     /// Gives ranks a property.
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         self.book.add_property(name, ranks)?;
-        self.reconsider();
+        self.revise(name);
         Ok(())
     }
 
     /// Takes a property from ranks.
     pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
         self.book.remove_property(name, ranks);
-        self.reconsider();
+        self.revise(name);
+    }
+
+    /// Other nodes have a property: what rests on constraints that do not name it holds.
+    fn revise(&mut self, property: &str) {
+        if self.selection == Selection::Thrifty {
+            // Which of them are in order of all their properties.
+            return self.reconsider();
+        }
+        for (allowed, number) in self.allowed.iter_mut().zip(1..) {
+            let constraint = self.shapes.constraint(number);
+            if constraint.is_none_or(|it| names(it, property)) {
+                *allowed = None;
+            }
+        }
+        for (known, shape) in self.known.iter_mut().zip(0..) {
+            let constraint = self.shapes.get(ShapeId(shape)).constraint as usize;
+            let held = constraint.checked_sub(1).map(|at| self.allowed.get(at));
+            if held.is_some_and(|it| it.is_none_or(Option::is_none)) {
+                *known = Known::default();
+            }
+        }
+        self.generation += 1;
     }
 
     /// Nodes or properties have changed: nothing that is remembered holds.

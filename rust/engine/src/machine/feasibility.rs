@@ -17,16 +17,15 @@ impl Census {
     pub fn new(nodes: &Nodes, places: Option<&IdSet>) -> Self {
         // By kind first: that is a number.
         let mut kinds: Vec<u64> = Vec::new();
-        let mut count = |place: u32| {
-            let kind = nodes.kind_number(place) as usize;
+        let all = nodes.len().checked_sub(1).map(|last| 0..=last);
+        let some = places.into_iter().flat_map(IdSet::ranges);
+        let ranges = some.chain(all.filter(|_| places.is_none()));
+        for (count, kind) in ranges.flat_map(|range| nodes.kinds_of(range)) {
+            let kind = kind as usize;
             if kinds.len() <= kind {
                 kinds.resize(kind + 1, 0);
             }
-            kinds[kind] += 1;
-        };
-        match places {
-            Some(places) => places.iter().for_each(&mut count),
-            None => (0..nodes.len()).for_each(&mut count),
+            kinds[kind] += u64::from(count);
         }
         let mut census: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for (count, kind) in kinds.into_iter().zip(0_u32..) {

@@ -444,6 +444,13 @@ impl Machine {
         }
     }
 
+    /// Whether there are as many free cores as so many units take at the least, wherever they are.
+    #[inline]
+    pub fn may_have(&self, id: ShapeId, units: u64) -> bool {
+        let least = u64::from(self.shapes.get(id).cores.max(1));
+        units.saturating_mul(least) <= self.nodes.free_cores()
+    }
+
     /// Units that all nodes would give now.
     pub fn units_now(&mut self, id: ShapeId) -> u64 {
         if self.is_fungible(id) {

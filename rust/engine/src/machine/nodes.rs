@@ -1,5 +1,6 @@
 //! The nodes: what each has, what of it is free, whether it is up. Flat arrays, in rank order.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
@@ -39,6 +40,8 @@ pub(crate) struct Entry {
 pub(crate) struct Nodes {
     kinds: Arc<Kinds>,
     ranks: Arc<[u32]>,
+    /// Where runs of nodes of one kind begin, with the kind.
+    runs: Arc<[(u32, u32)]>,
     cells: Vec<Cell>,
     words: Vec<u64>,
     up: Vec<u64>,
@@ -81,7 +84,14 @@ impl Nodes {
 
     /// These nodes, in rank order.
     pub fn new(kinds: Arc<Kinds>, entries: &[Entry]) -> Self {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for (entry, place) in entries.iter().zip(0..) {
+            if runs.last().is_none_or(|last| last.1 != entry.kind) {
+                runs.push((place, entry.kind));
+            }
+        }
         let mut nodes = Self {
+            runs: runs.into(),
             ranks: entries.iter().map(|entry| entry.rank).collect(),
             cells: Vec::with_capacity(entries.len()),
             words: Vec::with_capacity(entries.len()),
@@ -145,6 +155,20 @@ impl Nodes {
 
     pub fn rank(&self, place: u32) -> u32 {
         self.ranks[place as usize]
+    }
+
+    /// Runs of nodes of one kind in a range of places: how many, and the number of the kind.
+    pub fn kinds_of(&self, places: RangeInclusive<u32>) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let (start, end) = (*places.start(), u64::from(*places.end()) + 1);
+        let first = self.runs.partition_point(|run| run.0 <= start);
+        let runs = self.runs.get(first.saturating_sub(1)..).unwrap_or_default();
+        let runs = runs.iter().take_while(move |run| u64::from(run.0) < end);
+        let ends = self.runs.get(first..).unwrap_or_default().iter();
+        let ends = ends.map(|run| run.0).chain([self.len()]);
+        runs.zip(ends).map(move |((begin, kind), stop)| {
+            let stop = u64::from(stop).min(end) - u64::from(*begin.max(&start));
+            (u32::try_from(stop).unwrap_or(u32::MAX), *kind)
+        })
     }
 
     /// The number of the node's kind.
@@ -288,6 +312,7 @@ impl Nodes {
     /// Bytes of the arrays.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.ranks)
+            + size_of_val(&*self.runs)
             + self.cells.capacity() * size_of::<Cell>()
             + (self.words.capacity() + self.up.capacity()) * size_of::<u64>()
     }

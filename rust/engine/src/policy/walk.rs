@@ -167,7 +167,11 @@ impl Walker {
         let generation = books.machine.generation();
         let it = &mut books.queue.groups[group as usize];
         it.unknown = unknown;
-        for alike in it.alikes.iter().filter(|alike| !alike.is_empty()) {
+        for alike in it.alikes.iter() {
+            let least = alike.least();
+            if least.is_none_or(|need| !books.machine.may_have(alike.shape, need)) {
+                continue;
+            }
             for slot in alike.within(books.machine.units_now(alike.shape)) {
                 let (key, class) = (it.heads.get(slot), it.classes[slot as usize]);
                 let known = &books.queue.classes[class as usize];

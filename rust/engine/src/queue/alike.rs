@@ -14,8 +14,9 @@ pub(crate) struct Alike {
 }
 
 impl Alike {
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
+    /// The fewest units that one of them needs; nothing where there is none.
+    pub fn least(&self) -> Option<u64> {
+        self.members.first().map(|it| it.0)
     }
 
     /// Slots of the classes that need no more than so many units.
