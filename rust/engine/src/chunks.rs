@@ -27,6 +27,7 @@ impl<T> Chunks<T> {
         self.len
     }
 
+    #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         self.chunks.get(index / WIDE)?.get(index % WIDE)
     }
@@ -38,6 +39,7 @@ impl<T> Chunks<T> {
 }
 
 impl<T: Clone + Default> Chunks<T> {
+    #[inline]
     pub fn push(&mut self, item: T) {
         if self.len == self.chunks.len() * WIDE {
             self.chunks.push((0..WIDE).map(|_| T::default()).collect());
@@ -49,6 +51,7 @@ impl<T: Clone + Default> Chunks<T> {
     }
 
     /// An item that is to be changed: its chunk is copied if it is shared.
+    #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         let chunk = self.chunks.get_mut(index / WIDE)?;
         Arc::make_mut(chunk).get_mut(index % WIDE)

@@ -1,6 +1,6 @@
 //! One pass over the waiting jobs, in order, whatever the policy lets past a job that waits.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::books::Books;
@@ -87,10 +87,34 @@ struct Seen {
     entry: Option<Key>,
 }
 
+/// A job that is to be looked at, the first of its class; the greatest comes first in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Offer {
+    key: Key,
+    class: u32,
+}
+
+impl Ord for Offer {
+    /// By key alone: a job has one class.
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.cmp(&self.key)
+    }
+}
+
+impl PartialOrd for Offer {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// Scratch memory of passes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walker {
-    heap: BinaryHeap<Reverse<(Key, u32)>>,
+    /// What comes before all of the heap, where it is known: mostly there is one class to offer.
+    next: Option<Offer>,
+    heap: BinaryHeap<Offer>,
     pass: u64,
     seen: Vec<Seen>,
     /// By group: once a job waits, what is looked at.
@@ -126,8 +150,30 @@ impl Walker {
         let entry = Some(key).filter(|key| !key.is_none());
         self.seen(class).entry = entry;
         if entry.is_some() {
-            self.heap.push(Reverse((key, class)));
+            self.put(Offer { key, class });
         }
+    }
+
+    #[inline]
+    fn put(&mut self, mut offer: Offer) {
+        let is_first = match &self.next {
+            Some(next) => offer.key < next.key,
+            None => self.heap.peek().is_none_or(|first| offer.key < first.key),
+        };
+        if is_first {
+            match self.next.replace(offer) {
+                Some(next) => offer = next,
+                None => return,
+            }
+        }
+        self.heap.push(offer);
+    }
+
+    /// Takes out the first offer.
+    #[inline]
+    fn take(&mut self) -> Option<Offer> {
+        let next = self.next.take();
+        next.or_else(|| self.heap.pop())
     }
 
     /// Offers the head of a group.
@@ -193,6 +239,7 @@ impl Walker {
     ) -> bool {
         let before = out.len();
         self.pass += 1;
+        self.next = None;
         self.heap.clear();
         self.harmful.clear();
         self.blocked.clear();
@@ -210,7 +257,7 @@ impl Walker {
             }
         }
         while out.len() < max {
-            let Some(Reverse((key, class))) = self.heap.pop() else {
+            let Some(Offer { key, class }) = self.take() else {
                 break;
             };
             if self.seen(class).entry != Some(key) {
