@@ -36,6 +36,11 @@ impl<T> Chunks<T> {
         let items = self.chunks.iter().flat_map(|chunk| chunk.iter());
         items.take(self.len)
     }
+
+    /// Bytes of the chunks.
+    pub fn bytes(&self) -> usize {
+        self.chunks.len() * WIDE * size_of::<T>()
+    }
 }
 
 impl<T: Clone + Default> Chunks<T> {

@@ -132,4 +132,9 @@ impl Jobs {
         let all = (0_u32..).zip(&self.known);
         all.filter(|(_, it)| !matches!(it.state, State::Unused(_)))
     }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.known.capacity() * size_of::<Known>() + self.ids.allocation_size()
+    }
 }

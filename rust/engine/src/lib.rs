@@ -44,6 +44,7 @@ mod explain;
 mod held;
 mod job;
 mod machine;
+mod memory;
 mod parts;
 mod plan;
 mod policy;

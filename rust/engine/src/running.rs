@@ -84,4 +84,10 @@ impl Runs {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
         self.runs.iter_mut().flatten()
     }
+
+    /// Bytes on the heap; what jobs hold outside the inventory is left out.
+    pub fn heap_bytes(&self) -> usize {
+        let shares = self.iter().map(|(_, it)| it.shares.heap_bytes());
+        self.runs.bytes() + self.unused.capacity() * size_of::<u32>() + shares.sum::<usize>()
+    }
 }

@@ -42,6 +42,15 @@ impl Shares {
         Self { shares, slots }
     }
 
+    /// Bytes on the heap; sets of cores that are no run are left out.
+    pub fn heap_bytes(&self) -> usize {
+        if self.shares.spilled() {
+            self.shares.capacity() * size_of::<Share>()
+        } else {
+            0
+        }
+    }
+
     /// Slots that these are, as they were placed or as their R says; 0 where it does not.
     pub fn slots(&self) -> u64 {
         self.slots.into()

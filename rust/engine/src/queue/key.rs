@@ -63,6 +63,11 @@ impl Least {
         &self.tree[self.leaves..]
     }
 
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.tree.capacity() * size_of::<Key>()
+    }
+
     /// The slot that has the least.
     pub fn slot(&self) -> u32 {
         let mut at = 1;

@@ -191,6 +191,14 @@ impl Ladder {
         first
     }
 
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        let rungs: usize = self.blocks.iter().map(|it| it.rungs.capacity()).sum();
+        self.blocks.capacity() * size_of::<Block>()
+            + self.tops.capacity() * size_of::<Key>()
+            + rungs * size_of::<Rung>()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Rung> {
         self.blocks.iter().flat_map(|block| &block.rungs)
     }

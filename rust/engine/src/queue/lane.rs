@@ -75,6 +75,11 @@ impl Lane {
         self.others.clear();
     }
 
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        (self.sorted.capacity() + self.others.capacity()) * size_of::<Key>()
+    }
+
     /// Keys, stale ones too.
     pub fn keys(&self) -> usize {
         self.sorted.len() + self.others.len()

@@ -341,6 +341,18 @@ impl Queue {
         first
     }
 
+    /// Bytes on the heap; what is kept of a class beside its lanes is left out.
+    pub fn heap_bytes(&self) -> usize {
+        let lanes: usize = self.lanes.iter().map(Lane::heap_bytes).sum();
+        let ladders: usize = self.classes.iter().map(|it| it.lanes.heap_bytes()).sum();
+        let heads: usize = self.groups.iter().map(|it| it.heads.heap_bytes()).sum();
+        self.classes.capacity() * size_of::<Class>()
+            + self.lanes.capacity() * size_of::<Lane>()
+            + lanes
+            + ladders
+            + heads
+    }
+
     /// Every job that is not held, in order.
     pub fn in_order(&mut self, jobs: &Jobs) -> Vec<Key> {
         let mut keys = Vec::with_capacity(self.len);

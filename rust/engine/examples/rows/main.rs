@@ -8,184 +8,25 @@
 //! - *matches*: an empty machine, a batch of jobs of one shape without a time limit, first come
 //!   first served and first fit; what they got is freed between rounds. Submitting is left out;
 //! - *deep*: 10,000 nodes; 5,000 jobs running, half of them of 1 to 3 whole nodes, half of 32 to 96
-//!   slots of two cores, limits up to 10 hours; 100,000 jobs waiting in 1,000 shapes (slots of 1 to
-//!   15 cores, 1 to 4 nodes with up to 63 slots each) with 50 limits of 1 to 50 minutes, behind one that wants
-//!   9,990 nodes;
+//!   slots of two cores, limits up to 10 hours; 100,000 jobs waiting in 1,000 shapes (up to 250
+//!   slots of 1 to 15 cores, 1 to 4 nodes with up to 63 slots each) with 50 limits of 1 to 50
+//!   minutes, behind one that wants 9,990 nodes;
 //! - *wide*: 100,000 nodes; 100,000 jobs running, each on a whole node, with as many distinct ends;
 //!   1,000 jobs of 1 to 2,000 nodes waiting.
 
-use std::hint::black_box;
-use std::time::{Duration, Instant};
+mod states;
+mod table;
 
-use penstock_engine::{
-    Change, Decision, Engine, Job, Options, Policy, QueueId, Selection, ShapeId,
-};
+use std::time::Instant;
+
+use penstock_engine::{Change, Decision, Engine, Job, Policy, QueueId, Selection, ShapeId};
 use penstock_idset::IdSet;
-use penstock_jobspec::{Constraint, Count, Request};
-use penstock_rset::ResourceSet;
+use penstock_jobspec::{Constraint, Request};
 
-const CORES: u32 = 64;
-const HOUR: u32 = 3600;
-
-/// Numbers that look random, the same on every run (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        u32::try_from(((self.0 >> 32) * u64::from(bound)) >> 32).unwrap_or(0)
-    }
-}
-
-fn inventory(nodes: u32) -> ResourceSet {
-    let hosts = format!("node[0-{}]", nodes - 1).parse().expect("hosts");
-    let (ranks, cores) = (IdSet::from(0..=nodes - 1), IdSet::from(0..=CORES - 1));
-    let mut set = ResourceSet::uniform(&ranks, &hosts, cores, IdSet::new()).expect("an R");
-    let tenth = (0..nodes).step_by(10).collect();
-    set.add_property("tenth", &tenth).expect("a property");
-    set
-}
-
-fn engine(nodes: u32, policy: Policy, selection: Selection) -> Engine {
-    let options = Options {
-        policy,
-        selection,
-        ..Options::default()
-    };
-    let mut engine = Engine::with_options(&inventory(nodes), options).expect("an engine");
-    engine.mark_up(&(0..=nodes - 1).into());
-    engine
-}
-
-fn slots(slots: u32, cores: u32) -> Request {
-    Request {
-        nnodes: None,
-        exclusive: false,
-        slots: Count::exactly(slots),
-        cores_per_slot: Count::exactly(cores),
-        gpus_per_slot: Count::exactly(0),
-        duration: 0.0,
-        constraint: None,
-    }
-}
-
-fn whole(nodes: u32) -> Request {
-    Request {
-        nnodes: Some(nodes.into()),
-        exclusive: true,
-        ..slots(1, CORES)
-    }
-}
-
-fn on_a_tenth(request: Request) -> Request {
-    let tenth = Constraint::Properties(vec!["tenth".to_owned()]);
-    Request {
-        constraint: Some(tenth),
-        ..request
-    }
-}
-
-fn submit(engine: &mut Engine, id: u64, shape: ShapeId, limit: u32) {
-    let queued = engine.submit_shape(id, 16, shape, limit.into(), QueueId::default());
-    queued.expect("ids are distinct");
-}
-
-/// Seconds of rounds: the least, and the median.
-#[derive(Clone, Copy)]
-struct Figure(f64, f64);
-
-impl Figure {
-    fn of(mut rounds: Vec<Duration>, of_each: u32) -> Self {
-        rounds.sort_unstable();
-        let seconds = |it: Duration| it.as_secs_f64() / f64::from(of_each);
-        Self(seconds(rounds[0]), seconds(rounds[rounds.len() / 2]))
-    }
-}
-
-fn time<T>(work: impl FnOnce() -> T) -> Duration {
-    let start = Instant::now();
-    black_box(work());
-    start.elapsed()
-}
-
-fn repeat<T>(rounds: u32, mut work: impl FnMut() -> T) -> Figure {
-    Figure::of((0..rounds).map(|_| time(&mut work)).collect(), 1)
-}
-
-fn shown(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        it if it < 1e-6 => (it * 1e9, "ns"),
-        it if it < 1e-3 => (it * 1e6, "us"),
-        it if it < 1.0 => (it * 1e3, "ms"),
-        it => (it, "s"),
-    };
-    let digits = if value < 10.0 {
-        2
-    } else {
-        usize::from(value < 100.0)
-    };
-    format!("{value:.digits$} {unit}")
-}
-
-/// The table, as far as it is asked for.
-struct Table(Option<String>);
-
-impl Table {
-    fn wants(&self, name: &str) -> bool {
-        self.0.as_ref().is_none_or(|word| name.contains(word))
-    }
-
-    /// A row with a target in seconds.
-    fn row(&self, name: &str, target: f64, work: impl FnOnce() -> Figure) {
-        if self.wants(name) {
-            let Figure(least, median) = work();
-            let (ratio, verdict) = (least / target, verdict(least <= target));
-            let (target, least, median) = (shown(target), shown(least), shown(median));
-            println!("| {name} | {target} | {least} ({median}) | {ratio:.2} | {verdict} |");
-        }
-    }
-
-    /// A row of which only the figure matters.
-    fn figure(&self, name: &str, work: impl FnOnce() -> Figure) {
-        if self.wants(name) {
-            let Figure(least, median) = work();
-            println!(
-                "| {name} | - | {} ({}) | - | - |",
-                shown(least),
-                shown(median)
-            );
-        }
-    }
-
-    /// A row that is to be at most so many times another.
-    fn beside(&self, name: &str, times: f64, work: impl FnOnce() -> (Figure, Figure)) {
-        if self.wants(name) {
-            let (figure, other) = work();
-            let ratio = figure.0 / other.0;
-            let (verdict, figure) = (verdict(ratio <= times), shown(figure.0));
-            let (other, ratio_of) = (shown(other.0), ratio / times);
-            println!(
-                "| {name} | {times} x | {ratio:.2} x ({figure} and {other}) | {ratio_of:.2} | {verdict} |"
-            );
-        }
-    }
-
-    fn bytes(&self, name: &str, target: usize, work: impl FnOnce() -> usize) {
-        if self.wants(name) {
-            let bytes = work();
-            let hundredths = bytes * 100 / target;
-            let (whole, part) = (hundredths / 100, hundredths % 100);
-            let verdict = verdict(bytes <= target);
-            println!("| {name} | {target} B | {bytes} B | {whole}.{part:02} | {verdict} |");
-        }
-    }
-}
-
-fn verdict(met: bool) -> &'static str {
-    if met { "met" } else { "missed" }
-}
+use states::{
+    CORES, HOUR, Random, deep, engine, inventory, on_a_tenth, slots, submit, whole, wide,
+};
+use table::{Figure, Table, peak, repeat, time};
 
 /// Matches of a batch, each decision for itself.
 fn matches(nodes: u32, selection: Selection, request: &Request, batch: u32) -> Figure {
@@ -317,44 +158,17 @@ fn full() -> Figure {
     })
 }
 
-fn deep(policy: Policy, jobs: u32, shapes: u32) -> Engine {
-    let mut engine = engine(10_000, policy, Selection::First);
-    let mut random = Random(0x2545_F491_4F6C_DD1D);
-    for id in 0..5000_u32 {
-        let size = 1 + random.below(3);
-        let request = if id % 2 == 0 {
-            whole(size)
-        } else {
-            slots(size * 32, 2)
-        };
-        let shape = engine.shape(&request);
-        let limit = 60 + random.below(10 * HOUR);
-        submit(&mut engine, id.into(), shape, limit);
-    }
-    assert_eq!(engine.schedule(0.0, usize::MAX).len(), 5000);
+/// Bytes of each of a million jobs that wait, of so many shapes with so many limits each.
+fn pending_bytes(shapes: u32, limits: u32) -> usize {
+    let mut engine = engine(10, Policy::Fcfs, Selection::First);
     let shapes: Vec<ShapeId> = (0..shapes)
-        .map(|it| {
-            let size = 1 + it / 4;
-            engine.shape(&match it % 4 {
-                0 => Request {
-                    nnodes: Some((1 + size % 4 + size / 252 * 4).into()),
-                    ..slots(1 + size % 252 / 4, 1)
-                },
-                1 => slots(size, 1),
-                2 => slots(size.div_ceil(2), 2 + size % 3),
-                _ => slots(size.div_ceil(8), 8 + size % 8),
-            })
-        })
+        .map(|it| engine.shape(&slots(1 + it / 32, 1 + it % 32)))
         .collect();
-    let most = engine.shape(&whole(9990));
-    submit(&mut engine, 10_000, most, HOUR);
-    let count = u32::try_from(shapes.len()).unwrap_or(1);
-    for id in 1..jobs {
-        let shape = shapes[random.below(count) as usize];
-        let limit = 60 * (1 + random.below(50));
-        submit(&mut engine, u64::from(10_000 + id), shape, limit);
+    let mut random = Random(3);
+    for (id, at) in (0..1_000_000).zip((0..shapes.len()).cycle()) {
+        submit(&mut engine, id, shapes[at], 60 * (1 + random.below(limits)));
     }
-    engine
+    engine.queue_bytes() / 1_000_000
 }
 
 /// The first pass in the deep state.
@@ -380,28 +194,6 @@ fn passes(policy: Policy, jobs: u32) -> Figure {
         time(|| engine.schedule(1.0, usize::MAX))
     });
     Figure::of(rounds.collect(), 1)
-}
-
-fn wide(policy: Policy) -> Engine {
-    let nodes = 100_000;
-    let mut engine = engine(nodes, policy, Selection::First);
-    let (node, mut random) = (engine.shape(&whole(1)), Random(7));
-    let mut limits: Vec<u32> = (0..nodes).map(|it| 100 + it).collect();
-    for at in (1..limits.len()).rev() {
-        let other = random.below(u32::try_from(at + 1).unwrap_or(u32::MAX));
-        limits.swap(at, other as usize);
-    }
-    for (id, limit) in (0..).zip(limits) {
-        submit(&mut engine, id, node, limit);
-    }
-    assert_eq!(engine.schedule(0.0, usize::MAX).len(), 100_000);
-    for id in 0..1000 {
-        let shape = engine.shape(&whole(1 + random.below(2000)));
-        let limit = 100 * (1 + random.below(500));
-        submit(&mut engine, u64::from(nodes + id), shape, limit);
-    }
-    engine.schedule(1.0, usize::MAX);
-    engine
 }
 
 /// An engine in the wide state, and the job that comes for a what-if.
@@ -463,6 +255,10 @@ fn matching(table: &Table) {
                 engine.machine_bytes()
             },
         );
+    }
+    for (shapes, limits) in [(1, 1), (1000, 50)] {
+        let name = format!("memory of a pending job, 1000000 of {shapes} x {limits}");
+        table.bytes(&name, 400, || pending_bytes(shapes, limits));
     }
     let first = Selection::First;
     for (nodes, target) in [(1000, 100e-9), (10_000, 200e-9), (100_000, 300e-9)] {
@@ -590,4 +386,7 @@ fn main() {
     println!("|---|---|---|---|---|");
     matching(&table);
     planning(&table);
+    if let Some(peak) = peak() {
+        println!("\nThe most memory that the process had at a time: {peak}.");
+    }
 }

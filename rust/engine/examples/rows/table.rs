@@ -1,0 +1,108 @@
+//! Figures, and the table that they make.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Seconds of rounds: the least, and the median.
+#[derive(Clone, Copy)]
+pub struct Figure(pub f64, pub f64);
+
+impl Figure {
+    pub fn of(mut rounds: Vec<Duration>, of_each: u32) -> Self {
+        rounds.sort_unstable();
+        let seconds = |it: Duration| it.as_secs_f64() / f64::from(of_each);
+        Self(seconds(rounds[0]), seconds(rounds[rounds.len() / 2]))
+    }
+}
+
+pub fn time<T>(work: impl FnOnce() -> T) -> Duration {
+    let start = Instant::now();
+    black_box(work());
+    start.elapsed()
+}
+
+pub fn repeat<T>(rounds: u32, mut work: impl FnMut() -> T) -> Figure {
+    Figure::of((0..rounds).map(|_| time(&mut work)).collect(), 1)
+}
+
+pub fn shown(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        it if it < 1e-6 => (it * 1e9, "ns"),
+        it if it < 1e-3 => (it * 1e6, "us"),
+        it if it < 1.0 => (it * 1e3, "ms"),
+        it => (it, "s"),
+    };
+    let digits = if value < 10.0 {
+        2
+    } else {
+        usize::from(value < 100.0)
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// The table, as far as it is asked for.
+pub struct Table(pub Option<String>);
+
+impl Table {
+    pub fn wants(&self, name: &str) -> bool {
+        self.0.as_ref().is_none_or(|word| name.contains(word))
+    }
+
+    /// A row with a target in seconds.
+    pub fn row(&self, name: &str, target: f64, work: impl FnOnce() -> Figure) {
+        if self.wants(name) {
+            let Figure(least, median) = work();
+            let (ratio, verdict) = (least / target, verdict(least <= target));
+            let (target, least, median) = (shown(target), shown(least), shown(median));
+            println!("| {name} | {target} | {least} ({median}) | {ratio:.2} | {verdict} |");
+        }
+    }
+
+    /// A row of which only the figure matters.
+    pub fn figure(&self, name: &str, work: impl FnOnce() -> Figure) {
+        if self.wants(name) {
+            let Figure(least, median) = work();
+            println!(
+                "| {name} | - | {} ({}) | - | - |",
+                shown(least),
+                shown(median)
+            );
+        }
+    }
+
+    /// A row that is to be at most so many times another.
+    pub fn beside(&self, name: &str, times: f64, work: impl FnOnce() -> (Figure, Figure)) {
+        if self.wants(name) {
+            let (figure, other) = work();
+            let ratio = figure.0 / other.0;
+            let (verdict, figure) = (verdict(ratio <= times), shown(figure.0));
+            let (other, ratio_of) = (shown(other.0), ratio / times);
+            println!(
+                "| {name} | {times} x | {ratio:.2} x ({figure} and {other}) | {ratio_of:.2} | {verdict} |"
+            );
+        }
+    }
+
+    pub fn bytes(&self, name: &str, target: usize, work: impl FnOnce() -> usize) {
+        if self.wants(name) {
+            let bytes = work();
+            let hundredths = bytes * 100 / target;
+            let (whole, part) = (hundredths / 100, hundredths % 100);
+            let verdict = verdict(bytes <= target);
+            println!("| {name} | {target} B | {bytes} B | {whole}.{part:02} | {verdict} |");
+        }
+    }
+}
+
+pub fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
+}
+
+/// The most resident memory that there has been, where the system says it.
+pub fn peak() -> Option<String> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().to_owned())
+}

@@ -1,0 +1,87 @@
+//! How much memory an engine takes, counted from what its vectors and tables have room for.
+
+use crate::Engine;
+
+impl Engine {
+    /// Bytes on the heap for jobs that wait, and for what finds them and all others by id: of
+    /// shapes only what the queue keeps.
+    pub fn queue_bytes(&self) -> usize {
+        self.books.jobs.heap_bytes() + self.books.queue.heap_bytes()
+    }
+
+    /// Bytes on the heap for what running jobs hold. What is shared with snapshots is counted for
+    /// each of them.
+    pub fn running_bytes(&self) -> usize {
+        self.books.runs.heap_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_idset::IdSet;
+    use penstock_jobspec::{Count, Request};
+    use penstock_rset::ResourceSet;
+
+    use crate::{Engine, QueueId};
+
+    fn engine(nodes: u32) -> Engine {
+        let hosts = format!("node[0-{}]", nodes - 1).parse().unwrap();
+        let (ranks, cores) = (IdSet::from(0..=nodes - 1), IdSet::from(0..=63));
+        let set = ResourceSet::uniform(&ranks, &hosts, cores, IdSet::new()).unwrap();
+        let mut engine = Engine::new(&set).unwrap();
+        engine.mark_up(&ranks);
+        engine
+    }
+
+    /// Jobs of so many shapes with so many time limits each.
+    fn submit(engine: &mut Engine, jobs: u32, shapes: u32, limits: u32) {
+        for job in 0..jobs {
+            let request = Request {
+                nnodes: None,
+                exclusive: false,
+                slots: Count::exactly(1 + job % shapes),
+                cores_per_slot: Count::exactly(1),
+                gpus_per_slot: Count::exactly(0),
+                duration: 0.0,
+                constraint: None,
+            };
+            let shape = engine.shape(&request);
+            let limit = f64::from(60 + job / shapes % limits);
+            let queue = QueueId::default();
+            engine
+                .submit_shape(job.into(), 16, shape, limit, queue)
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_node_takes_little() {
+        let nodes = 10_000;
+        let mut engine = engine(nodes);
+        submit(&mut engine, 1, 1, 1);
+        assert_eq!(engine.schedule(1.0, 1).len(), 1);
+        let bytes = engine.machine_bytes();
+        assert!((1..=64 * nodes as usize).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn a_job_that_waits_takes_little() {
+        let jobs = 40_000;
+        for (shapes, limits, most) in [(1, 1, 120), (100, 10, 120), (1000, 20, 400)] {
+            let mut engine = engine(10);
+            submit(&mut engine, jobs, shapes, limits);
+            let bytes = engine.queue_bytes() / jobs as usize;
+            assert!((40..=most).contains(&bytes), "{shapes} x {limits}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_runs_takes_little() {
+        let jobs = 6_400;
+        let mut engine = engine(100);
+        submit(&mut engine, jobs, 1, 1);
+        assert_eq!(engine.schedule(1.0, usize::MAX).len(), jobs as usize);
+        let bytes = engine.running_bytes() / jobs as usize;
+        assert!((100..=160).contains(&bytes), "{bytes}");
+    }
+}
