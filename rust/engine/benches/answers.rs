@@ -2,6 +2,9 @@
 //!
 //! The state: 10,000 nodes of 64 cores, 5,000 jobs running, 100,000 pending of 1,000
 //! shapes and 50 time limits, EASY backfill, after a pass. A third of the shapes ask for nodes.
+//!
+//! In `answers/wide` 100,000 jobs run, each on one of 100,000 nodes, with as many distinct ends,
+//! and one that wants all nodes waits.
 #![allow(missing_docs, reason = "criterion's macros write undocumented items")]
 
 use std::hint::black_box;
@@ -54,7 +57,8 @@ fn submit(engine: &mut Engine, id: u64, request: Request) {
     assert!(engine.submit(job).is_ok());
 }
 
-fn state(nodes: u32, pending: u64) -> Engine {
+/// All nodes up, nothing on them, EASY backfill.
+fn empty(nodes: u32) -> Engine {
     let last = nodes - 1;
     let text = format!(
         r#"{{"version":1,"execution":{{"R_lite":[{{"rank":"0-{last}","children":{{"core":"0-63"}}}}],
@@ -72,6 +76,11 @@ fn state(nodes: u32, pending: u64) -> Engine {
         panic!("the inventory is valid")
     };
     engine.mark_up(&inventory.ranks());
+    engine
+}
+
+fn state(nodes: u32, pending: u64) -> Engine {
+    let mut engine = empty(nodes);
     let mut numbers = Numbers(7);
     for id in 1..=5000 {
         let cores = small(u64::from(nodes) * 64 / 5000);
@@ -127,5 +136,43 @@ fn answers(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, answers);
+fn wide(criterion: &mut Criterion) {
+    let nodes = 100_000;
+    let mut engine = empty(nodes);
+    let whole = |count: u32, duration: f64| Request {
+        nnodes: Some(count.into()),
+        exclusive: true,
+        slots: 1.into(),
+        cores_per_slot: 64.into(),
+        ..request(1, duration)
+    };
+    for id in 0..nodes {
+        // 7919 is a prime: each number is met once.
+        let end = 100.0 + f64::from(small(u64::from(id) * 7919 % u64::from(nodes)));
+        submit(&mut engine, id.into(), whole(1, end));
+    }
+    assert_eq!(engine.schedule(NOW, usize::MAX).len(), 100_000);
+    submit(&mut engine, 100_000, whole(nodes, 60.0));
+    engine.schedule(NOW, usize::MAX);
+    let mut group = criterion.benchmark_group("answers/wide");
+    group.sample_size(10);
+    group.bench_function("snapshot", |it| {
+        it.iter_batched(|| (), |()| engine.clone(), BatchSize::PerIteration);
+    });
+    let new = Change::Submit(Job {
+        id: u64::MAX,
+        priority: 32,
+        request: whole(nodes / 2, 60.0),
+        queue: QueueId::default(),
+    });
+    group.bench_function("what if a job of half of the nodes came", |it| {
+        it.iter(|| black_box(engine.what_if(&new, NOW, 0)));
+    });
+    group.bench_function("estimates", |it| {
+        it.iter(|| black_box(engine.estimate(NOW)));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, answers, wide);
 criterion_main!(benches);

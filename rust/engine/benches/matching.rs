@@ -156,6 +156,28 @@ fn selections(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// By how much the policies differ where nodes are wanted: on an empty machine, and where every
+/// second node, at random, is taken.
+fn many_nodes(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("selection, 64 nodes x15");
+    for selection in Selection::ALL {
+        for scattered in [false, true] {
+            let mut bench = Bench::new(10_000, selection);
+            if scattered {
+                let (ids, _) = bench.start(&whole(1), 10_000);
+                let gone = |id: &u64| id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0;
+                let gone: Vec<u64> = ids.into_iter().filter(gone).collect();
+                bench.engine.finish(&gone);
+            }
+            let state = if scattered { "scattered" } else { "empty" };
+            group.bench_function(BenchmarkId::new(selection.name(), state), |bencher| {
+                bencher.iter_custom(|rounds| bench.rounds(rounds, &whole(64), 15));
+            });
+        }
+    }
+    group.finish();
+}
+
 /// Nodes that are nearly full: a random job ends, and one that waits takes its place.
 fn again(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("free and match again");
@@ -218,5 +240,7 @@ fn text(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, load, matches, selections, again, fails, text);
+criterion_group!(
+    benches, load, matches, selections, many_nodes, again, fails, text
+);
 criterion_main!(benches);
