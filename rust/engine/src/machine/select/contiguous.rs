@@ -24,24 +24,26 @@ pub(in super::super) fn smallest_span(
     let most = LEAST_LOOKED_AT.max((want as usize).saturating_mul(LOOKED_AT));
     let units = |leaf: u32| u64::from(units(leaf));
     let want = u64::from(want);
-    // Those of `found` from `front` on are just enough together, once there are enough.
-    let mut found: Vec<u32> = Vec::with_capacity(most.min(4096));
+    // Leaves with their ranks: those from `front` on are just enough together, once there are enough.
+    let mut found: Vec<(u32, u32)> = Vec::with_capacity(most.min(4096));
     let (mut front, mut sum) = (0, 0);
     let mut best: Option<(u32, u32)> = None;
     tree.visit(tree.query(least, u32::MAX), |leaves| {
         for leaf in leaves {
-            found.push(*leaf);
+            let here = rank(*leaf);
+            found.push((*leaf, here));
             sum += units(*leaf);
             if sum < want {
                 continue;
             }
-            while sum - units(found[front]) >= want {
-                sum -= units(found[front]);
+            while sum - units(found[front].0) >= want {
+                sum -= units(found[front].0);
                 front += 1;
             }
-            let span = rank(*leaf) - rank(found[front]);
+            let (first, from) = found[front];
+            let span = here - from;
             if best.is_none_or(|(known, _)| span < known) {
-                best = Some((span, found[front]));
+                best = Some((span, first));
             }
             if span <= shortest || found.len() >= most {
                 return ControlFlow::Break(());
