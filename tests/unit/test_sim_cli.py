@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import sys
 from xml.etree import ElementTree
@@ -312,7 +313,7 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
         (["--window", "2d", "--report", "r"], "expected FROM:TO"),
         (["--seed", str(2**64)], "expected a number below 2^64, found `18446744073709551616`"),
         (["--lublin", str(2**32)], "expected 1 to 4294967295, found `4294967296`"),
-        (["--report", "."], "--report `.` is a directory: expected a file"),
+        (["--report", "."], "--report `.` is no regular file"),
         (["--out", "a.swf"], "--out `a.swf` is a file: expected a directory"),
     ],
 )
@@ -364,6 +365,31 @@ def test_files_stay_as_they_were_if_anything_goes_wrong(here, capsys, monkeypatc
     said = sim(capsys, "a.swf", "--policy", "fcfs", "--out", "out", code=1)
     assert "No space left" in said.err
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
+
+
+def test_what_is_no_file_is_not_replaced_by_one(here, capsys):
+    """A rename over a device or a pipe would take it away from everybody."""
+    os.mkfifo(here / "pipe")
+    (here / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        said = sim(capsys, "a.swf", "--report", name, code=2).err
+        assert f"--report `{name}` is no regular file" in said
+    (here / "out").mkdir()
+    os.mkfifo(here / "out" / "jobs.csv")
+    assert "is no regular file" in sim(capsys, "a.swf", "--out", "out", code=1).err
+    assert (here / "pipe").is_fifo()
+    assert (here / "link").is_symlink()
+    assert [(path.name, path.is_fifo()) for path in (here / "out").iterdir()] == [
+        ("jobs.csv", True)
+    ]
+
+
+def test_a_link_to_a_file_stays_a_link(here, capsys):
+    (here / "real.html").write_text("before")
+    (here / "link.html").symlink_to("real.html")
+    sim(capsys, "a.swf", "--report", "link.html")
+    assert (here / "link.html").is_symlink()
+    assert "<h1>a.swf</h1>" in (here / "real.html").read_text()
 
 
 def test_progress_is_shown_on_a_terminal_alone(capsys, monkeypatch):

@@ -223,8 +223,11 @@ def _problem(args: argparse.Namespace) -> str | None:
         if getattr(args, name) and not nodes:
             option = name.replace("_", "-")
             return f"--{option} needs nodes: --nodes and --cores, or --inventory"
-    if args.report is not None and args.report.is_dir():
-        return f"--report `{args.report}` is a directory: expected a file"
+    if args.report is not None:
+        from penstock.sim.files import is_free
+
+        if not is_free(args.report):
+            return f"--report `{args.report}` is no regular file: it is left as it is"
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         return f"--out `{args.out}` is a file: expected a directory"
     return None

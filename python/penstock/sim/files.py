@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.sim.results import Results, Study
 
-__all__ = ["COLUMNS", "FilesError", "Writer", "csv_lines", "pyarrow", "summary"]
+__all__ = ["COLUMNS", "FilesError", "Writer", "csv_lines", "is_free", "pyarrow", "summary"]
 
 COLUMNS = ("policy", "id", "submit", "start", "end", "cores", "nodes", "wait", "backfilled")
 """The columns of `jobs.csv` and `jobs.parquet`."""
@@ -65,11 +65,14 @@ class Writer:
     def path(self, path: Path) -> Path:
         """Where to write what is to be found at a path in the end; its directory is made.
 
+        A link is followed: what it leads to is replaced.
+
         Raises:
-            FilesError: there is a directory already.
+            FilesError: something else than a file is there.
         """
-        if path.is_dir():
-            raise FilesError(f"`{path}`: is a directory: expected a file")
+        if not is_free(path):
+            raise FilesError(f"`{path}` is no regular file: it is left as it is")
+        path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         self._pending.append((temporary, path))
@@ -95,6 +98,14 @@ class Writer:
         arrow, parquet = pyarrow()
         tables = [_arrow_table(arrow, run.policy, run.results) for run in study.runs]
         parquet.write_table(arrow.concat_tables(tables), self.path(path))
+
+
+def is_free(path: Path) -> bool:
+    """Whether a file may be put at a path: there is one, or nothing.
+
+    Directories, devices and pipes are not replaced: for all others they would be gone.
+    """
+    return path.is_file() or not path.exists()
 
 
 def csv_lines(study: Study) -> Iterator[str]:
