@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import ResourceSet, fluid_f58
+from penstock._core import IDset, ResourceSet, fluid_f58
 from penstock.errors import Error
 from penstock.instance import pmix
 from penstock.instance.environment import job_environment, own_mark, task_environment
@@ -116,6 +116,7 @@ class LocalRunner:
             "kill": self._kill,
             "expiration": self._expiration,
             "replaced": self._replaced,
+            "shrink": self._shrink,
             "output": self._output,
             "output-cancel": self._output_cancel,
             "ping": self._ping,
@@ -222,6 +223,28 @@ class LocalRunner:
             job.ending.set()
         if not request.noresponse:
             self._send([request.respond()])
+
+    def _shrink(self, request: Message, payload: dict[str, Any]) -> None:
+        """A job has given ranks back: its tasks there are ended."""
+        job, ranks = self._jobs.get(payload["id"]), IDset(payload["ranks"])
+        if job is not None:
+            dismissed = [task for task in job.tasks if task.target in ranks and not task.dismissed]
+            for task in dismissed:
+                task.dismissed = True
+            self._inbox.send_nowait((self._end_tasks, dismissed))
+        if not request.noresponse:
+            self._send([request.respond()])
+
+    async def _end_tasks(self, tasks: list[Task]) -> None:
+        """SIGTERM, and SIGKILL for those that do not heed that."""
+        for task in tasks:
+            task.signal(signal.SIGTERM)
+            task.signal(signal.SIGCONT)
+        with trio.move_on_after(self._settings.kill_timeout):
+            for task in tasks:
+                await task.ended.wait()
+        for task in tasks:
+            task.signal(signal.SIGKILL)
 
     def _tell(self, job: Job, response: Message) -> None:
         if not job.replaced:
@@ -335,7 +358,7 @@ class LocalRunner:
                 for task in job.tasks:
                     waiting.start_soon(task.ended.wait)
             nursery.cancel_scope.cancel()
-        return max([status, *(task.status or 0 for task in job.tasks)])
+        return max([status, *(it.status or 0 for it in job.tasks if not it.dismissed)])
 
     def _spawn_all(
         self,
@@ -382,6 +405,7 @@ class LocalRunner:
                     job.ending.set()
                     status = error.status
                     break
+                task.target = place.target
                 self._reaper.add(task)
                 job.tasks.append(task)
         finally:

@@ -46,6 +46,10 @@ class Task:
         self.pid = process.pid
         self.status: int | None = None
         self.ended = trio.Event()
+        # The rank on which it runs.
+        self.target: int | None = None
+        # Its node was given back: how it ends says nothing of the job.
+        self.dismissed = False
 
     def signal(self, signum: int) -> None:
         """Sends a signal to the task's process group, as far as that is allowed."""

@@ -357,6 +357,8 @@ fn ranks_go_back_but_not_the_requesters_own() {
     give(&mut bench, request, "4-5");
     // Of the grant first, then of the job's own.
     let out = alloc(&mut bench, job, "release", &json!([nodes(3)]));
+    assert_eq!(topics(&out)[..2], ["sched.free", "job-exec.shrink"]);
+    assert_eq!(body(&out[1]), json!({"id": job, "ranks": "3"}));
     assert_eq!(
         freed(&out),
         [
@@ -381,6 +383,23 @@ fn ranks_go_back_but_not_the_requesters_own() {
     let out = bench.exec(job, "release", &json!({"ranks": "0-3", "final": true}));
     assert_eq!(freed(&out), [(job, "0".to_owned(), true)]);
     assert_eq!(bench.row(job)["result"], 1);
+}
+
+#[test]
+fn what_a_job_gave_back_itself_does_not_cost_it_its_epilog() {
+    let hooks = Settings {
+        epilog: true,
+        ..settings()
+    };
+    let (mut bench, job) = start(hooks);
+    alloc(&mut bench, job, "release", &json!([nodes(1)]));
+    bench.exec(job, "finish", &json!({"status": 0}));
+    let out = bench.exec(job, "release", &json!({"ranks": "1", "final": false}));
+    assert!(freed(&out).is_empty(), "kept for the epilog");
+    let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    let out = bench.reply(&out, "hooks.epilog", &json!({"status": 0}));
+    assert_eq!(freed(&out), [(job, "0-2".to_owned(), true)]);
 }
 
 #[test]

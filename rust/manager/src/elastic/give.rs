@@ -7,6 +7,7 @@ use penstock_elastic::{
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
+use penstock_wire::Message;
 use serde_json::json;
 
 use super::asked::name_of;
@@ -15,7 +16,9 @@ use super::grant::{document, given, json_of};
 use super::meant::{Meant, ids};
 use super::{End, Number};
 use crate::event::Event;
+use crate::job::Exec;
 use crate::manager::Manager;
+use crate::rpc;
 
 fn out(reason: impl Into<String>) -> Denial {
     Denial::new(Status::OUT_OF_RESOURCE, reason)
@@ -188,6 +191,7 @@ impl Manager {
         if !ranks.is_empty() {
             self.send_free(target, &ranks, false);
             self.claims.release(target, &ranks);
+            self.tell_executor(target, &ranks);
         }
         let context = json!({"R": document(gone), "ranks": ranks.to_string(), "ended": ended});
         let event = Event::with(now, "penstock.resource-remove", context);
@@ -201,6 +205,16 @@ impl Manager {
             self.claims.release(part.alloc, &part.ranks);
             let context = json!({"ranks": part.ranks.to_string(), "final": false});
             self.post(part.alloc, &Event::with(now, "release", context));
+        }
+    }
+
+    /// The job's tasks on these ranks are to end.
+    fn tell_executor(&mut self, id: u64, ranks: &IdSet) {
+        let runs = self.jobs.get(&id).map(|job| job.exec) == Some(Exec::Requested);
+        if let Some(topic) = self.executor.topic("shrink").filter(|_| runs) {
+            let payload = json!({"id": id, "ranks": ranks.to_string()}).to_string();
+            let request = Message::request(&topic, &payload);
+            self.out.push(rpc::unanswered(request));
         }
     }
 

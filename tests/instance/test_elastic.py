@@ -1,0 +1,73 @@
+"""Elastic jobs in a real instance, from inside a job and from outside."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.support.jobs import events, newest, row
+
+from penstock.client import Client
+from penstock.jobid import f58, parse
+from penstock.pmix import Job
+
+PROGRAM = """
+import os, signal
+from penstock.pmix import DeniedError, Job
+
+if os.environ["PENSTOCK_TASK_RANK"] != "0":
+    # Until its node is given back.
+    signal.pause()
+with Job() as job:
+    more = job.extend(nodes=1, required=True, name="more")
+    print("granted", more.hosts, flush=True)
+    try:
+        job.extend(nodes=4, required=True)
+    except DeniedError as error:
+        print("refused", error.status)
+    print("released", job.release(alloc=more.alloc).hosts)
+    print("released", job.release(nodes=9).hosts)
+    new = job.new(nodes=3, name="mine", time=3600)
+    print(new.hosts, [status.state for status in job.status("mine")])
+"""
+LOCAL = ("--nodes", "4", "--cores", "1", "--exec", "local", "--oversubscribe")
+
+
+def test_a_job_grows_shrinks_and_leaves_an_allocation_behind(start):
+    with start(*LOCAL) as instance, Client(instance.uri) as client:
+        run = instance.penstock("run", "-N", "2", "-n", "2", sys.executable, "-c", PROGRAM)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.splitlines() == [
+            "granted node2",
+            "refused -29",
+            "released node2",
+            "released node1",
+            "node[1-3] ['granted']",
+        ]
+        new = newest(client)
+        assert (row(client, new)["state"], row(client, new)["ntasks"]) == (16, 0)
+        (shown,) = instance.lines("jobs", "-o", "{id} {name} {status} {nnodes} {nodelist}", "-n")
+        assert shown == f"{f58(new)} new:mine RUN 3 node[1-3]"
+        explained = instance.lines("explain", str(new))
+        assert explained == [f"{f58(new)}: it runs on node[1-3]"]
+        instance.lines("cancel", str(new))
+        assert instance.penstock("wait", str(new)).returncode == 1
+
+
+def test_from_outside_and_across_a_restart(start):
+    with start(*LOCAL[:4]) as instance:
+        work = parse(instance.lines("submit", "-N2", "-t1h", "sleep", "1000")[0])
+        with Job(work, uri=instance.uri) as elastic:
+            assert elastic.extend(nodes=1).hosts == "node2"
+            waits = elastic.extend(nodes=2, name="waits", wait=False)
+        (line,) = instance.lines("elastic", "status", "--job", str(work), "waits")
+        assert line.split()[:3] == ["waits", "extend", "queued"]
+        (reason,) = (it for it in instance.lines("explain", waits.alloc) if waits.alloc in it)
+        assert "2" in reason
+        instance.process.kill()
+        instance.process.wait()
+    with start(*LOCAL[:4]) as instance, Client(instance.uri) as client:
+        assert row(client, work)["nodelist"] == "node[0-2]"
+        instance.lines("elastic", "cancel", "--job", str(work), "waits")
+        assert "penstock.resource-add" in events(client, work)
+        (line,) = instance.lines("elastic", "status", "--job", str(work), "waits")
+        assert line.split()[2] == "cancelled"
