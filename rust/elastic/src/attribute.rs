@@ -16,6 +16,8 @@ pub enum Data {
     Text(String),
     /// An array of attributes.
     Array(Vec<Attribute>),
+    /// A value of a type that no attribute of allocations has, such as a flag.
+    Other,
 }
 
 /// One attribute.
@@ -38,6 +40,18 @@ struct Json {
     kind: Option<String>,
     #[serde(default)]
     value: Value,
+}
+
+/// Whether values of a type are numbers: any width, with a sign or without.
+fn is_number(kind: &str) -> bool {
+    let width = kind.trim_start_matches('u').trim_start_matches("int");
+    let whole = kind.trim_start_matches('u').starts_with("int");
+    let whole = whole && matches!(width, "" | "8" | "16" | "32" | "64");
+    whole
+        || matches!(
+            kind,
+            "float" | "double" | "size" | "byte" | "time" | "status"
+        )
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
@@ -66,14 +80,19 @@ impl Attribute {
         };
         let data = match (&json.value, json.kind.as_deref()) {
             (Value::String(text), None | Some("string")) => Data::Text(text.clone()),
+            // An array of bare values, which no attribute of allocations has.
+            (Value::Array(all), None | Some("array"))
+                if !all.iter().all(|it| it["key"].is_string()) =>
+            {
+                Data::Other
+            }
             (Value::Array(all), None | Some("array")) => {
                 let all: Result<_, _> = all.iter().map(Self::from_json).collect();
                 Data::Array(all.map_err(|error| format!("`{key}`: {error}"))?)
             }
-            (Value::Bool(_) | Value::Null | Value::Object(_), _) => {
-                return Err(wrong("a number, a string or an array"));
-            }
             (_, Some(kind @ ("string" | "array"))) => return Err(wrong(kind)),
+            (Value::Bool(_) | Value::Null | Value::Object(_), None) => Data::Other,
+            (_, Some(kind)) if !is_number(kind) => Data::Other,
             (Value::Number(number), kind) => match (number.as_u64(), kind) {
                 (Some(whole), None) => Data::Whole(whole),
                 (Some(whole), Some(kind)) if kind != "float" && kind != "double" => {
@@ -98,6 +117,7 @@ impl Attribute {
             Data::Real(number) => (usual.unwrap_or("float"), (*number).into()),
             Data::Text(text) => ("string", text.as_str().into()),
             Data::Array(all) => ("array", all.iter().map(Self::to_json).collect()),
+            Data::Other => ("undefined", Value::Null),
         };
         let json = Json {
             key: self.key.clone(),
@@ -124,12 +144,22 @@ mod tests {
         assert_eq!(read(json!({"key": "k", "value": -1})), Ok(Data::Real(-1.0)));
         let text = json!({"key": "k", "type": "string", "value": "a"});
         assert_eq!(read(text), Ok(Data::Text("a".to_owned())));
-        for wrong in [
+        for other in [
             json!({"key": "k"}),
+            json!({"key": "k", "value": true}),
+            json!({"key": "k", "value": [1]}),
+            json!({"key": "k", "type": "array", "value": [{"type": "int", "value": 1}]}),
+            json!({"key": "k", "type": "bool", "value": true}),
+            json!({"key": "k", "type": "proc", "value": ["ns", 1]}),
+            json!({"key": "k", "type": "persistence", "value": 3}),
+        ] {
+            assert_eq!(read(other.clone()), Ok(Data::Other), "{other}");
+        }
+        for wrong in [
             json!({"value": 1}),
+            json!({"key": "k", "type": "int", "value": true}),
             json!({"key": "k", "type": "string", "value": 1}),
             json!({"key": "k", "type": "uint64", "value": "1"}),
-            json!({"key": "k", "value": [1]}),
             json!([]),
         ] {
             assert!(Attribute::from_json(&wrong).is_err(), "{wrong}");

@@ -313,8 +313,9 @@ mod tests {
             ),
             ("some.other", json!(1)),
         ] {
-            let request = read(&json!([{"key": key, "value": value}])).unwrap();
-            assert_eq!(request.dropped, [key]);
+            let flag = json!({"key": "pmix.some.flag", "type": "bool", "value": true});
+            let request = read(&json!([{"key": key, "value": value}, flag])).unwrap();
+            assert_eq!(request.dropped, [key, "pmix.some.flag"]);
             let required = json!([{"key": key, "required": true, "value": value}]);
             assert_eq!(read(&required).unwrap_err().0, Status::NOT_SUPPORTED.0);
         }
@@ -337,6 +338,8 @@ mod tests {
             ("pmix.alloc.reqid", json!(""), -27),
             ("pmix.alloc.reqid", json!("a\nb"), -27),
             ("pmix.timeout", json!("1"), -27),
+            ("pmix.alloc.nnodes", json!(true), -27),
+            ("pmix.alloc.reqid", json!(null), -27),
         ] {
             let (found, reason) = read(&json!([{"key": key, "value": value}])).unwrap_err();
             assert_eq!(found, status, "{key} {value}: {reason}");
