@@ -81,10 +81,10 @@ impl Manager {
             return Err(Refusal::new(EINVAL, text));
         }
         let spec = match (submission.jobspec, &submission.signed) {
-            (Some(jobspec), None) => self.take_spec(jobspec.get(), userid)?,
+            (Some(jobspec), None) => self.take_spec(jobspec.get(), userid, false)?,
             (None, Some(signed)) => {
                 let text = signed::unwrap(signed, userid, self.settings.owner)?;
-                self.take_spec(&text, userid)?
+                self.take_spec(&text, userid, false)?
             }
             (None, None) => {
                 return Err(Refusal::new(EPROTO, "the submission has no `jobspec`"));
@@ -128,8 +128,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Validates a jobspec, fills in the site's defaults and stores it.
-    pub(crate) fn take_spec(&mut self, text: &str, userid: u32) -> Result<Arc<Spec>, Refusal> {
+    /// Validates a jobspec, fills in the site's defaults and stores it. What joins another job is
+    /// not held to the limits of a job's size: that job is.
+    pub(crate) fn take_spec(
+        &mut self,
+        text: &str,
+        userid: u32,
+        joins: bool,
+    ) -> Result<Arc<Spec>, Refusal> {
         let invalid = |error: &dyn std::fmt::Display| Refusal::new(EINVAL, error.to_string());
         let mut jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
         let filled = policy::fill_in(text, &jobspec, &self.settings);
@@ -138,7 +144,11 @@ impl Manager {
         if filled.is_some() {
             jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
         }
-        policy::check(&jobspec, &self.settings)?;
+        if joins {
+            policy::check_duration(jobspec.duration(), jobspec.queue(), &self.settings)?;
+        } else {
+            policy::check(&jobspec, &self.settings)?;
+        }
         self.queues.check_enabled(jobspec.queue())?;
         let redacted = policy::redact(text, &self.settings, jobspec.queue());
         let redacted = redacted.map_err(|error| invalid(&error))?;

@@ -144,10 +144,37 @@ pub(crate) fn check_duration(
     }
 }
 
+/// Whether an allocation of this queue may become so large.
+pub(crate) fn check_growth(
+    nodes: u64,
+    cores: u64,
+    queue: Option<&str>,
+    settings: &Settings,
+) -> Result<(), Refusal> {
+    let own = own_limits(settings, queue)?;
+    let general = &settings.limits;
+    let amounts = [
+        ("nodes", nodes, own.max_nnodes.or(general.max_nnodes)),
+        ("cores", cores, own.max_ncores.or(general.max_ncores)),
+    ];
+    for (what, would, most) in amounts {
+        let most = most.and_then(|it| u64::try_from(it).ok());
+        if let Some(most) = most.filter(|most| would > *most) {
+            let text = format!("it would have {would} {what}, the policy allows {most}");
+            return Err(refuse(text));
+        }
+    }
+    Ok(())
+}
+
 /// Whether the site takes such a job at all: a known queue, within its limits.
 pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusal> {
-    let own = own_limits(settings, jobspec.queue())?;
     check_duration(jobspec.duration(), jobspec.queue(), settings)?;
+    check_size(jobspec, settings)
+}
+
+fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusal> {
+    let own = own_limits(settings, jobspec.queue())?;
     let general = &settings.limits;
     let request = jobspec.request();
     // How many nodes a job of slots alone gets is not known yet.

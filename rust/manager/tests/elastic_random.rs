@@ -407,6 +407,10 @@ fn resources_are_conserved() {
                 world.hear(out);
             }
         }
+        for id in world.scheduler.holds.keys().copied().collect::<Vec<_>>() {
+            let row = world.bench.row(id);
+            assert_eq!(row["annotations"]["elastic"]["directive"], "new", "{row}");
+        }
         world.pass();
         world.advance(100_000.0);
         world.pass();

@@ -47,6 +47,9 @@ impl Manager {
         now: f64,
     ) -> Result<(), Denial> {
         self.within_limits(asker.job, &ask)?;
+        if let Some(target) = joins {
+            self.may_grow(target, &ask).map_err(denied)?;
+        }
         if ask.required && !self.allocator.is_ready() {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
@@ -65,10 +68,10 @@ impl Manager {
             jobspec.to_string()
         };
         let mut form = ask.first();
-        let mut spec = self.take_spec(&text(&ask, form), userid);
+        let mut spec = self.take_spec(&text(&ask, form), userid, joins.is_some());
         if spec.is_err() && form == Form::Preferred {
             form = Form::Whole;
-            spec = self.take_spec(&text(&ask, form), userid);
+            spec = self.take_spec(&text(&ask, form), userid, joins.is_some());
         }
         let spec = spec.map_err(denied)?;
         ask.required = wanted.is_required();

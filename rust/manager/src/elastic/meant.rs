@@ -10,6 +10,8 @@ use penstock_jobspec::{Jobspec, TaskCount};
 use super::calls::Asker;
 use crate::job::Job;
 use crate::manager::Manager;
+use crate::policy;
+use crate::rpc::Refusal;
 use crate::settings::Elastic as Most;
 use crate::state::State;
 
@@ -97,10 +99,7 @@ impl Manager {
         let Some(owner) = self.jobs.get(&job).map(|it| it.userid) else {
             return Ok(());
         };
-        let cores = u64::from(ask.cpus) * u64::from(ask.nodes.unwrap_or(1));
-        let (mut own, mut all) = (Use::default(), Use::default());
-        own.add(1, ask.nodes.unwrap_or(0).into(), cores);
-        all.add(1, ask.nodes.unwrap_or(0).into(), cores);
+        let (mut own, mut all) = (Use::of_ask(ask), Use::of_ask(ask));
         for id in &self.elastic.standing {
             let Some(it) = self.jobs.get(id).filter(|it| it.userid == owner) else {
                 continue;
@@ -114,6 +113,28 @@ impl Manager {
         let most: &Most = &self.settings.elastic;
         own.check(&most.job, "job")?;
         all.check(&most.user, "user")
+    }
+
+    /// Whether an allocation, with what it was granted and waits for, may have so much more.
+    pub(super) fn may_grow(&self, target: u64, ask: &Ask) -> Result<(), Refusal> {
+        let Some(job) = self.jobs.get(&target) else {
+            return Ok(());
+        };
+        let mut would = Use::of_ask(ask);
+        if let Some(r) = job.extent() {
+            would.add(0, r.nnodes() as u64, r.ncores());
+        }
+        for id in &self.elastic.standing {
+            let waits = |it: &&Job| it.state < State::Run;
+            let Some(it) = self.jobs.get(id).filter(waits) else {
+                continue;
+            };
+            if it.requested().is_some_and(|it| it.joins == Some(target)) {
+                would.join(&Use::of(it));
+            }
+        }
+        let queue = job.spec.queue.as_deref();
+        policy::check_growth(would.nodes, would.cores, queue, &self.settings)
     }
 
     /// The ranks of a job on which the asker runs; none for the job as a whole. Where it cannot
@@ -201,21 +222,23 @@ struct Use {
 
 impl Use {
     fn of(job: &Job) -> Self {
-        let (held, asked) = (job.r.as_ref(), job.requested().map(|it| &it.ask));
-        let waits = u64::from(job.state < State::Run);
-        let nodes = asked.map_or(0, |it| it.nodes.unwrap_or(0).into());
-        let cores = asked.map_or(0, |it| {
-            u64::from(it.cpus) * u64::from(it.nodes.unwrap_or(1))
-        });
-        let left = held.filter(|_| waits == 0).map(|r| {
+        if job.state < State::Run {
+            let asked = job.requested().map(|it| Self::of_ask(&it.ask));
+            return asked.unwrap_or_default();
+        }
+        let mut held = Self::default();
+        if let Some(r) = &job.r {
             let left = r.restrict(&r.ranks().difference(&job.freed));
-            (left.nnodes() as u64, left.ncores())
-        });
-        let (nodes, cores) = left.unwrap_or((nodes, cores));
+            held.add(0, left.nnodes() as u64, left.ncores());
+        }
+        held
+    }
+
+    fn of_ask(ask: &Ask) -> Self {
         Self {
-            requests: waits,
-            nodes,
-            cores,
+            requests: 1,
+            nodes: ask.nodes.unwrap_or(0).into(),
+            cores: u64::from(ask.cpus) * u64::from(ask.nodes.unwrap_or(1)),
         }
     }
 

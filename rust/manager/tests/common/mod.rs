@@ -1,6 +1,8 @@
 //! A job manager with a hand-driven scheduler and execution service at its sides.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
+pub mod elastic;
+
 use std::path::PathBuf;
 
 use penstock_manager::{Manager, Settings};

@@ -1,0 +1,346 @@
+//! Flexible allocations: what goes back, is lent and comes back; time; limits; a restart.
+
+mod common;
+
+use common::elastic::*;
+use common::{Directory, body, settings, topics};
+use penstock_manager::{Elastic, Most, Settings};
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+#[test]
+fn ranks_go_back_but_not_the_requesters_own() {
+    let (mut bench, job) = start(settings());
+    let request = asked(&alloc(&mut bench, job, "extend", &json!([nodes(2)])));
+    give(&mut bench, request, "4-5");
+    // Of the grant first, then of the job's own.
+    let out = alloc(&mut bench, job, "release", &json!([nodes(3)]));
+    assert_eq!(topics(&out)[..2], ["sched.free", "job-exec.shrink"]);
+    assert_eq!(body(&out[1]), json!({"id": job, "ranks": "3"}));
+    assert_eq!(
+        freed(&out),
+        [
+            (job, "3".to_owned(), false),
+            (request, "4-5".to_owned(), true)
+        ]
+    );
+    assert_eq!(result(&answer(&out).1, "pmix.alloc.nlist"), "n[3-5]");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-2]");
+    // Task 0 runs on n0.
+    let own = json!({"key": "pmix.alloc.nlist", "required": true, "value": "n0"});
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "release", &json!([own]))).0,
+        -29
+    );
+    let too_many = alloc(&mut bench, job, "release", &json!([required(3)]));
+    assert_eq!(answer(&too_many).0, -29);
+    let rest = alloc(&mut bench, job, "release", &json!([nodes(99)]));
+    assert_eq!(freed(&rest), [(job, "1-2".to_owned(), false)]);
+    // What is left is given back at the end, whatever the execution service names.
+    bench.exec(job, "finish", &json!({"status": 0}));
+    let out = bench.exec(job, "release", &json!({"ranks": "0-3", "final": true}));
+    assert_eq!(freed(&out), [(job, "0".to_owned(), true)]);
+    assert_eq!(bench.row(job)["result"], 1);
+}
+
+#[test]
+fn what_a_job_gave_back_itself_does_not_cost_it_its_epilog() {
+    let hooks = Settings {
+        epilog: true,
+        ..settings()
+    };
+    let (mut bench, job) = start(hooks);
+    alloc(&mut bench, job, "release", &json!([nodes(1)]));
+    bench.exec(job, "finish", &json!({"status": 0}));
+    let out = bench.exec(job, "release", &json!({"ranks": "1", "final": false}));
+    assert!(freed(&out).is_empty(), "kept for the epilog");
+    let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(topics(&out), ["hooks.epilog"]);
+    let out = bench.reply(&out, "hooks.epilog", &json!({"status": 0}));
+    assert_eq!(freed(&out), [(job, "0-2".to_owned(), true)]);
+}
+
+#[test]
+fn an_allocation_is_released_by_its_name() {
+    let (mut bench, job) = start(settings());
+    let new = asked(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([named("mine"), nodes(3)]),
+    ));
+    give(&mut bench, new, "4-6");
+    let part = alloc(
+        &mut bench,
+        job,
+        "release",
+        &json!([named("mine"), nodes(1)]),
+    );
+    assert_eq!(freed(&part), [(new, "6".to_owned(), false)]);
+    let all = alloc(&mut bench, job, "release", &json!([named("mine")]));
+    assert_eq!(freed(&all), [(new, "4-5".to_owned(), true)]);
+    assert_eq!(bench.row(new)["result"], 1);
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "release", &json!([named("mine")]))).0,
+        -27
+    );
+}
+
+#[test]
+fn what_is_lent_comes_back_once() {
+    let (mut bench, job) = start(settings());
+    let time = json!({"key": "pmix.alloc.time", "value": 600});
+    let lent = alloc(
+        &mut bench,
+        job,
+        "release",
+        &json!([named("loan"), nodes(2), time]),
+    );
+    assert_eq!(freed(&lent), [(job, "2-3".to_owned(), false)]);
+    assert_eq!(result(&answer(&lent).1, "pmix.alloc.time"), 600);
+    let out = alloc(
+        &mut bench,
+        job,
+        "reacquire",
+        &json!([named("loan"), nodes(1)]),
+    );
+    let first = asked(&out);
+    let spec = jobspec(&out);
+    assert_eq!(
+        spec["attributes"]["system"]["constraints"],
+        json!({"hostlist": ["n[2-3]"]})
+    );
+    assert_eq!(
+        spec["resources"][0]["exclusive"], true,
+        "whole nodes were lent"
+    );
+    give(&mut bench, first, "3");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-1,3]");
+    // The other one comes back by itself, and is not asked for twice.
+    bench.now += 700.0;
+    bench.manager.advance(bench.now);
+    let second = asked(&bench.manager.flush().unwrap());
+    let again = alloc(&mut bench, job, "reacquire", &json!([]));
+    assert_eq!(answer(&again).0, -46);
+    // A request for it that is cancelled leaves it lent.
+    bench.request(
+        "job-manager.raise",
+        &json!({"id": second, "type": "cancel", "severity": 0}),
+    );
+    cancelled(&mut bench, second);
+    let third = asked(&alloc(&mut bench, job, "reacquire", &json!([])));
+    give(&mut bench, third, "7");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-1,3,7]");
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "reacquire", &json!([]))).0,
+        -46
+    );
+}
+
+#[test]
+fn time_is_extended_when_the_scheduler_agrees() {
+    let (mut bench, job) = start(settings());
+    let request = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    give(&mut bench, request, "4");
+    let time = |seconds: u32| json!([{"key": "pmix.alloc.time", "value": seconds}]);
+    let first = alloc(&mut bench, job, "extend", &time(600));
+    let second = alloc(&mut bench, job, "extend", &time(300));
+    assert_eq!(topics(&first), ["sched.expiration"]);
+    assert!(topics(&second).is_empty(), "one at a time");
+    assert_eq!(body(&first[0])["expiration"], 9600.0);
+    let out = bench.reply(&first, "sched.expiration", &json!({}));
+    assert_eq!(result(&answer(&out).1, "pmix.alloc.time"), 600);
+    // The grant ends with the job; and the second one has its turn.
+    let asked: Vec<Value> = out
+        .iter()
+        .filter(|it| it.topic() == "sched.expiration")
+        .map(body)
+        .collect();
+    assert_eq!(asked[0]["id"], request);
+    assert_eq!(asked[0]["expiration"], 9600.0);
+    assert_eq!(
+        (&asked[1]["id"], &asked[1]["expiration"]),
+        (&json!(job), &json!(9900.0))
+    );
+    let row = bench.row(job);
+    assert_eq!(row["expiration"], 9600.0);
+    assert!(bench.events(job).contains(&"resource-update".to_owned()));
+    let second: Vec<Message> = out
+        .into_iter()
+        .filter(|it| it.topic() == "sched.expiration" && body(it)["id"] == job)
+        .collect();
+    let refused = bench.deny(&second, "sched.expiration", 22, "reserved");
+    let (status, told) = answer(&refused);
+    assert_eq!(status, -29);
+    assert_eq!(told["reason"], "the scheduler refuses the update: reserved");
+}
+
+#[test]
+fn time_beyond_the_resources_is_granted_in_part_when_the_caller_waits_no_longer() {
+    let (mut bench, job) = start(settings());
+    let time = json!({"key": "pmix.alloc.time", "value": 100_000});
+    let out = alloc(&mut bench, job, "extend", &json!([time]));
+    assert_eq!(answer(&out).0, -29);
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([time, limit(60)])
+    )));
+    bench.now += 61.0;
+    bench.manager.advance(bench.now);
+    let out = bench.manager.flush().unwrap();
+    assert_eq!(body(&out[0])["expiration"], 20000.0);
+    let out = bench.reply(&out, "sched.expiration", &json!({}));
+    assert_eq!(result(&answer(&out).1, "pmix.alloc.time"), 11000);
+}
+
+#[test]
+fn limits_by_configuration() {
+    let most = |requests, nnodes| Most {
+        requests: Some(requests),
+        nnodes: Some(nnodes),
+        ncores: None,
+    };
+    let limited = Settings {
+        elastic: Elastic {
+            job: most(2, 4),
+            user: most(3, -1),
+        },
+        ..settings()
+    };
+    let (mut bench, job) = start(limited);
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([nodes(3)])
+    )));
+    let (status, told) = answer(&alloc(&mut bench, job, "new", &json!([nodes(2)])));
+    assert_eq!(status, -29);
+    assert_eq!(
+        told["reason"],
+        "the policy allows a job 4 nodes from requests: it would be 5"
+    );
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([nodes(1)])
+    )));
+    let ncpus = json!({"key": "pmix.alloc.ncpus", "value": 1});
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "new", &json!([ncpus]))).0,
+        -29
+    );
+    bench.request("pmix.cancel", &json!({ "job": job }));
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([nodes(4)])
+    )));
+}
+
+#[test]
+fn a_job_that_grows_stays_within_the_size_that_the_site_allows() {
+    let limited = Settings {
+        limits: penstock_manager::Limits {
+            max_nnodes: Some(6),
+            min_nnodes: Some(2),
+            ..penstock_manager::Limits::NONE
+        },
+        ..settings()
+    };
+    let (mut bench, job) = start(limited);
+    let first = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([nodes(1)])
+    )));
+    let (status, told) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    assert_eq!(status, -29);
+    assert_eq!(told["reason"], "it would have 7 nodes, the policy allows 6");
+    give(&mut bench, first, "4");
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)]))).0,
+        -29
+    );
+    // What is given back may be asked for again.
+    alloc(&mut bench, job, "release", &json!([nodes(1)]));
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([nodes(1)])
+    )));
+    // An allocation of its own is a job like any other.
+    for size in [1, 7] {
+        assert_eq!(
+            answer(&alloc(&mut bench, job, "new", &json!([nodes(size)]))).0,
+            -29
+        );
+    }
+}
+
+#[test]
+fn all_of_it_survives_a_restart() {
+    let directory = Directory::new("elastic");
+    let mut bench = directory.open(settings(), 1000.0);
+    let job = ready(&mut bench);
+    let grant = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("got"), nodes(1)]),
+    ));
+    give(&mut bench, grant, "4");
+    let new = asked(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    give(&mut bench, new, "5");
+    let time = json!({"key": "pmix.alloc.time", "value": 600});
+    alloc(
+        &mut bench,
+        job,
+        "release",
+        &json!([named("loan"), time,
+        {"key": "pmix.alloc.nlist", "value": "n3"}]),
+    );
+    let waiting = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("waits"), nodes(2), limit(900)]),
+    ));
+    let before = (bench.row(job), query(&mut bench, job));
+    let now = bench.now;
+    drop(bench);
+
+    let mut bench = directory.open(settings(), now + 1.0);
+    assert_eq!(bench.row(job)["nodelist"], "n[0-2,4]");
+    assert_eq!(bench.row(job)["annotations"], before.0["annotations"]);
+    assert_eq!(query(&mut bench, job), before.1);
+    let out = bench.scheduler(None);
+    let told: Vec<Value> = out
+        .iter()
+        .filter(|it| it.topic() == "job-manager.sched-hello" && it.errnum() == 0)
+        .map(body)
+        .collect();
+    let ids: Vec<u64> = told.iter().map(|it| it["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, [job, grant, new]);
+    assert_eq!(told[0]["free"], "3");
+    assert_eq!(asked(&out), waiting);
+    bench.executor();
+    give(&mut bench, waiting, "6-7");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-2,4,6-7]");
+    // The loan is due, and so is the end of the new allocation.
+    bench.now = 9500.0;
+    bench.manager.advance(9500.0);
+    let out = bench.manager.flush().unwrap();
+    assert_eq!(
+        jobspec(&out)["attributes"]["system"]["constraints"],
+        json!({"hostlist": ["n3"]})
+    );
+    assert!(freed(&out).contains(&(new, "5".to_owned(), true)));
+}
