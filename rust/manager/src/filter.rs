@@ -128,7 +128,8 @@ impl Filter {
 }
 
 fn ran(job: &Job) -> Option<&penstock_rset::ResourceSet> {
-    job.r.as_deref().filter(|_| job.t_run > 0.0)
+    let r = job.extent().map(std::convert::AsRef::as_ref);
+    r.filter(|_| job.t_run > 0.0)
 }
 
 impl Stamp {

@@ -73,7 +73,9 @@ impl Manager {
                 self.wake_dependents(id, now);
             }
             State::Cleanup => {
-                self.end_requests(id, now);
+                if job.flex.is_some() {
+                    self.end_requests(id, now);
+                }
                 self.clean_up(id, now);
             }
             State::Inactive if job.announced => {}
@@ -128,7 +130,9 @@ impl Manager {
         if self.waits_for_epilog(id, now) {
             return;
         }
-        self.end_grants(id, now);
+        if self.jobs.get(&id).is_some_and(|job| job.flex.is_some()) {
+            self.end_grants(id, now);
+        }
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
