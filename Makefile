@@ -34,7 +34,7 @@ $(BIN)/penstock-pmix: $(VENV)/.tools $(RUST)
 
 test-pmix: pmix $(VENV)/.built  ## The PMIx server with real clients; fails where it cannot be built
 	cargo clippy --package penstock-pmix --features server --all-targets --locked -- -D warnings
-	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix
+	PENSTOCK_NEED_PMIX=1 $(BIN)/python -m pytest tests/pmix tests/instance/test_pmix_real.py
 
 # What libpmix itself loses is in leaks.supp; what the server lends it, the tests count.
 ASAN := target/asan/x86_64-unknown-linux-gnu/debug
@@ -45,7 +45,7 @@ test-pmix-asan: $(VENV)/.built  ## The same with AddressSanitizer in server and 
 	PENSTOCK_NEED_PMIX=1 PATH="$(CURDIR)/$(ASAN):$$PATH" PENSTOCK_PMIX_CFLAGS="-g -fsanitize=address" \
 		ASAN_OPTIONS=detect_leaks=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/pmix/leaks.supp:print_suppressions=0 \
-		$(BIN)/python -m pytest tests/pmix/test_server.py
+		$(BIN)/python -m pytest tests/pmix
 
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

@@ -1,7 +1,7 @@
 /* Asks for resources from inside a job, through PMIx (RFC 0005).
  *
  *     cc -o alloc alloc.c $(pkg-config --cflags --libs pmix)
- *     penstock run -n 3 -o pmix ./alloc new:nodes=12,id=MYALLOCATION
+ *     penstock run -n3 --pmix ./alloc new:nodes=12,id=MYALLOCATION
  *
  * Rank 0 asks, rank 1 waits for the event that the request is over, and the others poll how it stands.
  *

@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pmixdaemon import EXAMPLE, PATIENCE, Daemon, compile_program, finish, server_program
+from pmixdaemon import (
+    EXAMPLE,
+    GRANTED,
+    PATIENCE,
+    Book,
+    Daemon,
+    codes,
+    compile_program,
+    finish,
+    server_program,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,70 +58,6 @@ def requests(daemon: Daemon, topic: str) -> list[Message]:
     return [it for it in came if it.topic == topic]
 
 
-def attributes(request: Message) -> dict[str, Any]:
-    """What a request for resources names."""
-    return {each["key"]: each["value"] for each in request.object()["attributes"]}
-
-
-def text(key: str, value: str) -> dict[str, Any]:
-    """An attribute that is a text."""
-    return {"key": key, "type": "string", "value": value}
-
-
-def codes(lines: list[str]) -> list[str]:
-    """Lines without the names of status codes, which differ by version."""
-    return [line.partition(" (")[0] for line in lines]
-
-
-class Book:
-    """Requests by their user's id, as an instance keeps them: asked, perhaps waiting, over."""
-
-    def __init__(self, outcomes: dict[str, tuple[int, str, list[dict[str, Any]]]]) -> None:
-        self.outcomes = outcomes
-        self.waiting: dict[str, Message] = {}
-        self.over: dict[str, dict[str, Any]] = {}
-
-    def answer(self, daemon: Daemon, request: Message) -> dict[str, Any] | None:
-        """Answers requests and queries; what has no outcome yet waits."""
-        if request.topic == "pmix.query":
-            name = request.object().get("id")
-            known = self.over | {it: {"id": it, "status": 1} for it in self.waiting}
-            found = [row for it, row in known.items() if name in (None, it)]
-            return {"status": 0 if found or name is None else -46, "requests": found}
-        assert request.topic == "pmix.alloc"
-        name = attributes(request).get("pmix.alloc.reqid", "")
-        if request.object()["directive"] == 5:
-            return self._cancel(daemon, name)
-        if name not in self.outcomes:
-            self.waiting[name] = request
-            return None
-        return self._end(daemon, name)
-
-    def _end(self, daemon: Daemon, name: str) -> dict[str, Any]:
-        status, reason, results = self.outcomes[name]
-        states = {0: "granted", -180: "cancelled"}
-        row = {"id": name, "alloc": "ƒ3", "status": status, "reason": reason}
-        self.over[name] = {**row, "state": states.get(status, "refused")}
-        daemon.tell({**row, "results": results})
-        return {"status": status, "reason": reason, "results": results}
-
-    def grant(self, daemon: Daemon, name: str) -> None:
-        """Gives what waits its outcome."""
-        daemon.send(self.waiting.pop(name).respond(self._end(daemon, name)))
-
-    def _cancel(self, daemon: Daemon, name: str) -> dict[str, Any]:
-        self.outcomes[name] = (-180, "cancelled", [])
-        self.grant(daemon, name)
-        return {"status": 0, "reason": "", "results": [text("pmix.alloc.reqid", name)]}
-
-
-GRANTED = [
-    text("pmix.alloc.id", "ƒ3"),
-    text("pmix.alloc.reqid", "MYALLOCATION"),
-    text("pmix.alloc.nlist", "n[1-12]"),
-]
-
-
 def ended_well(daemon: Daemon) -> None:
     """Everything was answered, and what was lent came back."""
     stats = daemon.stats()
@@ -118,6 +65,7 @@ def ended_well(daemon: Daemon) -> None:
     assert stats["lent"] == stats["back"]
     assert daemon.close() == 0, daemon.stderr.read_text()
     assert daemon.stderr.read_text() == ""
+    assert not Path(daemon.start["directory"]).exists()
 
 
 def test_three_tasks_granted(start: Start, alloc: Path) -> None:
@@ -360,7 +308,14 @@ def test_a_directory_that_others_may_enter_is_refused(start: Start, tmp_path: Pa
     (tmp_path / "pmix0").chmod(0o755)
     response = daemon.ask("pmix.start", daemon.start)
     assert response.errnum == 22
-    assert "expected a directory of this user's, with mode 0700" in (response.error_text or "")
+    assert "expected one of this user's, with mode 0700, found mode 755" in response.error_text
+    (tmp_path / "pmix0").chmod(0o700)
+    (tmp_path / "pmix0" / "file").touch()
+    response = daemon.ask("pmix.start", daemon.start)
+    assert "expected an empty one, found 1 entries" in response.error_text
+    (tmp_path / "pmix0").rename(tmp_path / "other")
+    response = daemon.ask("pmix.start", daemon.start)
+    assert "No such file or directory" in response.error_text
     assert daemon.close() == 0
 
 

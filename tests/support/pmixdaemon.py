@@ -9,12 +9,14 @@ import shutil
 import socket
 import subprocess
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock._core import Decoder, Message
+from penstock.client import connect
 from penstock.instance.pmix import find_server
 
 if TYPE_CHECKING:
@@ -56,53 +58,42 @@ def compile_program(source: Path, directory: Path) -> Path:
     return program
 
 
-class Daemon:
-    """Starts a server for a job of some tasks, and answers it.
+def attributes(request: Message) -> dict[str, Any]:
+    """What a request for resources names."""
+    return {each["key"]: each["value"] for each in request.object()["attributes"]}
+
+
+def text(key: str, value: str) -> dict[str, Any]:
+    """An attribute that is a text."""
+    return {"key": key, "type": "string", "value": value}
+
+
+def codes(lines: list[str]) -> list[str]:
+    """Lines without the names of status codes, which differ by version."""
+    return [line.partition(" (")[0] for line in lines]
+
+
+class Answering:
+    """One end of a socket, whose requests are answered.
 
     Args:
-        directory: for the server's files.
-        size: tasks of the job.
+        link: the socket.
         answer: what to answer a request; None leaves it waiting.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        size: int,
-        answer: Callable[[Daemon, Message], dict[str, Any] | None],
+        self, link: socket.socket, answer: Callable[[Any, Message], dict[str, Any] | None]
     ) -> None:
-        program = server_program()
-        directory.mkdir(mode=0o700)
+        self.socket = link
         self._answer = answer
-        self.size = size
-        ours, theirs = socket.socketpair()
-        self.socket = ours
-        self._tasks: list[subprocess.Popen[str]] = []
         self._sending = threading.Lock()
-        self.stderr = directory.with_suffix(".stderr")
-        with theirs, self.stderr.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [program, "--fd", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stderr=stderr,
-            )
         # Requests in the order they came; answers to what was asked here.
         self.asked: queue.Queue[Message] = queue.Queue()
         self._told: queue.Queue[Message] = queue.Queue()
         self.events: Message | None = None
-        self._registered = threading.Event()
+        self.registered = threading.Event()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        self.start = {
-            "namespace": f"penstock-{secrets.token_hex(16)}",
-            "job": "ƒ2Aa",
-            "size": size,
-            "universe": 2 * size,
-            "local": list(range(size)),
-            "nodes": [socket.gethostname()],
-            "ranks_per_node": [list(range(size))],
-            "directory": str(directory),
-        }
 
     def send(self, message: Message) -> None:
         """Sends one message."""
@@ -110,25 +101,22 @@ class Daemon:
             self.socket.sendall(message.encode())
 
     def ask(self, topic: str, payload: dict[str, Any]) -> Message:
-        """Asks the server."""
+        """Asks the other end."""
         self.send(Message.request(topic, payload, matchtag=1))
         return self._told.get(timeout=PATIENCE)
 
-    def begin(self) -> dict[str, dict[str, str]]:
-        """Starts the library; the tasks' environments, by rank."""
-        response = self.ask("pmix.start", self.start)
-        assert response.errnum == 0, response.error_text
-        assert self._registered.wait(PATIENCE)
-        return dict(response.object()["environment"])
-
     def tell(self, event: dict[str, Any]) -> None:
         """Tells that a request is over."""
+        assert self.registered.wait(PATIENCE)
         assert self.events is not None
         self.send(self.events.respond(event))
 
-    def stats(self) -> dict[str, int]:
-        """What the server has counted."""
-        return dict(self.ask("pmix.stats", {}).object())
+    def hang_up(self) -> None:
+        """Closes the socket."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join(PATIENCE)
+        self.socket.close()
 
     def _read(self) -> None:
         decoder = Decoder()
@@ -147,12 +135,72 @@ class Daemon:
             self._told.put(message)
         elif message.topic == "pmix.events":
             self.events = message
-            self._registered.set()
-        else:
+            self.registered.set()
+        elif message.kind == "request" and message.topic != "pmix.disconnect":
             answer = self._answer(self, message)
             self.asked.put(message)
             if answer is not None:
                 self.send(message.respond(answer))
+
+
+class Service(Answering):
+    """The service `pmix` of an instance, from outside."""
+
+    def __init__(self, uri: str, answer: Callable[[Any, Message], dict[str, Any] | None]) -> None:
+        super().__init__(connect(uri), answer)
+        response = self.ask("service.add", {"service": "pmix"})
+        assert response.errnum == 0, response.error_text
+
+
+class Daemon(Answering):
+    """Starts a server for a job of some tasks, and answers it.
+
+    Args:
+        directory: for the server's files.
+        size: tasks of the job.
+        answer: what to answer a request; None leaves it waiting.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        size: int,
+        answer: Callable[[Any, Message], dict[str, Any] | None],
+    ) -> None:
+        program = server_program()
+        directory.mkdir(mode=0o700)
+        self.size = size
+        self.stderr = directory.with_suffix(".stderr")
+        self._tasks: list[subprocess.Popen[str]] = []
+        ours, theirs = socket.socketpair()
+        with theirs, self.stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [program, "--fd", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stderr=stderr,
+            )
+        super().__init__(ours, answer)
+        self.start = {
+            "namespace": f"penstock-{secrets.token_hex(16)}",
+            "job": "ƒ2Aa",
+            "size": size,
+            "universe": 2 * size,
+            "local": list(range(size)),
+            "nodes": [socket.gethostname()],
+            "ranks_per_node": [list(range(size))],
+            "directory": str(directory),
+        }
+
+    def begin(self) -> dict[str, dict[str, str]]:
+        """Starts the library; the tasks' environments, by rank."""
+        response = self.ask("pmix.start", self.start)
+        assert response.errnum == 0, response.error_text
+        assert self.registered.wait(PATIENCE)
+        return dict(response.object()["environment"])
+
+    def stats(self) -> dict[str, int]:
+        """What the server has counted."""
+        return dict(self.ask("pmix.stats", {}).object())
 
     def run(
         self, program: Path, arguments: Sequence[str], *, ranks: Sequence[int] | None = None
@@ -175,8 +223,7 @@ class Daemon:
         """Closes the socket, as an instance does that ends; the server's exit code."""
         self.socket.shutdown(socket.SHUT_RDWR)
         code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        self.socket.close()
+        self.hang_up()
         return code
 
     def abandon(self) -> None:
@@ -184,12 +231,59 @@ class Daemon:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self._reader.join(PATIENCE)
-        self.socket.close()
+        self.hang_up()
         for task in self._tasks:
             with task:
                 task.kill()
+
+
+class Book:
+    """Requests by their user's id, as an instance keeps them: asked, perhaps waiting, over."""
+
+    def __init__(self, outcomes: dict[str, tuple[int, str, list[dict[str, Any]]]]) -> None:
+        self.outcomes = outcomes
+        self.waiting: dict[str, Message] = {}
+        self.over: dict[str, dict[str, Any]] = {}
+
+    def answer(self, daemon: Answering, request: Message) -> dict[str, Any] | None:
+        """Answers requests and queries; what has no outcome yet waits."""
+        if request.topic == "pmix.query":
+            name = request.object().get("id")
+            known = self.over | {it: {"id": it, "status": 1} for it in self.waiting}
+            found = [row for it, row in known.items() if name in (None, it)]
+            return {"status": 0 if found or name is None else -46, "requests": found}
+        assert request.topic == "pmix.alloc"
+        name = attributes(request).get("pmix.alloc.reqid", "")
+        if request.object()["directive"] == 5:
+            return self._cancel(daemon, name)
+        if name not in self.outcomes:
+            self.waiting[name] = request
+            return None
+        return self._end(daemon, name)
+
+    def _end(self, daemon: Answering, name: str) -> dict[str, Any]:
+        status, reason, results = self.outcomes[name]
+        states = {0: "granted", -180: "cancelled"}
+        row = {"id": name, "alloc": "ƒ3", "status": status, "reason": reason}
+        self.over[name] = {**row, "state": states.get(status, "refused")}
+        daemon.tell({**row, "results": results})
+        return {"status": status, "reason": reason, "results": results}
+
+    def grant(self, daemon: Answering, name: str) -> None:
+        """Gives what waits its outcome."""
+        daemon.send(self.waiting.pop(name).respond(self._end(daemon, name)))
+
+    def _cancel(self, daemon: Answering, name: str) -> dict[str, Any]:
+        self.outcomes[name] = (-180, "cancelled", [])
+        self.grant(daemon, name)
+        return {"status": 0, "reason": "", "results": [text("pmix.alloc.reqid", name)]}
+
+
+GRANTED = [
+    text("pmix.alloc.id", "ƒ3"),
+    text("pmix.alloc.reqid", "MYALLOCATION"),
+    text("pmix.alloc.nlist", "n[1-12]"),
+]
 
 
 def finish(tasks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, list[str]]]:

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cli import joboptions
 from penstock.errors import JobspecError
+from penstock.instance import pmix
 from penstock.jobspec import dependency, environment_from_rules
 
 CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
@@ -113,3 +114,13 @@ def test_options_take_ranges():
 def test_what_is_no_count_is_bad_usage(text):
     with pytest.raises(argparse.ArgumentError, match="from 1 or a range, found"):
         parsed(f"-N{text}" if text else "--nodes=")
+
+
+@pytest.mark.parametrize("words", [["-o", "out", "--pmix"], ["--setattr=shell.options.pmix=true"]])
+def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
+    parser = argparse.ArgumentParser()
+    joboptions.register(parser)
+    [spec] = joboptions.jobspecs(parser.parse_args([*words, "true"]))
+    assert pmix.wanted(spec)
+    [spec] = joboptions.jobspecs(parser.parse_args(["-o", "out", "true"]))
+    assert not pmix.wanted(spec)

@@ -106,6 +106,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a jobspec attribute; VALUE is JSON or a string",
     )
+    add(
+        "--pmix",
+        action="store_true",
+        help="a PMIx server for the tasks, by which they ask for resources",
+    )
     add("--job-name", metavar="NAME", help="job name (default: the command's)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help="program and arguments")
 
@@ -133,6 +138,9 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         replace = copy is not None and isinstance(text, str)
         return text.replace("{cc}", str(copy)) if replace else text
 
+    attributes = {fill(key): fill(value) for key, value in args.setattr}
+    if args.pmix:
+        attributes["shell.options.pmix"] = True
     return from_command(
         [fill(word) for word in command],
         ntasks=args.ntasks,
@@ -149,5 +157,5 @@ def _jobspec(args: argparse.Namespace, command: list[str], copy: int | None) -> 
         environment=environment_from_rules([fill(rule) for rule in args.env]),
         output=fill(args.output),
         error=fill(args.error),
-        setattr={fill(key): fill(value) for key, value in args.setattr},
+        setattr=attributes,
     )

@@ -20,7 +20,7 @@ use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -84,6 +84,7 @@ impl Waiter {
 /// The server of a job that was started.
 struct Server {
     source: ffi::Proc,
+    directory: PathBuf,
     outgoing: Sender<Vec<u8>>,
     parking: Mutex<Parking<Waiter>>,
     answers: Answers,
@@ -191,13 +192,15 @@ impl Server {
         .to_string()
     }
 
-    /// Tells whoever waits that nobody will answer, and lets the tasks read that.
+    /// Tells whoever waits that nobody will answer, lets the tasks read that, and leaves nothing behind.
     fn close(&'static self) {
         for waiter in self.parking().close() {
             self.answers
                 .put(waiter.caller(), Answer::of(status::UNREACHABLE));
         }
         clients::wait(LINGER);
+        // Where the instance has ended in order, it does this itself.
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -218,16 +221,24 @@ fn write(mut socket: UnixStream, messages: &Receiver<Vec<u8>>) {
     }
 }
 
-/// A directory that others may enter is one in which they could take the server's place.
+/// A directory that others may enter is one in which they could take the server's place; one that has something in it
+/// is not for the server to remove.
 fn check_directory(path: &Path) -> Result<(), String> {
-    let name = path.display();
-    let about = fs::metadata(path).map_err(|error| format!("`directory` {name}: {error}"))?;
-    if !about.is_dir() || about.mode() & 0o077 != 0 || about.uid() != library::user().0 {
-        return Err(format!(
-            "`directory` {name}: expected a directory of this user's, with mode 0700, found mode {:o} and user {}",
+    let refuse = |text: String| Err(format!("`directory` {}: {text}", path.display()));
+    let looked = fs::metadata(path).and_then(|about| Ok((about, fs::read_dir(path)?.count())));
+    let (about, entries) = match looked {
+        Ok(looked) => looked,
+        Err(error) => return refuse(error.to_string()),
+    };
+    if about.mode() & 0o077 != 0 || about.uid() != library::user().0 {
+        return refuse(format!(
+            "expected one of this user's, with mode 0700, found mode {:o} and user {}",
             about.mode() & 0o7777,
             about.uid()
         ));
+    }
+    if entries > 0 {
+        return refuse(format!("expected an empty one, found {entries} entries"));
     }
     Ok(())
 }
@@ -243,6 +254,7 @@ fn start(payload: &[u8], outgoing: &Sender<Vec<u8>>) -> Result<String, (u32, Str
     let source = native::proc(&namespace, ffi::RANK_UNDEF);
     let server = Server {
         source,
+        directory: start.directory.clone(),
         outgoing: outgoing.clone(),
         parking: Mutex::default(),
         answers: Answers::new(namespace.clone(), local),
