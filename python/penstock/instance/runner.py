@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import functools
 import logging
@@ -18,8 +17,9 @@ from penstock._core import IDset, ResourceSet, fluid_f58
 from penstock.errors import Error
 from penstock.instance import pmix
 from penstock.instance.environment import job_environment, own_mark, task_environment
+from penstock.instance.following import Followers
 from penstock.instance.layout import TaskPlace, lay_out
-from penstock.instance.output import STREAMS, FileWatcher, Output, say
+from penstock.instance.output import FileWatcher, Output, say
 from penstock.instance.reaper import Reaper
 from penstock.instance.task import SpawnError, Task, spawn
 from penstock.protocol.execution import StartStream
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.exec")
 
-CHUNK = 64 * 1024
 # Seconds between two looks at how much output is kept.
 OUTPUT_CHECK = 1.0
 # Seconds until a killed process counts as one that cannot be killed.
@@ -99,26 +98,31 @@ class LocalRunner:
         self._output_dir = output_dir
         self._uri = uri
         self._lookup_r = lookup_r
-        self._wait_inactive = wait_inactive
         self._ask = ask
-        self._room = room
         self._settings = settings
         self._children = children
         self._reaper = Reaper(children)
         self._cpus = os.sched_getaffinity(0)
         self._bind = not oversubscribe
         self._jobs: dict[int, Job] = {}
-        self._arrivals: dict[int, trio.Event] = {}
-        self._followers: dict[tuple[bytes, int], trio.CancelScope] = {}
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
+        self._followers = Followers(
+            send=send,
+            refuse=self._refuse,
+            begin=self._begin,
+            jobs=self._jobs,
+            output_dir=output_dir,
+            wait_inactive=wait_inactive,
+            room=room,
+        )
         self._methods: dict[str, Callable[[Message, dict[str, Any]], None]] = {
             "start": self._start,
             "kill": self._kill,
             "expiration": self._expiration,
             "replaced": self._replaced,
             "shrink": self._shrink,
-            "output": self._output,
-            "output-cancel": self._output_cancel,
+            "output": self._followers.output,
+            "output-cancel": self._followers.cancel,
             "ping": self._ping,
             "stats-get": self._stats,
         }
@@ -136,7 +140,7 @@ class LocalRunner:
     def _serve(self, request: Message) -> None:
         _service, _, method = (request.topic or "").partition(".")
         if method == "disconnect":
-            return self._disconnect(request)
+            return self._followers.disconnect(request)
         serve = self._methods.get(method)
         try:
             if serve is None:
@@ -163,6 +167,10 @@ class LocalRunner:
     def _refuse(self, request: Message, errnum: int, text: str) -> None:
         if not request.noresponse:
             self._send([request.respond(errnum=errnum, errtext=text)])
+
+    def _begin(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Runs a function in the background, from when the service runs."""
+        self._inbox.send_nowait((function, *args))
 
     def _interrupt(self, event: Message) -> None:
         try:
@@ -191,7 +199,7 @@ class LocalRunner:
             self._send([stream.exception("exec", note), stream.release()])
         else:
             self._jobs[job_id] = Job(stream)
-            self._inbox.send_nowait((self._run_job, self._jobs[job_id], payload))
+            self._begin(self._run_job, self._jobs[job_id], payload)
 
     def _kill(self, request: Message, payload: dict[str, Any]) -> None:
         job = self._jobs.get(payload["id"])
@@ -274,7 +282,7 @@ class LocalRunner:
 
     async def run(self) -> None:
         """Runs jobs until cancelled; whatever runs then is killed and reaped."""
-        self._watcher = FileWatcher()
+        self._followers.watcher = FileWatcher()
         try:
             async with trio.open_nursery() as outer:
                 # One that is cancelled here has nothing to end yet, and nobody to tell the reaper.
@@ -285,11 +293,11 @@ class LocalRunner:
                 finally:
                     self._reaper.stop()
         finally:
-            self._watcher.close()
+            self._followers.watcher.close()
 
     async def _run_jobs(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watcher.run)
+            nursery.start_soon(self._followers.watcher.run)
             nursery.start_soon(self._watch_kept_output)
             async for function, *args in self._outbox:
                 nursery.start_soon(function, *args)
@@ -334,7 +342,7 @@ class LocalRunner:
             places,
             ask=self._ask,
             fail=functools.partial(self._fail, job),
-            start_soon=lambda *call: self._inbox.send_nowait(call),
+            start_soon=self._begin,
             children=self._children,
         ) as variables:
             if job.ending.is_set():
@@ -350,7 +358,7 @@ class LocalRunner:
         variables: dict[int, dict[str, str]],
     ) -> int:
         status = self._spawn_all(job, jobspec, job_id, places, variables)
-        self._arrived(job_id)
+        self._followers.arrived(job_id)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_expiration, job)
             nursery.start_soon(self._watch_ending, job)
@@ -463,109 +471,6 @@ class LocalRunner:
             except OSError as error:
                 log.warning("job %s: cannot look for what it left behind: %s", name, error)
 
-    # --- output
-
-    def _arrived(self, job_id: int) -> None:
-        if job_id in self._arrivals:
-            self._arrivals.pop(job_id).set()
-
-    def _output(self, request: Message, payload: dict[str, Any]) -> None:
-        if not request.streaming:
-            raise OSError(errno.EPROTO, "output is a streaming request")
-        self._inbox.send_nowait((self._follow, request, payload))
-
-    def _output_cancel(self, request: Message, payload: dict[str, Any]) -> None:
-        scope = self._followers.get(((request.routes or [b""])[-1], payload["matchtag"]))
-        if scope is not None:
-            scope.cancel()
-        if not request.noresponse:
-            self._send([request.respond()])
-
-    def _disconnect(self, request: Message) -> None:
-        origin = (request.routes or [b""])[-1]
-        for (peer, _tag), scope in list(self._followers.items()):
-            if peer == origin:
-                scope.cancel()
-
-    async def _follow(self, request: Message, payload: dict[str, Any]) -> None:
-        key = ((request.routes or [b""])[-1], request.matchtag)
-        with trio.CancelScope() as scope:
-            self._followers[key] = scope
-            try:
-                await self._send_output(
-                    request, payload["id"], payload.get("streams", STREAMS), payload.get("follow")
-                )
-                self._refuse(request, errno.ENODATA, "")
-            except OSError as error:
-                self._refuse(request, error.errno or errno.EIO, error.strerror or str(error))
-            except Exception:
-                log.exception("%s", request.topic)
-                self._refuse(request, errno.EPROTO, f"{request.topic}: malformed payload")
-            finally:
-                self._followers.pop(key, None)
-        if scope.cancelled_caught:
-            self._refuse(request, errno.ENODATA, "")
-
-    async def _send_output(
-        self, request: Message, job_id: int, streams: Iterable[str], follow: bool | None
-    ) -> None:
-        directory = self._output_dir / str(job_id)
-        if follow and job_id not in self._jobs and not directory.exists():
-            await self._wait_for_start(job_id)
-        job = self._jobs.get(job_id)
-        if job is not None and not job.tasks and follow:
-            await self._wait_for_start(job_id)
-        elsewhere = job.output.elsewhere if job is not None and job.output else None
-        if elsewhere is not None:
-            raise OSError(errno.ENOENT, f"the output of this job goes to `{elsewhere}`")
-        paths = {stream: directory / stream for stream in STREAMS if stream in streams}
-        if not directory.exists():
-            if follow:
-                return
-            raise OSError(errno.ENOENT, f"no output of job {fluid_f58(job_id)} is kept")
-        async with trio.open_nursery() as nursery:
-            for stream, path in paths.items():
-                if path.exists():
-                    nursery.start_soon(
-                        self._send_stream, request, stream, path, job if follow else None
-                    )
-
-    async def _wait_for_start(self, job_id: int) -> None:
-        """Returns when the job has started, or is over without having done so."""
-        arrival = self._arrivals.setdefault(job_id, trio.Event())
-
-        async def end_with_the_job(scope: trio.CancelScope) -> None:
-            await self._wait_inactive(job_id)
-            scope.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(end_with_the_job, nursery.cancel_scope)
-            await arrival.wait()
-            nursery.cancel_scope.cancel()
-
-    async def _send_stream(
-        self, request: Message, stream: str, path: Path, job: Job | None
-    ) -> None:
-        with path.open("rb") as file, self._watcher.watch(path) as number:
-            while True:
-                # Taken before the last read: what comes after it is not missed.
-                over = job is None or job.over.is_set()
-                changed = self._watcher.changed(number)
-                while data := file.read(CHUNK):
-                    text = base64.b64encode(data).decode()
-                    self._send([request.respond({"stream": stream, "data": text})])
-                    await self._room(request)
-                if over or job is None:
-                    return
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_first, changed, nursery.cancel_scope)
-                    nursery.start_soon(_first, job.over, nursery.cancel_scope)
-
 
 def _is_job_id(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < 2**64
-
-
-async def _first(event: trio.Event, scope: trio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
