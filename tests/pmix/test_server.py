@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -300,6 +303,20 @@ def test_abort_is_told_and_answered(start: Start, alloc: Path) -> None:
     assert request.topic == "pmix.abort"
     assert request.object() == {"rank": 0, "status": 7, "message": "given up"}
     assert daemon.stats()["parked"] == 0
+    assert daemon.close() == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
+def test_somebody_else_is_turned_away(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+    with tempfile.TemporaryDirectory() as directory:
+        # Where others may enter, as they may not where tests put their files.
+        Path(directory).chmod(0o755)
+        program = shutil.copy(alloc, directory)
+        [(code, lines)] = finish(daemon.run(program, ["new:nodes=1"], user=65534))
+    assert code != 0
+    assert "PMIx_Init" in lines[-1]
+    assert daemon.asked.empty()
     assert daemon.close() == 0
 
 

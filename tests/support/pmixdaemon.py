@@ -203,9 +203,14 @@ class Daemon(Answering):
         return dict(self.ask("pmix.stats", {}).object())
 
     def run(
-        self, program: Path, arguments: Sequence[str], *, ranks: Sequence[int] | None = None
+        self,
+        program: Path,
+        arguments: Sequence[str],
+        *,
+        ranks: Sequence[int] | None = None,
+        user: int | None = None,
     ) -> list[subprocess.Popen[str]]:
-        """Starts the tasks."""
+        """Starts the tasks, perhaps as somebody else."""
         environment = self.begin()
         self._tasks += [
             subprocess.Popen(
@@ -214,6 +219,7 @@ class Daemon(Answering):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
+                user=user,
             )
             for rank in (range(self.size) if ranks is None else ranks)
         ]
