@@ -6,20 +6,14 @@ import json
 import os
 import select
 import signal
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from pmixdaemon import (
-    EXAMPLE,
-    GRANTED,
-    PATIENCE,
-    Book,
-    Service,
-    codes,
-    compile_program,
-    server_program,
-)
+from pmixdaemon import EXAMPLE, PATIENCE, codes, compile_program, server_program
+
+from penstock.client import Client
+
+MINE = "id=MYALLOCATION"
 
 
 @pytest.fixture(scope="module")
@@ -31,64 +25,120 @@ def alloc(tmp_path_factory):
 
 @pytest.fixture
 def instance(start):
-    """An instance with room for three tasks."""
-    with start("--nodes=1", "--cores=4", "--exec=local", "--oversubscribe") as started:
+    """An instance of four nodes."""
+    with start("--nodes=4", "--cores=4", "--oversubscribe") as started:
         yield started
 
 
-def children(instance, name):
-    """The processes of this name that the instance has started."""
+def run(instance, alloc, *words, ntasks=3):
+    """The lines of a job on one node, by rank."""
+    lines = instance.lines("run", "-N1", f"-n{ntasks}", "-t10", "--pmix", alloc, *words)
+    return [
+        [line.removeprefix(f"rank {rank}: ") for line in lines if line.startswith(f"rank {rank}:")]
+        for rank in range(ntasks)
+    ]
+
+
+def submit(instance, client, alloc, *words, ntasks=3):
+    """Submits such a job; its id, and its number once it has asked."""
+    (job,) = instance.lines("submit", "-N1", f"-n{ntasks}", "--pmix", alloc, *words)
+    (number,) = client.rpc("job-manager.history.get", {"slice": "[:1]"})["jobs"]
+    for event in client.eventlog(number, follow=True):
+        if event["name"] == "penstock.alloc-request":
+            return job, number
+    raise AssertionError(f"job {job} has not asked")
+
+
+def rows(instance):
+    """The jobs, newest first."""
+    return [json.loads(line) for line in instance.lines("jobs", "-a", "--json")]
+
+
+def children(instance, *names):
+    """The processes of these names that the instance has started."""
     threads = Path(f"/proc/{instance.process.pid}/task").iterdir()
     pids = " ".join((thread / "children").read_text() for thread in threads).split()
-    return [int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == name]
+    return [int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() in names]
 
 
-@contextmanager
-def service(instance, answer):
-    """Serves `pmix` in the instance."""
-    serving = Service(instance.uri, answer)
-    try:
-        yield serving
-    finally:
-        serving.hang_up()
+def test_granted(instance, alloc):
+    [zero, one, two] = run(instance, alloc, f"new:nodes=2,{MINE}")
+    assert zero[:3] == [
+        "3 tasks in a universe of 3, 3 of them here",
+        "new: asked",
+        "new: status 0 (SUCCESS)",
+    ]
+    assert "new: pmix.alloc.nlist = node[1-2]" in zero
+    assert "event: penstock.alloc.status = 0" in one
+    assert "event: pmix.alloc.nlist = node[1-2]" in one
+    assert "query: pmix.query.alloc = granted" in two
+    # It outlives the job that has asked, and ends when somebody ends it.
+    [allocation, asker] = rows(instance)
+    assert (allocation["state"], asker["result"]) == ("RUN", "COMPLETED")
+    assert f"new: pmix.alloc.id = {allocation['id']}" in zero
+    instance.lines("cancel", allocation["id"])
+    assert instance.penstock("wait", allocation["id"]).returncode == 1
 
 
-def test_a_job_of_three_tasks_asks_and_is_granted(instance, alloc):
-    book = Book({"MYALLOCATION": (0, "", GRANTED)})
-    with service(instance, book.answer) as serving:
-        lines = instance.lines("run", "-n3", "--pmix", alloc, "new:nodes=12,id=MYALLOCATION")
-        assert "rank 0: new: status 0 (SUCCESS)" in lines
-        assert "rank 0: new: pmix.alloc.nlist = n[1-12]" in lines
-        assert "rank 1: event: penstock.alloc.status = 0" in lines
-        assert "rank 2: query: pmix.query.alloc = granted" in lines
-        (row,) = map(json.loads, instance.lines("jobs", "-a", "--json"))
-        asked = [serving.asked.get_nowait().object() for _ in range(serving.asked.qsize())]
-        ids = {request["job"] for request in asked}
-        assert [instance.lines("info", str(number))[0] for number in ids]
-        assert len(ids) == 1
-        assert row["result"] == "COMPLETED"
+def test_refused_because_required_and_too_big(instance, alloc):
+    [zero, one, two] = run(instance, alloc, f"new:nodes=12,{MINE},required")
+    assert "new: status -29" in codes(zero)
+    assert "event: penstock.alloc.status = -29" in one
+    assert "query: pmix.query.alloc = refused" in two
+    [reason] = [line for line in one if line.startswith("event: pmix.evtext = ")]
+    assert reason.replace("event", "query") in two
 
 
-def test_a_refusal_is_told_to_all(instance, alloc):
-    book = Book({"MYALLOCATION": (-29, "too big", [])})
-    with service(instance, book.answer):
-        lines = instance.lines(
-            "run", "-n3", "--pmix", alloc, "new:nodes=12,id=MYALLOCATION,required"
-        )
-    assert "rank 0: new: status -29" in codes(lines)
-    assert "rank 1: event: pmix.evtext = too big" in lines
-    assert "rank 2: query: pmix.query.alloc = refused" in lines
+def test_queued_then_granted(instance, alloc):
+    (blocker,) = instance.lines("submit", "-N3", "sleep", "1000")
+    with Client(instance.uri) as client:
+        job, _ = submit(instance, client, alloc, f"new:nodes=3,{MINE}")
+    instance.lines("cancel", blocker)
+    assert instance.penstock("wait", job).returncode == 0
+    lines = instance.lines("logs", job)
+    assert "rank 0: new: status 0 (SUCCESS)" in lines
+    assert "rank 1: event: penstock.alloc.status = 0" in lines
+    assert "rank 2: query: pmix.query.alloc = granted" in lines
 
 
-def test_an_instance_without_the_service_supports_nothing(instance, alloc):
-    lines = instance.lines("run", "--pmix", alloc, "new:nodes=1")
-    assert "rank 0: new: status -47" in codes(lines)
+def test_cancelled(instance, alloc):
+    [zero, one, two] = run(instance, alloc, f"new:nodes=4,{MINE},nowait", f"cancel:{MINE}")
+    assert "cancel: status 0" in codes(zero)
+    assert "new: status -180" in codes(zero)
+    assert "event: penstock.alloc.status = -180" in one
+    assert "query: pmix.query.alloc = cancelled" in two
+
+
+def test_extended_released_and_prolonged(instance, alloc):
+    words = ["extend:nodes=2,id=A", "release:nodes=1,id=B", "extend:time=60,id=C"]
+    [zero] = run(instance, alloc, *words, ntasks=1)
+    assert codes(zero).count("extend: status 0") == 2
+    assert "release: status 0" in codes(zero)
+    assert "extend: pmix.alloc.nlist = node[1-2]" in zero
+    assert "release: pmix.alloc.nlist = node2" in zero
+    assert "extend: pmix.alloc.time = 60" in zero
+    with Client(instance.uri) as client:
+        (asker,) = [row["id"] for row in rows(instance) if row["name"] == "alloc"]
+        assert asker
+        names = [
+            event["name"]
+            for number in client.rpc("job-manager.history.get", {"slice": "[:]"})["jobs"]
+            for event in client.eventlog(number)
+        ]
+    for name in ["penstock.resource-add", "penstock.resource-remove", "resource-update"]:
+        assert name in names
+
+
+def test_who_registers_late_hears_of_it(instance, alloc):
+    [_, one, _] = run(instance, alloc, "--late", f"new:nodes=1,{MINE}")
+    assert one[1:3] == ["registered", "event: pmix.alloc.reqid = MYALLOCATION"]
 
 
 def test_a_thousand_requests_of_one_job(instance, alloc):
-    with service(instance, lambda *_: {"status": 0, "reason": "", "results": GRANTED}):
-        lines = instance.lines("run", "--pmix", alloc, "--count", "1000", "new:nodes=1")
-    assert lines[-1] == "rank 0: new: 1000 answers, 0 refused"
+    [zero] = run(instance, alloc, "--count", "1000", "new:nodes=1,required", ntasks=1)
+    # Three nodes are free.
+    assert zero[-1] == "new: 1000 answers, 997 refused"
+    assert [row["state"] for row in rows(instance)].count("RUN") == 3
 
 
 def test_an_abort_is_an_exception(instance, alloc):
@@ -98,26 +148,38 @@ def test_an_abort_is_an_exception(instance, alloc):
 
 
 def test_a_killed_server_is_an_exception(instance, alloc):
-    with service(instance, lambda *_: None) as serving:
-        (job,) = instance.lines("submit", "--pmix", alloc, "new:nodes=1")
-        serving.asked.get(timeout=PATIENCE)
-        [server] = children(instance, "penstock-pmix")
-        os.kill(server, signal.SIGKILL)
-        assert instance.penstock("wait", job).returncode != 0
-        reason = json.loads(instance.lines("info", "--json", job)[0])["reason"]
-        assert "the job's PMIx server has ended before the tasks" in reason
+    with Client(instance.uri) as client:
+        job, _ = submit(instance, client, alloc, f"new:nodes=4,{MINE}")
+    [server] = children(instance, "penstock-pmix")
+    os.kill(server, signal.SIGKILL)
+    assert instance.penstock("wait", job).returncode != 0
+    reason = json.loads(instance.lines("info", "--json", job)[0])["reason"]
+    assert "the job's PMIx server has ended before the tasks" in reason
 
 
-def test_the_instance_is_killed_with_a_request_waiting(instance, alloc):
-    with service(instance, lambda *_: None) as serving:
-        instance.lines("submit", "--pmix", alloc, "new:nodes=1")
-        number = serving.asked.get(timeout=PATIENCE).object()["job"]
-        pids = [*children(instance, "penstock-pmix"), *children(instance, "alloc")]
-        assert len(pids) == 2
-        ends = [os.pidfd_open(pid) for pid in pids]
+def test_a_task_that_dies_takes_its_waiting_request_with_it(instance, alloc):
+    with Client(instance.uri) as client:
+        job, _ = submit(instance, client, alloc, f"new:nodes=4,{MINE}")
+    for task in children(instance, "alloc"):
+        os.kill(task, signal.SIGKILL)
+    assert instance.penstock("wait", job).returncode != 0
+    instance.penstock("wait", "--all")
+    assert {row["state"] for row in rows(instance)} == {"INACTIVE"}
+
+
+def test_the_instance_is_killed_with_a_request_waiting(start, alloc):
+    with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
+        with Client(instance.uri) as client:
+            _, number = submit(instance, client, alloc, f"new:nodes=4,{MINE}", ntasks=1)
+        ends = [os.pidfd_open(pid) for pid in children(instance, "penstock-pmix", "alloc")]
+        assert len(ends) == 2
         instance.process.kill()
         for end in ends:
             assert select.select([end], [], [], PATIENCE)[0]
             os.close(end)
     output = instance.state / "output" / str(number) / "stdout"
     assert "rank 0: new: status -25" in codes(output.read_text().splitlines())
+    # Nothing is left of either when the instance is back.
+    with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
+        instance.penstock("wait", "--all")
+        assert {row["state"] for row in rows(instance)} == {"INACTIVE"}

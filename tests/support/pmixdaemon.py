@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock._core import Decoder, Message
-from penstock.client import connect
 from penstock.instance.pmix import find_server
 
 if TYPE_CHECKING:
@@ -73,18 +72,34 @@ def codes(lines: list[str]) -> list[str]:
     return [line.partition(" (")[0] for line in lines]
 
 
-class Answering:
-    """One end of a socket, whose requests are answered.
+class Daemon:
+    """Starts a server for a job of some tasks, and answers it.
 
     Args:
-        link: the socket.
+        directory: for the server's files.
+        size: tasks of the job.
         answer: what to answer a request; None leaves it waiting.
     """
 
     def __init__(
-        self, link: socket.socket, answer: Callable[[Any, Message], dict[str, Any] | None]
+        self,
+        directory: Path,
+        size: int,
+        answer: Callable[[Daemon, Message], dict[str, Any] | None],
     ) -> None:
-        self.socket = link
+        program = server_program()
+        directory.mkdir(mode=0o700)
+        self.size = size
+        self.stderr = directory.with_suffix(".stderr")
+        self._tasks: list[subprocess.Popen[str]] = []
+        ours, theirs = socket.socketpair()
+        with theirs, self.stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [program, "--fd", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stderr=stderr,
+            )
+        self.socket = ours
         self._answer = answer
         self._sending = threading.Lock()
         # Requests in the order they came; answers to what was asked here.
@@ -94,6 +109,16 @@ class Answering:
         self.registered = threading.Event()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
+        self.start = {
+            "namespace": f"penstock-{secrets.token_hex(16)}",
+            "job": "ƒ2Aa",
+            "size": size,
+            "universe": 2 * size,
+            "local": list(range(size)),
+            "nodes": [socket.gethostname()],
+            "ranks_per_node": [list(range(size))],
+            "directory": str(directory),
+        }
 
     def send(self, message: Message) -> None:
         """Sends one message."""
@@ -136,60 +161,11 @@ class Answering:
         elif message.topic == "pmix.events":
             self.events = message
             self.registered.set()
-        elif message.kind == "request" and message.topic != "pmix.disconnect":
+        else:
             answer = self._answer(self, message)
             self.asked.put(message)
             if answer is not None:
                 self.send(message.respond(answer))
-
-
-class Service(Answering):
-    """The service `pmix` of an instance, from outside."""
-
-    def __init__(self, uri: str, answer: Callable[[Any, Message], dict[str, Any] | None]) -> None:
-        super().__init__(connect(uri), answer)
-        response = self.ask("service.add", {"service": "pmix"})
-        assert response.errnum == 0, response.error_text
-
-
-class Daemon(Answering):
-    """Starts a server for a job of some tasks, and answers it.
-
-    Args:
-        directory: for the server's files.
-        size: tasks of the job.
-        answer: what to answer a request; None leaves it waiting.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        size: int,
-        answer: Callable[[Any, Message], dict[str, Any] | None],
-    ) -> None:
-        program = server_program()
-        directory.mkdir(mode=0o700)
-        self.size = size
-        self.stderr = directory.with_suffix(".stderr")
-        self._tasks: list[subprocess.Popen[str]] = []
-        ours, theirs = socket.socketpair()
-        with theirs, self.stderr.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [program, "--fd", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stderr=stderr,
-            )
-        super().__init__(ours, answer)
-        self.start = {
-            "namespace": f"penstock-{secrets.token_hex(16)}",
-            "job": "ƒ2Aa",
-            "size": size,
-            "universe": 2 * size,
-            "local": list(range(size)),
-            "nodes": [socket.gethostname()],
-            "ranks_per_node": [list(range(size))],
-            "directory": str(directory),
-        }
 
     def begin(self) -> dict[str, dict[str, str]]:
         """Starts the library; the tasks' environments, by rank."""
@@ -251,7 +227,7 @@ class Book:
         self.waiting: dict[str, Message] = {}
         self.over: dict[str, dict[str, Any]] = {}
 
-    def answer(self, daemon: Answering, request: Message) -> dict[str, Any] | None:
+    def answer(self, daemon: Daemon, request: Message) -> dict[str, Any] | None:
         """Answers requests and queries; what has no outcome yet waits."""
         if request.topic == "pmix.query":
             name = request.object().get("id")
@@ -267,7 +243,7 @@ class Book:
             return None
         return self._end(daemon, name)
 
-    def _end(self, daemon: Answering, name: str) -> dict[str, Any]:
+    def _end(self, daemon: Daemon, name: str) -> dict[str, Any]:
         status, reason, results = self.outcomes[name]
         states = {0: "granted", -180: "cancelled"}
         row = {"id": name, "alloc": "ƒ3", "status": status, "reason": reason}
@@ -275,11 +251,11 @@ class Book:
         daemon.tell({**row, "results": results})
         return {"status": status, "reason": reason, "results": results}
 
-    def grant(self, daemon: Answering, name: str) -> None:
+    def grant(self, daemon: Daemon, name: str) -> None:
         """Gives what waits its outcome."""
         daemon.send(self.waiting.pop(name).respond(self._end(daemon, name)))
 
-    def _cancel(self, daemon: Answering, name: str) -> dict[str, Any]:
+    def _cancel(self, daemon: Daemon, name: str) -> dict[str, Any]:
         self.outcomes[name] = (-180, "cancelled", [])
         self.grant(daemon, name)
         return {"status": 0, "reason": "", "results": [text("pmix.alloc.reqid", name)]}

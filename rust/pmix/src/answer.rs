@@ -104,11 +104,12 @@ impl Answer {
             ("nodes", "pmix.alloc.nnodes"),
             ("cores", "pmix.alloc.ncpus"),
         ] {
-            if let Some(count) = request[name].as_u64() {
+            // Zero is what was not asked for.
+            if let Some(count) = request[name].as_u64().filter(|&count| count > 0) {
                 infos.push(Info::new(key, Value::Uint64(count)));
             }
         }
-        if let Some(seconds) = request["time"].as_f64() {
+        if let Some(seconds) = request["time"].as_f64().filter(|&time| time != 0.0) {
             // RFC 0005 has whole seconds of 32 bits.
             match Info::from_json(&serde_json::json!({
                 "key": "pmix.alloc.time", "type": "uint32", "value": Json::from(whole(seconds)),
@@ -223,6 +224,16 @@ mod tests {
         );
         let all = Answer::to_query(0, Some(payload.as_bytes()), false);
         assert_eq!(all.infos, [Info::new(QUERY, Value::Infos(one.infos))]);
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_not_told() {
+        let payload = json!({"status": 0, "requests": [
+            {"id": "", "state": "queued", "status": 1, "nodes": 0, "cores": 0, "time": 0}
+        ]});
+        let one = Answer::to_query(0, Some(payload.to_string().as_bytes()), true);
+        let keys: Vec<&str> = one.infos.iter().map(|info| info.key.as_str()).collect();
+        assert_eq!(keys, [QUERY, STATUS]);
     }
 
     #[test]
