@@ -79,14 +79,7 @@ impl Books {
             known.resize(index + 1, None);
         }
         let machine = &self.machine;
-        *known[index].get_or_insert_with(|| {
-            let units = |place| u64::from(machine.units(shape, place, machine.total(place)));
-            let mut left = machine.need(shape);
-            (0..machine.nodes()).any(|place| {
-                left = left.saturating_sub(units(place));
-                left == 0
-            })
-        })
+        *known[index].get_or_insert_with(|| machine.is_reachable(shape))
     }
 
     /// Takes a waiting job out of the queue and forgets it.

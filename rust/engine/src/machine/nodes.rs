@@ -200,6 +200,12 @@ impl Nodes {
         true
     }
 
+    /// Whether every node is up.
+    pub fn all_up(&self) -> bool {
+        let up: u32 = self.up.iter().map(|bits| bits.count_ones()).sum();
+        up == self.len()
+    }
+
     /// The ranks of the nodes that are up.
     pub fn up(&self) -> IdSet {
         let places = (0..self.len()).filter(|place| self.is_up(*place));

@@ -40,6 +40,20 @@ impl Cap {
 }
 
 impl Machine {
+    /// Whether a shape that is feasible could have what it needs of the nodes that are up, were
+    /// nothing in use.
+    pub fn is_reachable(&self, id: ShapeId) -> bool {
+        if self.nodes.all_up() {
+            return true;
+        }
+        let mut left = self.need(id);
+        (0..self.nodes()).any(|place| {
+            let units = self.units(id, place, self.total(place));
+            left = left.saturating_sub(units.into());
+            left == 0
+        })
+    }
+
     /// The least that a shape can have, given that it is feasible: the fewest nodes, and the
     /// fewest cores.
     pub fn least(&mut self, id: ShapeId) -> Cap {

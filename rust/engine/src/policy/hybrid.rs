@@ -150,6 +150,12 @@ impl Ahead {
         now: f64,
         limit: f64,
     ) -> Option<Shares> {
+        let it = &books.queue.classes[class as usize];
+        let in_units = matches!(self.before.first()?.hold, Hold::Units(_));
+        if in_units && books.machine.request(it.shape).is_exact() {
+            // It takes as much wherever it is.
+            return None;
+        }
         let plan = self.with_before(books, group, now)?;
         let shares = plan.place(books, class, now, length(limit)).ok();
         let queue = books.queue.classes[class as usize].queue;
