@@ -119,6 +119,10 @@ impl Flex {
         if let Some(requested) = &self.requested {
             shown.insert("directive".to_owned(), requested.directive.as_str().into());
             shown.insert("job".to_owned(), Fluid(requested.job).to_string().into());
+            if let Some(joined) = requested.joins.filter(|it| *it != requested.job) {
+                let joined = Fluid(joined).to_string();
+                shown.insert("allocation".to_owned(), joined.into());
+            }
             if let Some(id) = &requested.id {
                 shown.insert("id".to_owned(), id.as_str().into());
             }
