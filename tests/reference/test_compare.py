@@ -27,6 +27,12 @@ def test_shapes(policy):
         assert found is None, f"--seed {SEED} --only {index}\n{found}"
 
 
+@pytest.mark.parametrize("index", [1548, 1957])
+def test_equal_units_that_once_differed(index):
+    found = compare.compare(random_workload(f"{SEED}:{index}"), "conservative")
+    assert found is None, f"--seed {SEED} --only {index}\n{found}"
+
+
 @pytest.mark.parametrize("index", [982, 1961])
 def test_shapes_that_once_differed(index):
     found = compare.compare(random_shapes(f"{SEED}:{index}"), "easy")

@@ -134,7 +134,9 @@ impl Conservative {
             while reserved.start_due(books, &mut pass) {
                 while reserved.compress(books, &mut pass) {}
             }
-            reserved.come(books, &mut pass);
+            for index in 0..line.len() {
+                reserved.come(books, &mut pass, index);
+            }
             let ahead = stopped[group as usize];
             let mut behind = false;
             for (it, outcome) in line.iter().zip(pass.outcomes) {
@@ -248,11 +250,16 @@ impl Reserved {
     /// others.
     fn start_due(&mut self, books: &mut Books, pass: &mut Pass) -> bool {
         let mut left = false;
+        let in_units = matches!(pass.plan, Plan::Units(_));
         for index in 0..pass.line.len() {
             let it = pass.line[index];
             let id = it.key.id();
             let due = self.by_id.get(&id).filter(|it| it.start <= pass.now);
             let Some(hold) = due.map(|it| it.hold.clone()).filter(|_| pass.left > 0) else {
+                if in_units {
+                    // Sums are kept wherever a job starts: those that come have their place in line.
+                    self.come(books, pass, index);
+                }
                 continue;
             };
             let span = (pass.now, pass.now + it.limit);
@@ -273,29 +280,27 @@ impl Reserved {
         left
     }
 
-    /// Gives the jobs that have none yet a reservation, in order, or starts them.
-    fn come(&mut self, books: &mut Books, pass: &mut Pass) {
-        for index in 0..pass.line.len() {
-            let it = pass.line[index];
-            let known = self.by_id.contains_key(&it.key.id());
-            if known || !matches!(pass.outcomes[index], Outcome::Waits) {
-                continue;
-            }
-            let shape = books.queue.classes[it.class as usize].shape;
-            let (start, hold) = pass
-                .plan
-                .earliest(&books.machine, shape, pass.now, it.limit);
-            if start <= pass.now
-                && pass.left > 0
-                && let Ok(shares) = pass.plan.place(books, it.class, pass.now, it.limit)
-            {
-                pass.decide(books, index, shares);
-                continue;
-            }
-            let span = (start, start + it.limit);
-            pass.plan.hold(&books.machine, &hold, span, false);
-            self.by_id.insert(it.key.id(), Reservation { start, hold });
+    /// Gives a job that has none yet a reservation, or starts it.
+    fn come(&mut self, books: &mut Books, pass: &mut Pass, index: usize) {
+        let it = pass.line[index];
+        let known = self.by_id.contains_key(&it.key.id());
+        if known || !matches!(pass.outcomes[index], Outcome::Waits) {
+            return;
         }
+        let shape = books.queue.classes[it.class as usize].shape;
+        let (start, hold) = pass
+            .plan
+            .earliest(&books.machine, shape, pass.now, it.limit);
+        if start <= pass.now
+            && pass.left > 0
+            && let Ok(shares) = pass.plan.place(books, it.class, pass.now, it.limit)
+        {
+            pass.decide(books, index, shares);
+            return;
+        }
+        let span = (start, start + it.limit);
+        pass.plan.hold(&books.machine, &hold, span, false);
+        self.by_id.insert(it.key.id(), Reservation { start, hold });
     }
 }
 
