@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import signal
+
 from hypothesis import settings
 
 # No test depends on how fast the machine is.
@@ -7,3 +9,7 @@ settings.register_profile("penstock", deadline=None)
 # `make compare`: for tests that take their number of examples from the profile.
 settings.register_profile("thorough", deadline=None, max_examples=3000)
 settings.load_profile("penstock")
+
+# Under nohup, and in the background of a script, these are ignored, by our programs as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
