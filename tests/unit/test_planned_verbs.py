@@ -163,7 +163,6 @@ CONFIG = {
                 "constraints": {"and": [{"ranks": ["0-3"]}, {"properties": ["big"]}]},
             },
         ),
-        (CONFIG, ["-q", "c"], {"duration": 3600.0, "queue": "c"}),
     ],
 )
 def test_a_job_is_asked_about_as_it_would_be_submitted(fake, say, capsys, config, args, system):
@@ -176,6 +175,19 @@ def test_a_job_is_asked_about_as_it_would_be_submitted(fake, say, capsys, config
     assert {key: found[key] for key in keys if key in found} == system
     assert change["urgency"] == 5
     assert capsys.readouterr().out == "would start now\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "queue `c`: no queues are configured"),
+        (CONFIG, "unknown queue `c`: expected a, b"),
+    ],
+)
+def test_a_job_of_a_queue_that_there_is_not_is_refused(fake, say, capsys, config, message):
+    say("config.get", config)
+    assert main(["what-if", "submit", "-q", "c", "true"]) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_nodes_that_there_are_not_are_told(fake, say, capsys):
