@@ -37,8 +37,9 @@ class Explanation:
 class Estimates:
     """When jobs are expected to start, as columns; see `Pending` for what they are.
 
-    The band is made of how far the estimates of the last few thousand jobs that have started were
-    off: four of five started within it. Without any, all three columns are equal.
+    The band says how waits have turned out, in proportion to first estimates of them: four of five
+    of the last thousand jobs that have started did so within theirs. Until ten have, and for jobs
+    that are to start at once, all three columns are equal.
     """
 
     __slots__ = ("earliest", "ids", "latest", "starts")

@@ -1,7 +1,5 @@
 //! When waiting jobs will start, if running ones end as planned and nobody else comes.
 
-use std::collections::VecDeque;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::engine::{Decision, Engine};
@@ -128,69 +126,5 @@ impl Forward {
         self.engine.policy == Policy::Conservative
             && !books.queues.any_limited()
             && groups.filter(|it| it.has_jobs()).count() <= 1
-    }
-}
-
-/// How far estimates have been off: actual less estimated start, in seconds, of the jobs last
-/// seen.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Accuracy {
-    errors: VecDeque<f64>,
-    count: u64,
-    sum: f64,
-}
-
-impl Accuracy {
-    /// Errors that quantiles are taken of.
-    const KEPT: usize = 4096;
-
-    /// Nothing seen yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A job has started at `actual`, where `estimated` had been said.
-    pub fn record(&mut self, estimated: f64, actual: f64) {
-        let error = actual - estimated;
-        if !error.is_finite() {
-            return;
-        }
-        if self.errors.len() == Self::KEPT {
-            self.errors.pop_front();
-        }
-        self.errors.push_back(error);
-        self.count += 1;
-        self.sum += error;
-    }
-
-    /// Jobs seen.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// The mean error of all jobs seen; positive where they start later than estimated.
-    pub fn mean(&self) -> Option<f64> {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a mean of so many is not that exact"
-        )]
-        let count = self.count as f64;
-        (self.count > 0).then(|| self.sum / count)
-    }
-
-    /// The error that a share of the jobs last seen stays below: 0.1 and 0.9 make a band in which
-    /// four of five starts have been.
-    pub fn quantile(&self, share: f64) -> Option<f64> {
-        let mut errors: Vec<f64> = self.errors.iter().copied().collect();
-        let last = errors.len().checked_sub(1)?;
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a place in a short list"
-        )]
-        let place = (share.clamp(0.0, 1.0) * last as f64).round() as usize;
-        let (_, error, _) = errors.select_nth_unstable_by(place.min(last), f64::total_cmp);
-        Some(*error)
     }
 }

@@ -33,6 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod accuracy;
 mod allocation;
 mod books;
 mod changes;
@@ -56,9 +57,10 @@ mod running;
 mod timeline;
 mod whatif;
 
+pub use accuracy::{Accuracy, Band, Errors};
 pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
-pub use estimate::{Accuracy, Estimate};
+pub use estimate::Estimate;
 pub use explain::{Field, Harm, Lack, Nearest, Reason, Shortage, Wanted};
 pub use held::Held;
 pub use job::Job;

@@ -40,8 +40,6 @@ struct Books {
     drained: IdSet,
     /// When jobs of the queue were submitted, as far as that was told.
     submitted: FxHashMap<u64, f64>,
-    /// When jobs of the queue were first said to start.
-    estimated: FxHashMap<u64, f64>,
     accuracy: Accuracy,
     /// The priorities of jobs whose place in the engine's queue is a callable's choice.
     arranged: FxHashMap<u64, u32>,
@@ -52,13 +50,10 @@ struct Books {
 impl Books {
     /// Forgets what is known of jobs that have left the queue.
     fn forget(&mut self, ids: impl Iterator<Item = u64>) {
-        if self.submitted.is_empty() && self.arranged.is_empty() && self.estimated.is_empty() {
-            return;
-        }
         for id in ids {
             self.submitted.remove(&id);
             self.arranged.remove(&id);
-            self.estimated.remove(&id);
+            self.accuracy.forget(id);
         }
     }
 }

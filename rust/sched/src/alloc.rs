@@ -228,7 +228,7 @@ impl Scheduler {
         for decision in decisions {
             match decision {
                 Decision::Alloc { id, .. } => {
-                    self.band.started(id, now);
+                    self.accuracy.started(id, now);
                     allocated.push(id);
                 }
                 Decision::Deny { id, note } => self.answer(id, DENY, &json!({ "note": note })),
@@ -263,7 +263,7 @@ impl Scheduler {
     pub(crate) fn respond(&mut self, id: u64, payload: &str) {
         self.recalled.remove(&id);
         self.notes.forget(id);
-        self.band.forget(id);
+        self.accuracy.forget(id);
         if let Some(waiting) = self.requests.remove(&id) {
             let payload = Some(Message::json_payload(payload));
             let response = Message::response_to(&waiting.header, 0, payload);

@@ -124,7 +124,7 @@ impl Scheduler {
     /// Tells a job what it has not been told yet.
     fn tell(&mut self, id: u64, now: f64, reason: String, start: Option<f64>) {
         if let Some(start) = start {
-            self.band.expect(id, now, start);
+            self.accuracy.expect(id, now, start);
         }
         let told = self.notes.told.entry(id).or_default();
         let mut news = Map::new();

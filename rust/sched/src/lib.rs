@@ -20,7 +20,6 @@
 mod acquire;
 mod alloc;
 mod annotate;
-mod band;
 mod change;
 mod commit;
 mod expect;
@@ -31,7 +30,7 @@ mod settings;
 
 use std::collections::{HashMap, HashSet};
 
-use penstock_engine::{Engine, QueueId};
+use penstock_engine::{Accuracy, Engine, QueueId};
 use penstock_wire::{Kind, Message};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -117,7 +116,7 @@ pub struct Scheduler {
     /// What jobs that wait have been told, and when they are to be told more.
     notes: annotate::Notes,
     /// How good estimates have been.
-    band: band::Band,
+    accuracy: Accuracy,
     /// What people have asked; answered by the next call of [`schedule`](Self::schedule).
     questions: Vec<Message>,
     out: Vec<Message>,
@@ -139,7 +138,7 @@ impl Scheduler {
             queues: HashMap::new(),
             stale: false,
             notes: annotate::Notes::default(),
-            band: band::Band::default(),
+            accuracy: Accuracy::new(),
             questions: Vec::new(),
             out: Vec::new(),
             log: Vec::new(),
@@ -231,7 +230,7 @@ impl Scheduler {
             "unanswered": self.requests.len(),
             "policy": self.options.settings.policy.to_string(),
             "selection": self.options.settings.selection.to_string(),
-            "estimates": self.band.describe(),
+            "estimates": questions::described(&self.accuracy),
         })
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Questions are answered from what a pass has left, never in the middle of one.
 
+use penstock_engine::{Accuracy, Band};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde_json::{Map, Value, json};
@@ -85,10 +86,11 @@ impl Scheduler {
         let ids = ids.ok_or_else(|| malformed("ids: expected a list of job ids".to_owned()))?;
         let (ids, errors) = self.sort_out(ids, asker);
         let starts = self.starts(&ids, now);
+        let band = self.accuracy.band();
         let mut jobs = Vec::with_capacity(ids.len());
         for (id, start) in ids.into_iter().zip(starts) {
             let mut row = self.reason(id, now);
-            self.add_start(&mut row, now, start);
+            self.add_start(&mut row, now, start, band);
             jobs.push(row);
         }
         Ok(json!({ "jobs": jobs, "errors": errors }))
@@ -110,30 +112,43 @@ impl Scheduler {
             }
         };
         let starts = self.starts(&ids, now);
+        let band = self.accuracy.band();
         let mut jobs = Vec::with_capacity(ids.len());
         for (id, start) in ids.into_iter().zip(starts) {
             let mut row = json!({ "id": id });
             if start.is_none() {
                 row["reason"] = self.reason(id, now)["reason"].take();
             }
-            self.add_start(&mut row, now, start);
+            self.add_start(&mut row, now, start, band);
             jobs.push(row);
         }
-        Ok(json!({ "jobs": jobs, "accuracy": self.band.describe(), "errors": errors }))
+        Ok(json!({ "jobs": jobs, "accuracy": described(&self.accuracy), "errors": errors }))
     }
 
     /// Puts the start that is expected, and how far it may be off, into a row.
-    fn add_start(&mut self, row: &mut Value, now: f64, start: Option<f64>) {
+    fn add_start(&mut self, row: &mut Value, now: f64, start: Option<f64>, band: Option<Band>) {
         row["start"] = json!(start);
         let Some(start) = start else {
             return;
         };
         if let Some(id) = row["id"].as_u64() {
-            self.band.expect(id, now, start);
+            self.accuracy.expect(id, now, start);
         }
-        if let Some((earliest, latest)) = self.band.around(now, start) {
+        if let Some((earliest, latest)) = band.and_then(|it| it.around(now, start)) {
             row["earliest"] = json!(earliest);
             row["latest"] = json!(latest);
         }
     }
+}
+
+/// How good estimates have been, in numbers: seconds by which starts were late.
+pub(crate) fn described(accuracy: &Accuracy) -> Value {
+    let errors = accuracy.errors();
+    json!({
+        "count": errors.count,
+        "mean": errors.mean,
+        "low": errors.low,
+        "median": errors.median,
+        "high": errors.high,
+    })
 }

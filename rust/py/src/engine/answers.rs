@@ -117,22 +117,20 @@ impl EngineCore {
             };
             for it in &estimates {
                 if let Some(start) = it.start {
-                    books.estimated.entry(it.id).or_insert(start);
+                    books.accuracy.expect(it.id, now, start);
                 }
             }
             estimates
         });
-        let bound = |share: f64| books.accuracy.quantile(share).unwrap_or(0.0);
-        let (low, high) = (bound(0.1), bound(0.9));
+        let band = books.accuracy.band();
+        let bounds = |start: f64| band.and_then(|it| it.around(now, start));
         let starts = || estimates.iter().map(|it| it.start.unwrap_or(f64::NAN));
-        // Not `max`, which would take `now` for a time that is not known.
-        let at_least_now = |time: f64| if time < now { now } else { time };
         let columns = PyDict::new(py);
         columns.set_item("ids", view(py, estimates.iter().map(|it| it.id))?)?;
         columns.set_item("starts", view(py, starts())?)?;
-        let earliest = starts().map(|start| at_least_now(start + low));
+        let earliest = starts().map(|it| bounds(it).map_or(it, |it| it.0));
         columns.set_item("earliest", view(py, earliest)?)?;
-        let latest = starts().map(|start| at_least_now(start + high));
+        let latest = starts().map(|it| bounds(it).map_or(it, |it| it.1));
         columns.set_item("latest", view(py, latest)?)?;
         Ok(columns)
     }

@@ -64,9 +64,7 @@ impl Books {
             }
         }
         for id in &started.ids {
-            if let Some(estimated) = self.estimated.get(id) {
-                self.accuracy.record(*estimated, now);
-            }
+            self.accuracy.started(*id, now);
         }
         self.forget(started.ids.iter().copied());
         self.forget(denied.iter().map(|(id, _)| *id));

@@ -69,7 +69,6 @@ impl EngineCore {
             submitted: FxHashMap::default(),
             arranged: FxHashMap::default(),
             by_priority: false,
-            estimated: FxHashMap::default(),
             accuracy: Accuracy::new(),
             shapes: Shapes::default(),
             queues: BTreeMap::new(),
