@@ -6,7 +6,7 @@ import math
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.sim.plot import Axis, Block, Box, Line, Size, bars, boxes, gantt, histogram, lines
@@ -28,6 +28,7 @@ def parts(svg, tag, kind):
     unit=st.sampled_from(["number", "duration", "share", "date"]),
     step=st.booleans(),
 )
+@example(points=[(1.0, 1.0), (1.0, 1.000000001)], log=True, unit="number", step=False)
 def test_any_points_give_a_chart_whose_line_stays_inside(points, log, unit, step):
     points.sort()
     line = Line("<&>", [x for x, _ in points], [y for _, y in points])

@@ -111,12 +111,12 @@ def fit(axis: Axis, values: list[float], start: float, end: float) -> Scale:
     if axis.log:
         low = axis.low or min(finite, default=1.0)
         high = axis.high or max(finite, default=10.0)
-        if high <= low:
-            high = low * 10
         if axis.low is None and axis.unit == "number":
             low = 10 ** math.floor(math.log10(low) + 1e-9)
         if axis.high is None and axis.unit == "number":
             high = 10 ** math.ceil(math.log10(high) - 1e-9)
+        if high < low * (1 + 1e-9):
+            high = low * 10
         return Scale(axis, low, high, start, end)
     low = axis.low if axis.low is not None else min(0.0, *finite, 0.0)
     high = axis.high if axis.high is not None else max(finite, default=1.0)
