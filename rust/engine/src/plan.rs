@@ -3,10 +3,13 @@
 //! Where every waiting job asks for any cores, or for whole nodes of which any will do, sums
 //! decide; else each node has steps of its own.
 
+mod floors;
 mod places;
+mod stretches;
 #[cfg(test)]
 mod tests;
 
+use self::floors::Floors;
 use self::places::Places;
 use crate::books::{Books, INSTANT};
 use crate::machine::{Cap, Machine, ShapeId, Share, Shares};
@@ -105,7 +108,6 @@ impl Plan {
                         places.give_back(&books.machine, share, end);
                     }
                 }
-                places.sort(0);
                 Self::Places(places)
             }
         }
@@ -167,7 +169,7 @@ impl Plan {
     /// The earliest time, not before one, at which a shape fits for so long, infinite for never;
     /// and what it would hold.
     pub fn earliest(
-        &self,
+        &mut self,
         machine: &Machine,
         shape: ShapeId,
         not_before: f64,
@@ -183,9 +185,8 @@ impl Plan {
                 )
             }
             Self::Places(places) => {
-                let start = places.earliest(machine, shape, need, not_before, limit);
-                let parts = places.choose(machine, shape, need, start, start + limit);
-                (start, Hold::Places(parts.unwrap_or_default()))
+                let (start, parts) = places.earliest(machine, shape, need, not_before, limit);
+                (start, Hold::Places(parts))
             }
         }
     }
@@ -196,14 +197,31 @@ impl Plan {
         match (self, hold) {
             (Self::Units(profile), Hold::Units(units)) => profile.add(start, end, sign * units),
             (Self::Places(places), Hold::Places(parts)) => {
-                let sorted = places.events();
                 for (place, cores, gpus) in parts {
                     let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
                     places.add(machine, *place, (start, end), sign * cores, sign * gpus);
                 }
-                places.sort(sorted);
+                if back {
+                    places.floors.give_back(start);
+                }
             }
             _ => {}
+        }
+    }
+
+    /// What is known of the earliest starts, to be [put back](Self::know) when the plan is again as
+    /// it is now, or fuller.
+    pub fn known(&self) -> Floors {
+        match self {
+            Self::Units(_) => Floors::default(),
+            Self::Places(places) => places.floors.clone(),
+        }
+    }
+
+    /// Knows again what was known.
+    pub fn know(&mut self, known: Floors) {
+        if let Self::Places(places) = self {
+            places.floors = known;
         }
     }
 

@@ -48,7 +48,7 @@ use crate::Error;
 pub(crate) use self::changes::Moves;
 pub use self::select::Selection;
 pub use self::shape::ShapeId;
-pub(crate) use self::shape::Unit;
+pub(crate) use self::shape::{Demand, Unit};
 pub(crate) use self::share::{Share, Shares};
 pub(crate) use self::within::Cap;
 
@@ -305,6 +305,11 @@ impl Machine {
     /// What a unit of the shape is.
     pub fn unit(&self, id: ShapeId) -> Unit {
         self.shapes.get(id).unit()
+    }
+
+    /// What a unit of the shape asks of a node.
+    pub fn demand(&self, id: ShapeId) -> Demand {
+        self.shapes.get(id).demand()
     }
 
     /// Whether a unit is any core: then sums decide.

@@ -42,6 +42,26 @@ pub(crate) struct Unit {
     is_node: bool,
 }
 
+/// What a unit asks of a node, by which one asks for no more than another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Demand {
+    constraint: u32,
+    is_node: bool,
+    exclusive: bool,
+    pub cores: u32,
+    pub gpus: u32,
+}
+
+impl Demand {
+    /// Whether any node gives as many of these units as of the others, or more.
+    pub fn is_within(&self, other: &Self) -> bool {
+        (self.constraint, self.is_node, self.exclusive)
+            == (other.constraint, other.is_node, other.exclusive)
+            && self.cores <= other.cores
+            && self.gpus <= other.gpus
+    }
+}
+
 impl Shape {
     fn new(request: Request, constraint: u32) -> Self {
         let per_unit = if request.nnodes.is_some() {
@@ -128,6 +148,16 @@ impl Shape {
             measure: self.measure,
             least: self.least,
             is_node: self.has_nodes(),
+        }
+    }
+
+    pub fn demand(&self) -> Demand {
+        Demand {
+            constraint: self.constraint,
+            is_node: self.has_nodes(),
+            exclusive: self.request.exclusive,
+            cores: self.cores.max(1),
+            gpus: self.gpus,
         }
     }
 

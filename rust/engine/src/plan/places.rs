@@ -1,7 +1,13 @@
 //! What will be free of each node.
 
+mod search;
+
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 
+use super::floors::Floors;
+use super::stretches::Stretches;
 use crate::books::amount;
 use crate::machine::{Free, Machine, ShapeId, Share};
 
@@ -13,6 +19,17 @@ struct Step {
     gpus: i64,
 }
 
+impl Step {
+    /// Cores or gpus that are free; none where more is planned than there is.
+    fn amount(&self, by_gpus: bool) -> u32 {
+        let amount = if by_gpus { self.gpus } else { self.cores };
+        u32::try_from(amount.max(0)).unwrap_or(u32::MAX)
+    }
+}
+
+/// Cores and gpus of places.
+pub(super) type Parts = Vec<(u32, u32, u32)>;
+
 /// Steps of each node.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
@@ -22,8 +39,18 @@ pub(crate) struct Places {
     /// Places with anything free at first: others have nothing now, whatever is held or given
     /// back.
     idle: Vec<u32>,
-    /// When something changes, and where.
+    /// When something changes, and where; so many are in order. Not kept once there are stretches.
     events: Vec<(f64, u32)>,
+    sorted: usize,
+    /// What searches without stretches have looked at.
+    looked: usize,
+    /// Stretches in which cores, and in which gpus, are free, once they are worth it.
+    stretches: [Option<Stretches>; 2],
+    pub(super) floors: Floors,
+}
+
+fn order(a: &(f64, u32), b: &(f64, u32)) -> Ordering {
+    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
 }
 
 fn now_free(machine: &Machine, place: u32, now: f64) -> Step {
@@ -55,10 +82,14 @@ impl Places {
                 .filter(|place| machine.free(*place).cores > 0)
                 .collect(),
             events: Vec::new(),
+            sorted: 0,
+            looked: 0,
+            stretches: [None, None],
+            floors: Floors::default(),
         }
     }
 
-    /// A share comes back at a time. The events are to be sorted when all have come.
+    /// A share comes back at a time, before anything is held.
     pub fn give_back(&mut self, machine: &Machine, share: &Share, end: f64) {
         let steps = &mut self.steps[share.place as usize];
         if steps.is_empty() {
@@ -82,28 +113,7 @@ impl Places {
         }
     }
 
-    /// Sorts the events, so many of which are in order already.
-    pub fn sort(&mut self, sorted: usize) {
-        let by = |a: &(f64, u32), b: &(f64, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        let mut fresh = self.events.split_off(sorted);
-        fresh.sort_unstable_by(by);
-        if sorted == 0 {
-            self.events = fresh;
-            return;
-        }
-        // From the last one on, each goes to its place: what is behind it is moved once.
-        self.events.extend_from_slice(&fresh);
-        let mut end = sorted;
-        for (count, event) in fresh.iter().enumerate().rev() {
-            let place = self.events[..end].partition_point(|it| by(it, event).is_le());
-            self.events.copy_within(place..end, place + count + 1);
-            self.events[place + count] = *event;
-            end = place;
-        }
-    }
-
-    /// Adds to what is free of a node from a time until before another. The events are to be
-    /// sorted afterwards.
+    /// Adds to what is free of a node from a time until before another.
     pub fn add(
         &mut self,
         machine: &Machine,
@@ -112,16 +122,20 @@ impl Places {
         cores: i64,
         gpus: i64,
     ) {
-        let steps = &mut self.steps[place as usize];
-        if steps.is_empty() {
-            steps.push(now_free(machine, place, self.now));
+        if self.steps[place as usize].is_empty() {
+            self.steps[place as usize].push(now_free(machine, place, self.now));
         }
+        let before = self.around(place, (start, end));
+        let steps = &mut self.steps[place as usize];
+        let indexed = self.stretches.iter().any(Option::is_some);
         for time in [start, end] {
             let at = steps.partition_point(|step| step.time < time);
             if time.is_finite() && steps.get(at).is_none_or(|step| step.time > time) {
                 let before = steps[at.saturating_sub(1)];
                 steps.insert(at, Step { time, ..before });
-                self.events.push((time, place));
+                if !indexed {
+                    self.events.push((time, place));
+                }
             }
         }
         let within = steps
@@ -130,6 +144,13 @@ impl Places {
         for step in within {
             step.cores += cores;
             step.gpus += gpus;
+        }
+        let after = self.around(place, (start, end));
+        let both = before.iter().zip(&after);
+        for (stretches, (before, after)) in self.stretches.iter_mut().zip(both) {
+            if let Some(stretches) = stretches {
+                stretches.replace(before, after);
+            }
         }
     }
 
@@ -193,11 +214,6 @@ impl Places {
         steps.any(|it| it.cores < 0 || it.gpus < 0)
     }
 
-    /// Changes that are planned.
-    pub fn events(&self) -> usize {
-        self.events.len()
-    }
-
     /// Whether the plan leaves these shares free.
     pub fn admits(&self, machine: &Machine, shares: &[Share], start: f64, end: f64) -> bool {
         shares.iter().all(|share| {
@@ -214,13 +230,33 @@ impl Places {
         need: u64,
         start: f64,
         end: f64,
-    ) -> Option<Vec<(u32, u32, u32)>> {
+    ) -> Option<Parts> {
         if !start.is_finite() {
             return None;
         }
+        let Some((stretches, wanted)) = self.search(machine, shape, end - start) else {
+            let all = self.candidates(start);
+            return self.choose_of(machine, (shape, need), (start, end), all);
+        };
+        if start <= self.now {
+            let places = stretches.places_at_first(self.now, wanted);
+            return self.choose_of(machine, (shape, need), (start, end), places);
+        }
+        let places = stretches.places(start, wanted);
+        self.choose_of(machine, (shape, need), (start, end), places)
+    }
+
+    /// The same, of some places.
+    fn choose_of(
+        &self,
+        machine: &Machine,
+        (shape, need): (ShapeId, u64),
+        (start, end): (f64, f64),
+        places: impl IntoIterator<Item = u32>,
+    ) -> Option<Parts> {
         let mut left = need;
         let mut parts = Vec::new();
-        for place in self.candidates(start) {
+        for place in places {
             let units = u64::from(self.units(machine, shape, place, start, end)).min(left);
             if units > 0 {
                 let units = u32::try_from(units).unwrap_or(u32::MAX);
@@ -244,7 +280,7 @@ impl Places {
         need: u64,
         start: f64,
         end: f64,
-    ) -> Option<Vec<(u32, u32, u32)>> {
+    ) -> Option<Parts> {
         let units = self.candidates(start).map(|place| {
             let units = self.units(machine, shape, place, start, end);
             let (cores, _) = amount(machine, shape, place, units);
@@ -277,52 +313,22 @@ impl Places {
         if total < need {
             return now;
         }
-        for (time, place) in &self.events {
-            // What has nothing now, has nothing all the time from now on.
-            if *time > now && units[*place as usize] > 0 {
-                let after = self.units(machine, shape, *place, now, time.next_up());
-                let before = std::mem::replace(&mut units[*place as usize], after);
-                total = total - u64::from(before) + u64::from(after);
-                if total < need {
-                    return *time;
-                }
+        // What has nothing now, has nothing all the time from now on.
+        let some = (0_u32..).zip(&units).filter(|it| *it.1 > 0);
+        let steps = some.flat_map(|(place, _)| {
+            let steps = self.steps[place as usize].iter();
+            steps.map(move |step| (step.time, place))
+        });
+        let mut events: Vec<_> = steps.filter(|it| it.0 > now).collect();
+        events.sort_unstable_by(order);
+        for (time, place) in events {
+            let after = self.units(machine, shape, place, now, time.next_up());
+            let before = std::mem::replace(&mut units[place as usize], after);
+            total = total - u64::from(before) + u64::from(after);
+            if total < need {
+                return time;
             }
         }
         f64::INFINITY
-    }
-
-    /// The earliest time, not before one, at which a shape fits for so long.
-    pub fn earliest(
-        &self,
-        machine: &Machine,
-        shape: ShapeId,
-        need: u64,
-        not_before: f64,
-        limit: f64,
-    ) -> f64 {
-        let mut start = not_before;
-        let at = |place: u32, start: f64| self.units(machine, shape, place, start, start + limit);
-        let (mut units, mut total) = self.units_of_all(machine, shape, start, start + limit);
-        let mut begins = self.events.partition_point(|it| it.0 <= start);
-        let mut ends = self.events.partition_point(|it| it.0 < start + limit);
-        while total < need {
-            let Some((time, _)) = self.events.get(begins) else {
-                return f64::INFINITY;
-            };
-            start = *time;
-            let passed = self.events[begins..].iter().take_while(|it| it.0 <= start);
-            let passed = begins + passed.count();
-            let entered = self.events[ends..].iter();
-            let entered = entered.take_while(|it| it.0 < start + limit);
-            let entered = ends + entered.count();
-            let changed = self.events[begins..passed].iter();
-            for (_, place) in changed.chain(&self.events[ends..entered]) {
-                let after = at(*place, start);
-                let before = std::mem::replace(&mut units[*place as usize], after);
-                total = total - u64::from(before) + u64::from(after);
-            }
-            (begins, ends) = (passed, entered);
-        }
-        start
     }
 }

@@ -57,7 +57,7 @@ fn plan(engine: &mut Engine) -> Plan {
 }
 
 /// When a request fits, and what it holds then.
-fn earliest(engine: &mut Engine, plan: &Plan, request: &Request) -> (f64, Hold) {
+fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Hold) {
     let shape = engine.shape(request);
     plan.earliest(&engine.books.machine, shape, 0.0, request.duration)
 }
@@ -65,15 +65,15 @@ fn earliest(engine: &mut Engine, plan: &Plan, request: &Request) -> (f64, Hold) 
 #[test]
 fn sums_decide_where_all_want_any_cores_or_any_whole_nodes() {
     let mut any = engine(cores(3, 10.0), &[cores(6, 5.0)]);
-    let sums = plan(&mut any);
+    let mut sums = plan(&mut any);
     assert!(matches!(sums, Plan::Units(_)));
-    let found = earliest(&mut any, &sums, &cores(6, 5.0));
+    let found = earliest(&mut any, &mut sums, &cores(6, 5.0));
     assert_eq!(found, (10.0, Hold::Units(6)));
 
     let mut whole = engine(nodes(1, 1, true, 10.0), &[nodes(2, 1, true, 5.0)]);
-    let sums = plan(&mut whole);
+    let mut sums = plan(&mut whole);
     assert!(matches!(sums, Plan::Units(_)));
-    let found = earliest(&mut whole, &sums, &nodes(2, 1, true, 5.0));
+    let found = earliest(&mut whole, &mut sums, &nodes(2, 1, true, 5.0));
     assert_eq!(found, (10.0, Hold::Units(2)));
 
     // Half a node is in use, or asked for: it matters which.
@@ -88,7 +88,7 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     let first = nodes(2, 4, false, 5.0);
     let mut engine = engine(cores(3, 10.0), std::slice::from_ref(&first));
     let mut plan = plan(&mut engine);
-    let (start, hold) = earliest(&mut engine, &plan, &first);
+    let (start, hold) = earliest(&mut engine, &mut plan, &first);
     assert_eq!(
         (start, &hold),
         (10.0, &Hold::Places(vec![(0, 4, 0), (1, 4, 0)]))
@@ -100,9 +100,9 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     assert!(!plan.is_overfull());
 
     // Before it, beside the job that runs, and after it.
-    let before = earliest(&mut engine, &plan, &nodes(1, 4, false, 10.0));
+    let before = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 10.0));
     assert_eq!(before, (0.0, Hold::Places(vec![(1, 4, 0)])));
-    let after = earliest(&mut engine, &plan, &nodes(1, 4, false, 11.0));
+    let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(after, (15.0, Hold::Places(vec![(0, 4, 0)])));
 
     let machine = &engine.books.machine;
@@ -110,7 +110,7 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     assert!(plan.is_overfull());
     plan.hold(machine, &hold, (12.0, 13.0), true);
     plan.hold(machine, &hold, (10.0, 15.0), true);
-    let free = earliest(&mut engine, &plan, &nodes(1, 4, false, 11.0));
+    let free = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(free, (0.0, Hold::Places(vec![(1, 4, 0)])));
 }
 
@@ -118,10 +118,10 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
 fn what_is_down_is_in_no_plan() {
     let mut engine = engine(cores(3, 10.0), &[nodes(1, 4, false, 5.0)]);
     engine.mark_down(&IdSet::from_iter([1]));
-    let plan = plan(&mut engine);
-    let one = earliest(&mut engine, &plan, &nodes(1, 4, false, 5.0));
+    let mut plan = plan(&mut engine);
+    let one = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 5.0));
     assert_eq!(one, (10.0, Hold::Places(vec![(0, 4, 0)])));
-    let (start, hold) = earliest(&mut engine, &plan, &nodes(2, 4, false, 5.0));
+    let (start, hold) = earliest(&mut engine, &mut plan, &nodes(2, 4, false, 5.0));
     assert_eq!((start, hold), (f64::INFINITY, Hold::Places(Vec::new())));
 }
 
@@ -129,7 +129,7 @@ fn what_is_down_is_in_no_plan() {
 fn a_job_that_should_be_over_ends_in_a_second() {
     let mut engine = engine(cores(8, 10.0), &[cores(8, 5.0)]);
     let group = engine.books.queues.group(QueueId::default());
-    let plan = Plan::of(&mut engine.books, group, 20.0);
+    let mut plan = Plan::of(&mut engine.books, group, 20.0);
     let shape = engine.shape(&cores(8, 5.0));
     let found = plan.earliest(&engine.books.machine, shape, 20.0, 5.0);
     assert_eq!(found, (21.0, Hold::Units(8)));

@@ -233,15 +233,18 @@ impl Reserved {
                 continue;
             }
             let before = (reservation.start, reservation.start + it.limit);
+            let known = plan.known();
             plan.hold(machine, &reservation.hold, before, true);
             let shape = books.queue.classes[it.class as usize].shape;
             let (start, hold) = plan.earliest(machine, shape, pass.now, it.limit);
             if start < reservation.start {
                 *reservation = Reservation { start, hold };
                 moved = true;
+                plan.hold(machine, &reservation.hold, (start, start + it.limit), false);
+            } else {
+                plan.hold(machine, &reservation.hold, before, false);
+                plan.know(known);
             }
-            let span = (reservation.start, reservation.start + it.limit);
-            plan.hold(machine, &reservation.hold, span, false);
         }
         moved
     }

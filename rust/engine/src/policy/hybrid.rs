@@ -180,7 +180,7 @@ impl Ahead {
                 self.with_before(books, group, now);
             }
         }
-        let Some(plan) = &self.plan else {
+        let Some(plan) = &mut self.plan else {
             return (f64::INFINITY, Hold::Units(0));
         };
         let (start, hold) = plan.earliest(&books.machine, shape, now, limit);
