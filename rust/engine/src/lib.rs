@@ -52,6 +52,7 @@ mod policy;
 mod profile;
 mod queue;
 mod queues;
+mod quotas;
 mod resize;
 mod running;
 mod timeline;

@@ -71,7 +71,7 @@ pub(crate) fn length(limit: f64) -> f64 {
 }
 
 /// The planned end of a job that runs now.
-fn planned(end: f64, now: f64) -> f64 {
+pub(crate) fn planned(end: f64, now: f64) -> f64 {
     if end <= now { now + 1.0 } else { end }
 }
 

@@ -29,6 +29,8 @@ struct Named {
     jobs: u64,
     nodes: u64,
     cores: u64,
+    /// The most that a placement may take, whatever the limits leave.
+    cap: Cap,
 }
 
 /// All queues, the one without a name first.
@@ -68,6 +70,7 @@ impl Queues {
             jobs: 0,
             nodes: 0,
             cores: 0,
+            cap: Cap::NONE,
         });
         self.ids.insert(name.to_owned(), id);
         id
@@ -135,10 +138,52 @@ impl Queues {
         let named = &self.named[id.0 as usize];
         let left =
             |most: Option<u64>, held: u64| most.map_or(u64::MAX, |it| it.saturating_sub(held));
-        Cap {
+        let room = Cap {
             nodes: left(named.options.max_nodes, named.nodes),
             cores: left(named.options.max_cores, named.cores),
-        }
+        };
+        room.min(named.cap)
+    }
+
+    /// From now on, placements of a queue are to take no more than this.
+    pub fn restrict(&mut self, id: QueueId, cap: Cap) {
+        self.named[id.0 as usize].cap = cap;
+    }
+
+    /// Jobs, nodes and cores that each limit of a queue leaves; less than nothing where more is
+    /// held, `None` where there is no limit.
+    pub fn left(&self, id: QueueId) -> [Option<i64>; 3] {
+        let named = &self.named[id.0 as usize];
+        let options = &named.options;
+        let signed = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+        [
+            (options.max_jobs, named.jobs),
+            (options.max_nodes, named.nodes),
+            (options.max_cores, named.cores),
+        ]
+        .map(|(most, held)| most.map(|most| signed(most).saturating_sub(signed(held))))
+    }
+
+    /// What the limits of a queue are, in words.
+    pub fn limits(&self, id: QueueId) -> String {
+        let named = &self.named[id.0 as usize];
+        let options = &named.options;
+        let limits = [
+            ("job", options.max_jobs),
+            ("node", options.max_nodes),
+            ("core", options.max_cores),
+        ];
+        let limits = limits.iter().filter_map(|(what, most)| {
+            let most = (*most)?;
+            let plural = if most == 1 { "" } else { "s" };
+            Some(format!("{most} {what}{plural}"))
+        });
+        let limits: Vec<_> = limits.collect();
+        format!(
+            "queue `{}` is limited to {} at a time",
+            named.name,
+            limits.join(" and ")
+        )
     }
 
     /// Whether a job that takes so much may run when no other of the queue does; else which limit

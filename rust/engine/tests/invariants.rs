@@ -256,6 +256,7 @@ impl World {
         self.check_limits();
         self.check_promises(&started);
         self.check_backfill(&started);
+        self.check_quotas();
         !decisions.is_empty()
     }
 
@@ -397,6 +398,37 @@ impl World {
             with <= without,
             "job {first} is delayed from {without} to {with}"
         );
+    }
+
+    /// What runs leaves room in the limits of the queues for each reservation.
+    fn check_quotas(&self) {
+        let planned = |end: f64| if end <= self.now { self.now + 1.0 } else { end };
+        for (id, want) in &self.waiting {
+            let Some(at) = self.engine.reservation(*id).filter(|at| at.is_finite()) else {
+                continue;
+            };
+            let mates = self.running.values().filter(|it| it.0.queue == want.queue);
+            let still: Vec<_> = mates
+                .filter(|it| planned(it.2) > at)
+                .map(|it| &it.1)
+                .collect();
+            let request = &want.request;
+            let nodes: usize = still.iter().map(|it| it.len()).sum();
+            let nodes = nodes as u64 + u64::from(request.least_nodes().unwrap_or(1));
+            let cores = still.iter().flat_map(|it| it.values());
+            let cores: u64 = cores.map(|it| u64::from(it.0)).sum();
+            let cores = cores + request.total_cores();
+            let options = &self.queues[want.queue].1;
+            let held = [still.len() as u64 + 1, nodes, cores];
+            let limits = [options.max_jobs, options.max_nodes, options.max_cores];
+            assert!(
+                limits
+                    .iter()
+                    .zip(held)
+                    .all(|(most, held)| most.is_none_or(|most| held <= most)),
+                "job {id} is to start at {at} in its queue, of which {held:?} would be held: {limits:?}"
+            );
+        }
     }
 
     /// Passes until nothing starts; then nobody who is first may wait that can run.

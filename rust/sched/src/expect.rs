@@ -41,7 +41,7 @@ fn note(reason: &Reason, now: f64) -> String {
             ..
         } => shortage.to_string(),
         Reason::Reserved { .. } => "fits, but would delay others: it has a reservation".to_owned(),
-        Reason::BehindReservation { job, .. } => {
+        Reason::BehindReservation { job, .. } | Reason::BehindLimit { job, .. } => {
             format!("fits, but would delay {}, which is before it", name(*job))
         }
         _ => reason.sentence(now, &name),

@@ -3,12 +3,14 @@
 use crate::books::Books;
 use crate::plan::{Hold, Plan, length};
 use crate::policy::Scratch;
-use crate::queue::Key;
+use crate::queue::{Key, QueueId};
+use crate::quotas::Quotas;
 
 /// A job with a reservation.
 #[derive(Debug)]
 struct Reserved {
     key: Key,
+    class: u32,
     start: f64,
     end: f64,
     hold: Hold,
@@ -21,6 +23,18 @@ pub(super) struct Ahead {
     /// The running jobs alone, and with the reservations.
     running: Plan,
     planned: Plan,
+    /// What the limits of queues leave beside the reservations.
+    quotas: Quotas,
+}
+
+/// A reservation that a job would disturb.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Disturbed {
+    pub key: Key,
+    /// When it begins.
+    pub at: f64,
+    /// The queue of both, where its limits do not leave enough for both.
+    pub limit: Option<QueueId>,
 }
 
 impl Ahead {
@@ -35,25 +49,29 @@ impl Ahead {
     ) -> Self {
         let running = Plan::of(books, group, now);
         let mut planned = running.clone();
+        let mut quotas = Quotas::new(now);
         let mut line = Vec::new();
         for (key, class) in jobs {
             let limit = length(books.limit(key.handle()));
-            let shape = books.queue.classes[*class as usize].shape;
             let machine = &books.machine;
             let made = scratch.reservation(key.id());
             let made = made.filter(|(start, hold)| {
                 *start > now && planned.has_room(machine, hold, (*start, *start + limit))
             });
+            let made =
+                made.filter(|(start, _)| quotas.earliest(books, *class, *start, limit) <= *start);
             let (start, hold) = match made {
                 Some((start, hold)) => (start, hold.clone()),
-                None => planned.earliest(machine, shape, now, limit),
+                None => quotas.earliest_in(&mut planned, books, *class, now, limit),
             };
             let end = start + limit;
             if start.is_finite() {
-                planned.hold(machine, &hold, (start, end), false);
+                planned.hold(&books.machine, &hold, (start, end), false);
+                quotas.reserve(books, *class, (start, end), false);
             }
             line.push(Reserved {
                 key: *key,
+                class: *class,
                 start,
                 end,
                 hold,
@@ -63,6 +81,7 @@ impl Ahead {
             line,
             running,
             planned,
+            quotas,
         }
     }
 
@@ -72,22 +91,34 @@ impl Ahead {
         found.map(|it| it.start)
     }
 
-    /// The first reservation that a job of a class would disturb, and when it begins.
+    /// The first reservation that a job of a class would disturb.
     pub fn disturbed(
-        &self,
+        &mut self,
         books: &mut Books,
         class: u32,
         now: f64,
         limit: f64,
-    ) -> Option<(Key, f64)> {
-        if self.planned.place(books, class, now, limit).is_ok() {
+    ) -> Option<Disturbed> {
+        let placed = self
+            .quotas
+            .place_in(&self.planned, books, class, length(limit));
+        if placed.is_ok() {
             return None;
         }
+        let queue = books.queue.classes[class as usize].queue;
+        let mut quotas = Quotas::new(now);
         let mut plan = self.running.clone();
         for it in self.line.iter().filter(|it| it.start.is_finite()) {
             plan.hold(&books.machine, &it.hold, (it.start, it.end), false);
-            if plan.place(books, class, now, limit).is_err() {
-                return Some((it.key, it.start));
+            quotas.reserve(books, it.class, (it.start, it.end), false);
+            let by_place = plan.place(books, class, now, length(limit)).is_err();
+            let placed = quotas.place_in(&plan, books, class, length(limit));
+            if by_place || placed.is_err() {
+                return Some(Disturbed {
+                    key: it.key,
+                    at: it.start,
+                    limit: (!by_place).then_some(queue),
+                });
             }
         }
         None

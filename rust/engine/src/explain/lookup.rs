@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use penstock_jobspec::Constraint;
 
-use super::ahead::Ahead;
+use super::ahead::{Ahead, Disturbed};
 use super::shortage::Census;
 use super::{Harm, Reason, Shortage};
 use crate::Engine;
@@ -13,11 +13,13 @@ use crate::books::Books;
 use crate::machine::{ShapeId, Shares};
 use crate::policy::{Overlay, Policy, Scratch, Shadow};
 use crate::queue::{Key, QueueId};
+use crate::quotas::Quotas;
 
 /// The first job of a group that waits for resources.
 #[derive(Debug)]
 struct Front {
     key: Key,
+    class: u32,
     /// Whether it would start if it were looked at.
     fits: bool,
     /// When it can start, under a policy that reserves for it.
@@ -120,7 +122,9 @@ impl Lookup<'_> {
         }
         let known = &self.books.queue.classes[class as usize];
         let (shape, queue, group) = (known.shape, known.queue, known.group);
-        if let Err(note) = self.may_run(shape, queue) {
+        if let Err(note) = self.may_run(shape, queue)
+            && !self.keeps(key, class)
+        {
             return Reason::QueueLimit { queue, note };
         }
         self.place(class);
@@ -165,28 +169,31 @@ impl Lookup<'_> {
             return Reason::Unconsidered;
         }
         let job = front.key.id();
-        if let Some(ahead) = self.aheads.get(&group) {
-            let limit = self.books.limit(key.handle());
-            return match ahead.disturbed(self.books, class, now, limit) {
-                Some((other, at)) => Reason::BehindReservation {
-                    job: other.id(),
-                    at,
-                    harm: None,
-                },
-                None => Reason::Unconsidered,
-            };
+        let limit = self.books.limit(key.handle());
+        if let Some(ahead) = self.aheads.get_mut(&group) {
+            let disturbed = ahead.disturbed(self.books, class, now, limit);
+            return self.disturbs(disturbed);
         }
         let Some((shadow, overlay)) = &mut front.shadow else {
             return Reason::Behind { job };
         };
         let takes = shadow.cost(&self.books.machine, overlay, shares);
         // Where no planned end lets that job start, everything ends before.
-        let ends = shadow.sees_end(now, self.books.limit(key.handle()));
-        if ends || takes <= shadow.spare {
+        if shadow.sees_end(now, limit) {
             return Reason::Unconsidered;
         }
         let machine = &mut self.books.machine;
-        if !shadow.fungible && shadow.place_beside(machine, overlay, shape).is_some() {
+        if takes <= shadow.spare
+            || !shadow.fungible && shadow.place_beside(machine, overlay, shape).is_some()
+        {
+            if self.books.queue.classes[front.class as usize].queue == queue {
+                let mut quotas = shadow.quotas(self.books, front.class, now);
+                let placed = quotas.place(self.books, class, limit, |books| books.place(class));
+                if matches!(placed, Some(Err(_))) {
+                    let at = shadow.time;
+                    return self.behind_limit(queue, job, at);
+                }
+            }
             return Reason::Unconsidered;
         }
         Reason::BehindReservation {
@@ -199,12 +206,46 @@ impl Lookup<'_> {
         }
     }
 
+    /// A job that fits would disturb one of several reservations, or none.
+    fn disturbs(&self, disturbed: Option<Disturbed>) -> Reason {
+        let Some(Disturbed { key, at, limit }) = disturbed else {
+            return Reason::Unconsidered;
+        };
+        let job = key.id();
+        match limit {
+            Some(queue) => self.behind_limit(queue, job, at),
+            None => Reason::BehindReservation {
+                job,
+                at,
+                harm: None,
+            },
+        }
+    }
+
+    /// A job that fits would leave too little in the limits of its queue to one with a reservation.
+    fn behind_limit(&self, queue: QueueId, job: u64, at: f64) -> Reason {
+        Reason::BehindLimit {
+            queue,
+            job,
+            at,
+            note: self.books.queues.limits(queue),
+        }
+    }
+
     /// Whether the limits of a queue let one more job of a shape run, as far as the shape says.
     fn may_run(&self, shape: ShapeId, queue: QueueId) -> Result<(), String> {
         let request = self.books.machine.request(shape);
         let nodes = u64::from(request.least_nodes().unwrap_or(1));
         let cores = request.total_cores();
         self.books.queues.admits(queue, nodes, cores)
+    }
+
+    /// Whether a job keeps its reservation though the limits of its queue do not let it run now:
+    /// they do by then.
+    fn keeps(&mut self, key: Key, class: u32) -> bool {
+        let group = self.books.queue.classes[class as usize].group;
+        let told = self.scratch.told(self.policy, group, key.id());
+        told.is_some_and(|at| Quotas::new(self.now).leaves_by(self.books, class, at))
     }
 
     /// Whether jobs of a shape are passed over by the policy: nodes that they need are down.
@@ -242,7 +283,7 @@ impl Lookup<'_> {
             let known = &self.books.queue.classes[class as usize];
             let (shape, queue) = (known.shape, known.queue);
             if self.books.possible(class).is_err()
-                || self.may_run(shape, queue).is_err()
+                || (self.may_run(shape, queue).is_err() && !self.keeps(key, class))
                 || self.is_passed(shape)
             {
                 continue;
@@ -341,7 +382,8 @@ impl Lookup<'_> {
         let front = heads.into_iter().find_map(|(key, class)| {
             let known = &self.books.queue.classes[class as usize];
             let (shape, queue) = (known.shape, known.queue);
-            let stopped = self.limited && self.may_run(shape, queue).is_err();
+            let stopped =
+                self.limited && self.may_run(shape, queue).is_err() && !self.keeps(key, class);
             if stopped || self.is_passed(shape) {
                 return None;
             }
@@ -358,7 +400,12 @@ impl Lookup<'_> {
                 let shadow = Shadow::of(self.books, shape, self.now, &mut overlay);
                 (shadow, overlay)
             });
-            Some(Front { key, fits, shadow })
+            Some(Front {
+                key,
+                class,
+                fits,
+                shadow,
+            })
         });
         self.fronts.insert(group, front);
     }

@@ -69,6 +69,18 @@ pub enum Reason {
         /// How much it would take; `None` under a policy with several reservations.
         harm: Option<Harm>,
     },
+    /// It fits, but would leave too little in the limits of its queue to a job of the same queue that
+    /// has a reservation.
+    BehindLimit {
+        /// The queue.
+        queue: QueueId,
+        /// The job with the reservation.
+        job: u64,
+        /// When that can start as planned, in seconds since the epoch; infinite where nobody knows.
+        at: f64,
+        /// What the limits are.
+        note: String,
+    },
     /// Nothing is in its way: it was not looked at since something changed.
     Unconsidered,
 }
@@ -110,6 +122,7 @@ impl Reason {
             Self::Reserved { .. } => "reserved",
             Self::Behind { .. } => "behind",
             Self::BehindReservation { .. } => "behind-reservation",
+            Self::BehindLimit { .. } => "behind-limit",
             Self::Unconsidered => "unconsidered",
         }
     }
@@ -158,6 +171,19 @@ impl Reason {
                     fields.push(("takes", Field::Count(*takes)));
                     fields.push(("spare", Field::Count(*spare)));
                 }
+            }
+            Self::BehindLimit {
+                queue,
+                job,
+                at,
+                note,
+            } => {
+                fields.push(("behind", Field::Job(*job)));
+                if at.is_finite() {
+                    fields.push(("at", Field::Time(*at)));
+                }
+                fields.push(("queue", Field::Queue(*queue)));
+                fields.push(("note", Field::Text(note.clone())));
             }
         }
         fields
@@ -212,13 +238,7 @@ impl Reason {
             }
             Self::Behind { job } => format!("fits, but {} is before it and waits", name(*job)),
             Self::BehindReservation { job, at, harm } => {
-                let job = name(*job);
-                let text = if at.is_finite() {
-                    let at = span(at - now);
-                    format!("fits, but would not end before {job} can start, in {at}")
-                } else {
-                    format!("fits, but {job} is before it and waits, nobody knows how long")
-                };
+                let text = passes(&name(*job), at - now);
                 let it = if at.is_finite() { "" } else { "it " };
                 match harm {
                     Some(Harm { takes, spare }) => format!(
@@ -228,8 +248,21 @@ impl Reason {
                     None => text,
                 }
             }
+            Self::BehindLimit { job, at, note, .. } => {
+                format!("{}, and {note}", passes(&name(*job), at - now))
+            }
             Self::Unconsidered => "fits, and is to be looked at".to_owned(),
         }
+    }
+}
+
+/// That a job fits, but may not pass another that can start in so many seconds.
+fn passes(job: &str, wait: f64) -> String {
+    if wait.is_finite() {
+        let wait = span(wait);
+        format!("fits, but would not end before {job} can start, in {wait}")
+    } else {
+        format!("fits, but {job} is before it and waits, nobody knows how long")
     }
 }
 

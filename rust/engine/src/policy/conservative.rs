@@ -13,6 +13,7 @@ use crate::engine::Decision;
 use crate::machine::{Machine, Shares};
 use crate::plan::{Hold, Plan, length, pick};
 use crate::queue::Key;
+use crate::quotas::Quotas;
 
 #[derive(Clone, Debug)]
 struct Reservation {
@@ -46,6 +47,7 @@ struct Pass<'a> {
     line: &'a [Waiting],
     outcomes: Vec<Outcome>,
     plan: Plan,
+    quotas: Quotas,
     now: f64,
     /// Decisions that may still be made.
     left: usize,
@@ -91,6 +93,7 @@ impl Conservative {
         let mut lines: Vec<Vec<Waiting>> = vec![Vec::new(); groups];
         // By group, the first that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
+        let mut quotas = Quotas::new(now);
         for key in books.queue.in_order(&books.jobs) {
             if out.len() >= max {
                 return;
@@ -103,11 +106,16 @@ impl Conservative {
                 continue;
             }
             let it = &books.queue.classes[class as usize];
-            if books.may_run(it.shape, it.queue) {
+            let group = it.group as usize;
+            let reserved = self.groups[group].by_id.get(&key.id()).map(|it| it.start);
+            // What it has reserved it keeps, if the limits of its queue let it run by then.
+            if books.may_run(it.shape, it.queue)
+                || reserved.is_some_and(|start| quotas.leaves_by(books, class, start))
+            {
                 let limit = length(limit);
-                lines[it.group as usize].push(Waiting { key, class, limit });
+                lines[group].push(Waiting { key, class, limit });
             } else {
-                let first = &mut stopped[it.group as usize];
+                let first = &mut stopped[group];
                 *first = key.min(*first);
             }
         }
@@ -127,6 +135,7 @@ impl Conservative {
                 line: &line,
                 outcomes: line.iter().map(|_| Outcome::Waits).collect(),
                 plan: Plan::of(books, group, now),
+                quotas: quotas.clone(),
                 now,
                 left: max.saturating_sub(out.len()),
             };
@@ -155,13 +164,13 @@ impl Conservative {
 
 impl Reserved {
     /// Brings the reservations that there are in step with what runs.
-    fn keep_up(&mut self, books: &Books, pass: &mut Pass, early: bool) {
-        let machine = &books.machine;
+    fn keep_up(&mut self, books: &mut Books, pass: &mut Pass, early: bool) {
         let in_units = Some(matches!(pass.plan, Plan::Units(_)));
         // What they hold is of another kind, or elsewhere.
         let mut moved = std::mem::replace(&mut self.in_units, in_units) != in_units;
         moved |= std::mem::replace(&mut self.moves, books.moves) != books.moves;
         let mut plan = pass.plan.clone();
+        let mut quotas = pass.quotas.clone();
         let mut kept = 0;
         let mut broken = moved;
         for it in pass.line {
@@ -169,8 +178,10 @@ impl Reserved {
                 kept += 1;
                 let start = reservation.start;
                 if !broken {
-                    broken = start < pass.now || !reservation.hold.is_up(machine);
-                    plan.hold(machine, &reservation.hold, (start, start + it.limit), false);
+                    broken = start < pass.now || !reservation.hold.is_up(&books.machine);
+                    let span = (start, start + it.limit);
+                    plan.hold(&books.machine, &reservation.hold, span, false);
+                    quotas.reserve(books, it.class, span, false);
                 }
             }
         }
@@ -178,11 +189,11 @@ impl Reserved {
         if lost {
             self.keep(pass.line);
         }
-        if broken || plan.is_overfull() {
+        if broken || plan.is_overfull() || quotas.is_overfull() {
             broken = true;
             self.repair(books, pass, moved);
         } else {
-            pass.plan = plan;
+            (pass.plan, pass.quotas) = (plan, quotas);
         }
         if broken || lost || early {
             while self.compress(books, pass) {}
@@ -201,8 +212,7 @@ impl Reserved {
 
     /// Moves later what no longer fits: in order, each as little as possible. Where only what they
     /// hold is to be found anew, in the order of their starts: then none need move.
-    fn repair(&mut self, books: &Books, pass: &mut Pass, by_start: bool) {
-        let machine = &books.machine;
+    fn repair(&mut self, books: &mut Books, pass: &mut Pass, by_start: bool) {
         let starts = pass.line.iter().filter_map(|it| {
             let reservation = self.by_id.get(&it.key.id())?;
             Some((reservation.start, *it))
@@ -212,18 +222,14 @@ impl Reserved {
             line.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
         for (start, it) in line {
-            let shape = books.queue.classes[it.class as usize].shape;
-            let not_before = start.max(pass.now);
-            let (start, hold) = pass.plan.earliest(machine, shape, not_before, it.limit);
-            let span = (start, start + it.limit);
-            pass.plan.hold(machine, &hold, span, false);
+            let (start, hold) = pass.earliest(books, it, start.max(pass.now));
+            pass.hold(books, it, &hold, start, false);
             self.by_id.insert(it.key.id(), Reservation { start, hold });
         }
     }
 
     /// Moves each to its earliest time, all others kept. Returns whether one has moved.
-    fn compress(&mut self, books: &Books, pass: &mut Pass) -> bool {
-        let (machine, plan) = (&books.machine, &mut pass.plan);
+    fn compress(&mut self, books: &mut Books, pass: &mut Pass) -> bool {
         let mut moved = false;
         for it in pass.line {
             let Some(reservation) = self.by_id.get_mut(&it.key.id()) else {
@@ -232,18 +238,17 @@ impl Reserved {
             if reservation.start <= pass.now {
                 continue;
             }
-            let before = (reservation.start, reservation.start + it.limit);
-            let known = plan.known();
-            plan.hold(machine, &reservation.hold, before, true);
-            let shape = books.queue.classes[it.class as usize].shape;
-            let (start, hold) = plan.earliest(machine, shape, pass.now, it.limit);
-            if start < reservation.start {
+            let before = reservation.start;
+            let known = pass.plan.known();
+            pass.hold(books, *it, &reservation.hold, before, true);
+            let (start, hold) = pass.earliest(books, *it, pass.now);
+            if start < before {
                 *reservation = Reservation { start, hold };
                 moved = true;
-                plan.hold(machine, &reservation.hold, (start, start + it.limit), false);
+                pass.hold(books, *it, &reservation.hold, start, false);
             } else {
-                plan.hold(machine, &reservation.hold, before, false);
-                plan.know(known);
+                pass.hold(books, *it, &reservation.hold, before, false);
+                pass.plan.know(known);
             }
         }
         moved
@@ -265,12 +270,14 @@ impl Reserved {
                 }
                 continue;
             };
-            let span = (pass.now, pass.now + it.limit);
-            pass.plan.hold(&books.machine, &hold, span, true);
-            let shares = pass.plan.place(books, it.class, pass.now, it.limit);
-            let shares = shares.ok().or_else(|| picked(&books.machine, &hold));
-            let Some(shares) = shares else {
-                pass.plan.hold(&books.machine, &hold, span, false);
+            pass.hold(books, it, &hold, pass.now, true);
+            let (plan, now) = (&pass.plan, pass.now);
+            let shares = pass.quotas.place(books, it.class, it.limit, |books| {
+                let shares = plan.place(books, it.class, now, it.limit);
+                shares.ok().or_else(|| picked(&books.machine, &hold))
+            });
+            let Some(Ok(shares)) = shares else {
+                pass.hold(books, it, &hold, pass.now, false);
                 continue;
             };
             self.by_id.remove(&id);
@@ -290,24 +297,39 @@ impl Reserved {
         if known || !matches!(pass.outcomes[index], Outcome::Waits) {
             return;
         }
-        let shape = books.queue.classes[it.class as usize].shape;
-        let (start, hold) = pass
-            .plan
-            .earliest(&books.machine, shape, pass.now, it.limit);
+        let class = &books.queue.classes[it.class as usize];
+        if !books.may_run(class.shape, class.queue) {
+            // One that has started has taken what its queue may have.
+            return;
+        }
+        let (start, hold) = pass.earliest(books, it, pass.now);
         if start <= pass.now
             && pass.left > 0
-            && let Ok(shares) = pass.plan.place(books, it.class, pass.now, it.limit)
+            && let Ok(shares) = pass.quotas.place_in(&pass.plan, books, it.class, it.limit)
         {
             pass.decide(books, index, shares);
             return;
         }
-        let span = (start, start + it.limit);
-        pass.plan.hold(&books.machine, &hold, span, false);
+        pass.hold(books, it, &hold, start, false);
         self.by_id.insert(it.key.id(), Reservation { start, hold });
     }
 }
 
 impl Pass<'_> {
+    /// The earliest time, not before one, at which a job can start, and what it would hold.
+    fn earliest(&mut self, books: &mut Books, it: Waiting, not_before: f64) -> (f64, Hold) {
+        let plan = &mut self.plan;
+        self.quotas
+            .earliest_in(plan, books, it.class, not_before, it.limit)
+    }
+
+    /// Reserves something for a job from a time on, or with `back` gives that up.
+    fn hold(&mut self, books: &mut Books, it: Waiting, hold: &Hold, start: f64, back: bool) {
+        let span = (start, start + it.limit);
+        self.plan.hold(&books.machine, hold, span, back);
+        self.quotas.reserve(books, it.class, span, back);
+    }
+
     /// Starts a job with these resources, unless its queue or the end of the resources is in the
     /// way. Returns what it holds.
     fn decide(&mut self, books: &mut Books, index: usize, shares: Shares) -> Option<Hold> {
@@ -328,6 +350,7 @@ impl Pass<'_> {
         let hold = self.plan.hold_of(class, &shares);
         let span = (self.now, self.now + it.limit);
         self.plan.hold(&books.machine, &hold, span, false);
+        self.quotas.take(class.queue, &shares, span);
         books.start(it.key.handle(), shares, self.now, end);
         self.outcomes[index] = Outcome::Decided(Decision::Alloc {
             id: it.key.id(),

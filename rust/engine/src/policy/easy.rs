@@ -6,13 +6,17 @@ use super::shadow::{Overlay, Shadow};
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::machine::{Cap, ShapeId, Shares};
-use crate::queue::Key;
+use crate::plan::length;
+use crate::queue::{Key, QueueId};
+use crate::quotas::Quotas;
 use crate::timeline::Timeline;
 
 /// The job of a group that waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct First {
     shape: Option<ShapeId>,
+    id: u64,
+    class: u32,
     /// Found when a later job fits.
     shadow: Option<Shadow>,
     /// What the books will have counted when nothing has started but by this policy.
@@ -28,6 +32,11 @@ pub(crate) struct Easy {
     /// Those of the pass before, where they may still hold.
     before: Vec<First>,
     overlays: Vec<Overlay>,
+    /// By group, where the first is of a queue with limits and they are asked for: what they leave
+    /// beside it.
+    quotas: Vec<Option<Quotas>>,
+    /// By group, the job that was the first when its shadow was looked for last, and that.
+    told: Vec<Option<(u64, f64)>>,
     now: f64,
 }
 
@@ -39,6 +48,10 @@ impl Easy {
         let as_planned = freed.is_none_or(|(first, last)| first > self.now && last <= now);
         let ends = books.timeline.as_ref().and_then(Timeline::first);
         let steady = as_planned && ends.is_none_or(|it| it.end > now);
+        self.told.resize(groups, None);
+        for (group, told) in (0_u32..).zip(&mut self.told) {
+            *told = Self::told(&self.firsts, *told, group);
+        }
         std::mem::swap(&mut self.firsts, &mut self.before);
         if !steady {
             self.before.clear();
@@ -47,7 +60,23 @@ impl Easy {
         self.firsts.clear();
         self.firsts.resize(groups, First::default());
         self.overlays.resize_with(groups, Overlay::default);
+        self.quotas.clear();
+        self.quotas.resize(groups, None);
         self.now = now;
+    }
+
+    fn told(firsts: &[First], before: Option<(u64, f64)>, group: u32) -> Option<(u64, f64)> {
+        let first = firsts.get(group as usize)?;
+        first.shape?;
+        let now = first.shadow.map(|shadow| (first.id, shadow.time));
+        now.or(before.filter(|it| it.0 == first.id))
+    }
+
+    /// When a job is to start that is the first of a group, as was found in the last pass.
+    pub fn start(&self, group: u32, id: u64) -> Option<f64> {
+        let before = self.told.get(group as usize).copied().flatten();
+        let told = Self::told(&self.firsts, before, group)?;
+        (told.0 == id).then_some(told.1)
     }
 
     fn shadow(&mut self, books: &mut Books, group: u32) -> Option<Shadow> {
@@ -61,6 +90,18 @@ impl Easy {
 }
 
 impl Easy {
+    /// Whether a job has to leave room in the limits of its queue: it may still run when the first
+    /// one, of the same queue, is to start.
+    fn shares_quota(&self, books: &Books, (group, class): (u32, u32), limit: f64) -> bool {
+        let first = &self.firsts[group as usize];
+        let queue = |class: u32| -> QueueId { books.queue.classes[class as usize].queue };
+        books.queues.is_limited(queue(class))
+            && queue(first.class) == queue(class)
+            && first
+                .shadow
+                .is_none_or(|shadow| !shadow.sees_end(self.now, limit))
+    }
+
     /// Whether a class may cost no more units than are spare, wherever it is placed: each lets it
     /// have no more cores than a node has.
     fn may_spare(&mut self, books: &Books, group: u32, shadow: Shadow, class: u32) -> bool {
@@ -92,7 +133,12 @@ impl Easy {
 }
 
 impl Backfill for Easy {
-    fn wait(&mut self, books: &mut Books, (group, class): (u32, u32), _: Key, _: f64) -> Later {
+    fn keeps(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key) -> bool {
+        let told = self.told[group as usize].filter(|it| it.0 == key.id());
+        told.is_some_and(|(_, at)| Quotas::new(self.now).leaves_by(books, class, at))
+    }
+
+    fn wait(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key, _: f64) -> Later {
         let shape = Some(books.queue.classes[class as usize].shape);
         let before = self.before[group as usize];
         let holds = before.shape == shape
@@ -102,6 +148,8 @@ impl Backfill for Easy {
                 .is_some_and(|it| it.time.is_finite() && it.time > self.now);
         self.firsts[group as usize] = First {
             shape,
+            id: key.id(),
+            class,
             shadow: before.shadow.filter(|_| holds),
             starts: books.starts,
             changes: books.changes,
@@ -116,6 +164,59 @@ impl Backfill for Easy {
         _: Key,
         limit: f64,
     ) -> Verdict {
+        if !self.shares_quota(books, (group, class), limit) {
+            return self.find(books, (group, class), limit);
+        }
+        let Some(shadow) = self.shadow(books, group) else {
+            return Verdict::Unfit;
+        };
+        let known = self.quotas[group as usize].take();
+        let first = self.firsts[group as usize].class;
+        let mut quotas = known.unwrap_or_else(|| shadow.quotas(books, first, self.now));
+        let mut verdict = Verdict::Unfit;
+        let placed = quotas.place(books, class, limit, |books| {
+            match self.find(books, (group, class), limit) {
+                Verdict::Start(shares) => Some(shares),
+                other => {
+                    verdict = other;
+                    None
+                }
+            }
+        });
+        self.quotas[group as usize] = Some(quotas);
+        match placed {
+            None => verdict,
+            Some(Ok(shares)) => Verdict::Start(shares),
+            Some(Err(by)) => Verdict::Harm { by, passing: false },
+        }
+    }
+
+    fn admit(&mut self, books: &Books, (group, class): (u32, u32), limit: f64, shares: &Shares) {
+        let first = &mut self.firsts[group as usize];
+        if first.shape.is_none() {
+            return;
+        }
+        first.starts += 1;
+        if let Some(quotas) = &mut self.quotas[group as usize] {
+            let queue = books.queue.classes[class as usize].queue;
+            quotas.take(queue, shares, (self.now, self.now + length(limit)));
+        }
+        let Some(shadow) = &mut first.shadow else {
+            return;
+        };
+        let overlay = &mut self.overlays[group as usize];
+        let back = shadow.sees_end(self.now, limit);
+        if !back {
+            let cost = shadow.cost(&books.machine, overlay, shares);
+            shadow.spare = shadow.spare.saturating_sub(cost);
+        }
+        shadow.settle(&books.machine, overlay, shares, back);
+    }
+}
+
+impl Easy {
+    /// As [`judge`](Backfill::judge), whatever the limits of queues are to leave.
+    fn find(&mut self, books: &mut Books, (group, class): (u32, u32), limit: f64) -> Verdict {
         if let Some(shadow) = self.firsts[group as usize].shadow
             && !shadow.sees_end(self.now, limit)
             && !self.may_spare(books, group, shadow, class)
@@ -167,23 +268,5 @@ impl Backfill for Easy {
                 passing: true,
             },
         }
-    }
-
-    fn admit(&mut self, books: &Books, (group, _): (u32, u32), limit: f64, shares: &Shares) {
-        let first = &mut self.firsts[group as usize];
-        if first.shape.is_none() {
-            return;
-        }
-        first.starts += 1;
-        let Some(shadow) = &mut first.shadow else {
-            return;
-        };
-        let overlay = &mut self.overlays[group as usize];
-        let back = shadow.sees_end(self.now, limit);
-        if !back {
-            let cost = shadow.cost(&books.machine, overlay, shares);
-            shadow.spare = shadow.spare.saturating_sub(cost);
-        }
-        shadow.settle(&books.machine, overlay, shares, back);
     }
 }

@@ -8,9 +8,10 @@
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::job::State;
-use crate::machine::{ShapeId, Shares};
+use crate::machine::Shares;
 use crate::plan::{Hold, Plan, length};
 use crate::queue::Key;
+use crate::quotas::Quotas;
 
 #[derive(Clone, Debug)]
 struct Reservation {
@@ -25,6 +26,8 @@ struct Reservation {
 struct Ahead {
     /// Those of the pass before, of jobs that this one has not come to.
     before: Vec<Reservation>,
+    /// When jobs were to start as of the pass before.
+    told: Vec<(u64, f64)>,
     /// That of the job that is looked at.
     own: Option<Reservation>,
     made: Vec<Reservation>,
@@ -32,7 +35,9 @@ struct Ahead {
     waiting: u32,
     /// Running jobs and reservations, once a job waits.
     plan: Option<Plan>,
-    /// The same, and the reservations of before.
+    /// What the limits of queues leave beside those.
+    quotas: Option<Quotas>,
+    /// The same as the plan, and the reservations of before.
     with_before: Option<Plan>,
 }
 
@@ -66,12 +71,15 @@ impl Hybrid {
             .resize_with(books.queue.groups.len(), Ahead::default);
         for ahead in &mut self.groups {
             ahead.before = std::mem::take(&mut ahead.made);
+            let told = ahead.before.iter().map(|it| (it.job, it.start));
+            ahead.told = told.collect();
             ahead
                 .before
                 .retain(|it| steady && it.end > now && waits(books, it.job));
             ahead.own = None;
             ahead.waiting = 0;
             ahead.plan = None;
+            ahead.quotas = None;
             ahead.with_before = None;
         }
         self.depth = depth;
@@ -166,10 +174,11 @@ impl Ahead {
     fn earliest(
         &mut self,
         books: &mut Books,
-        (group, shape): (u32, ShapeId),
+        (group, class): (u32, u32),
         now: f64,
         limit: f64,
     ) -> (f64, Hold) {
+        let shape = books.queue.classes[class as usize].shape;
         if self.plan.is_none() {
             let plan = Plan::of(books, group, now);
             let other = self.before.first().map(|it| &it.hold);
@@ -183,7 +192,8 @@ impl Ahead {
         let Some(plan) = &mut self.plan else {
             return (f64::INFINITY, Hold::Units(0));
         };
-        let (start, hold) = plan.earliest(&books.machine, shape, now, limit);
+        let quotas = self.quotas.get_or_insert_with(|| Quotas::new(now));
+        let (start, hold) = quotas.earliest_in(plan, books, class, now, limit);
         // What it had, if that is as early.
         if let Some(own) = self.own.take().filter(|it| it.start <= start)
             && plan.has_room(&books.machine, &own.hold, (start, start + limit))
@@ -220,6 +230,16 @@ impl Backfill for Hybrid {
         Some(beside.unwrap_or(shares))
     }
 
+    fn keeps(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key) -> bool {
+        let ahead = &mut self.groups[group as usize];
+        let Some((_, at)) = ahead.told.iter().find(|it| it.0 == key.id()) else {
+            return false;
+        };
+        let quotas = &mut ahead.quotas;
+        let quotas = quotas.get_or_insert_with(|| Quotas::new(self.now));
+        quotas.leaves_by(books, class, *at)
+    }
+
     fn wait(
         &mut self,
         books: &mut Books,
@@ -229,12 +249,14 @@ impl Backfill for Hybrid {
     ) -> Later {
         let ahead = &mut self.groups[group as usize];
         ahead.come_to(books, key.id(), self.now);
-        let shape = books.queue.classes[class as usize].shape;
         let limit = length(limit);
-        let (start, hold) = ahead.earliest(books, (group, shape), self.now, limit);
+        let (start, hold) = ahead.earliest(books, (group, class), self.now, limit);
         if start.is_finite() {
             let end = start + limit;
             ahead.hold(books, &hold, (start, end));
+            if let Some(quotas) = &mut ahead.quotas {
+                quotas.reserve(books, class, (start, end), false);
+            }
             ahead.made.push(Reservation {
                 job: key.id(),
                 start,
@@ -264,14 +286,21 @@ impl Backfill for Hybrid {
         let Some(plan) = &ahead.plan else {
             return Verdict::Unfit;
         };
-        match plan.place(books, class, self.now, length(limit)) {
+        let mut quotas = ahead.quotas.take().unwrap_or_else(|| Quotas::new(self.now));
+        let placed = quotas.place_in(plan, books, class, length(limit));
+        let verdict = match placed {
             Ok(shares) => {
-                let beside = ahead.place(books, (group, class), self.now, limit);
+                let beside = quotas.place(books, class, length(limit), |books| {
+                    ahead.place(books, (group, class), self.now, limit)
+                });
+                let beside = beside.and_then(Result::ok);
                 Verdict::Start(beside.unwrap_or(shares))
             }
             Err(by) if by <= self.now => Verdict::Unfit,
             Err(by) => Verdict::Harm { by, passing: false },
-        }
+        };
+        ahead.quotas = Some(quotas);
+        verdict
     }
 
     fn length(&self, limit: f64) -> f64 {
@@ -283,7 +312,11 @@ impl Backfill for Hybrid {
         let class = &books.queue.classes[class as usize];
         let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());
         if let Some(hold) = plan.map(|plan| plan.hold_of(class, shares)) {
-            ahead.hold(books, &hold, (self.now, self.now + length(limit)));
+            let span = (self.now, self.now + length(limit));
+            ahead.hold(books, &hold, span);
+            if let Some(quotas) = &mut ahead.quotas {
+                quotas.take(class.queue, shares, span);
+            }
         }
     }
 }

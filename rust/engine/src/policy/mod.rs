@@ -84,6 +84,15 @@ impl Scratch {
         }
     }
 
+    /// When a job that waits was to start, as of the last pass, whatever the limits of its queue
+    /// are now.
+    pub fn told(&self, policy: Policy, group: u32, id: u64) -> Option<f64> {
+        match policy {
+            Policy::Easy => self.easy.start(group, id),
+            _ => self.reserved(policy, id),
+        }
+    }
+
     /// Under conservative backfill, the job of a group that is to start first, and when.
     pub fn first_reserved(&self, group: u32) -> Option<(u64, f64)> {
         self.conservative.first(group)

@@ -5,6 +5,7 @@ mod tests;
 
 use crate::books::{Books, amount};
 use crate::machine::{Free, Machine, ShapeId, Share, Shares};
+use crate::quotas::Quotas;
 
 /// What nodes will have free at the shadow time, where that is not what they have now.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +160,14 @@ impl Shadow {
     /// has: it must not pass a job of whose start nobody knows when it is, again and again.
     pub fn sees_end(&self, now: f64, limit: f64) -> bool {
         limit.is_finite() && now + limit <= self.time
+    }
+
+    /// What the limits of queues leave for later jobs when the job, of a class, starts then.
+    pub fn quotas(&self, books: &mut Books, class: u32, now: f64) -> Quotas {
+        let mut quotas = Quotas::new(now);
+        let start = quotas.earliest(books, class, self.bound(), f64::INFINITY);
+        quotas.reserve(books, class, (start, f64::INFINITY), false);
+        quotas
     }
 
     /// The time by which later jobs do no harm if they end.

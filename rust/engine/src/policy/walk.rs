@@ -50,6 +50,12 @@ pub(crate) trait Backfill {
         books.place(class)
     }
 
+    /// Whether a job keeps the reservation that it has, though the limits of its queue do not let it
+    /// run now: they do by then.
+    fn keeps(&mut self, _: &mut Books, _: (u32, u32), _: Key) -> bool {
+        false
+    }
+
     /// A job has to wait, as the first one of its group or behind others. Returns what is to be
     /// looked at from now on.
     fn wait(&mut self, books: &mut Books, of: (u32, u32), key: Key, limit: f64) -> Later;
@@ -290,11 +296,15 @@ impl Walker {
         if behind == Some(Later::Nothing) {
             return;
         }
+        let limit = books.limit(key.handle());
         if self.limited && !books.may_run(shape, queue) {
-            self.stopped[group as usize] = true;
+            if behind != Some(Later::Fitting) && policy.keeps(books, (group, class), key) {
+                self.wait(books, policy, (key, class), limit);
+            } else {
+                self.stopped[group as usize] = true;
+            }
             return;
         }
-        let limit = books.limit(key.handle());
         let verdict = if behind.is_some() {
             policy.judge(books, (group, class), key, limit)
         } else {

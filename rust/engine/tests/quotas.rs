@@ -1,0 +1,145 @@
+//! Those that go past a reservation leave it room in the limits of its queue.
+
+mod machines;
+
+use machines::{engine, nodes, submit_to};
+use penstock_engine::{Decision, Engine, Policy, QueueId, QueueOptions, Reason};
+use penstock_jobspec::{Count, Operator, Request};
+
+const BACKFILL: [Policy; 4] = [
+    Policy::Easy,
+    Policy::Hybrid { depth: 1 },
+    Policy::Hybrid { depth: 2 },
+    Policy::Conservative,
+];
+
+fn started(engine: &mut Engine, now: f64) -> Vec<u64> {
+    let decisions = engine.schedule(now, usize::MAX).into_iter();
+    let ids = decisions.map(|decision| match decision {
+        Decision::Alloc { id, .. } => id,
+        Decision::Deny { id, note } => panic!("job {id} is denied: {note}"),
+    });
+    ids.collect()
+}
+
+fn whole(count: u32, duration: f64) -> Request {
+    Request {
+        exclusive: true,
+        ..nodes(count, 1, 0, duration)
+    }
+}
+
+/// Six nodes of four cores. Job 1, of another queue, has three until 60; job 2, of a queue with
+/// these limits, needs four.
+fn waiting(policy: Policy, limits: QueueOptions) -> (Engine, QueueId) {
+    let mut engine = engine(policy, &[(4, 0); 6]);
+    let (limited, other) = (engine.queue("limited"), engine.queue("other"));
+    let group = Some("one".to_owned());
+    let options = QueueOptions {
+        group: group.clone(),
+        ..limits
+    };
+    engine.set_queue(limited, options);
+    let options = QueueOptions {
+        group,
+        ..QueueOptions::default()
+    };
+    engine.set_queue(other, options);
+    submit_to(&mut engine, 1, other, whole(3, 60.0));
+    submit_to(&mut engine, 2, limited, whole(4, 60.0));
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    (engine, limited)
+}
+
+fn limits(count: [Option<u64>; 3]) -> QueueOptions {
+    let [max_jobs, max_nodes, max_cores] = count;
+    QueueOptions {
+        max_jobs,
+        max_nodes,
+        max_cores,
+        ..QueueOptions::default()
+    }
+}
+
+#[test]
+fn a_job_that_would_hold_up_a_reservation_by_a_limit_waits() {
+    for policy in BACKFILL {
+        for (count, what) in [
+            ([Some(1), None, None], "1 job"),
+            ([None, Some(4), None], "4 nodes"),
+            ([None, None, Some(16)], "16 cores"),
+        ] {
+            let (mut engine, queue) = waiting(policy, limits(count));
+            submit_to(&mut engine, 3, queue, whole(1, 1000.0));
+            assert_eq!(started(&mut engine, 0.0), [0_u64; 0], "{policy}, {what}");
+            let reason = engine.explain(3, 0.0).unwrap();
+            if matches!(policy, Policy::Easy | Policy::Hybrid { depth: 1 }) {
+                let note = format!("queue `limited` is limited to {what} at a time");
+                assert_eq!(
+                    reason.sentence(0.0, &|id| format!("job {id}")),
+                    format!("fits, but would not end before job 2 can start, in 1 min, and {note}")
+                );
+                let fields: Vec<_> = reason.fields().iter().map(|it| it.0).collect();
+                assert_eq!(fields, ["behind", "at", "queue", "note"]);
+                assert_eq!(reason.kind(), "behind-limit");
+            } else {
+                // It has a reservation of its own, behind the other.
+                let at = 120.0;
+                assert_eq!(reason, Reason::Reserved { at, shortage: None }, "{policy}");
+            }
+            let starts: Vec<_> = engine.estimate(0.0).iter().map(|it| it.start).collect();
+            assert_eq!(starts, [Some(60.0), Some(120.0)], "{policy}, {what}");
+            // One that has ended by then takes nothing from it.
+            submit_to(&mut engine, 4, queue, whole(1, 60.0));
+            assert_eq!(started(&mut engine, 0.0), [4], "{policy}, {what}");
+            engine.free(1, None).unwrap();
+            engine.free(4, None).unwrap();
+            assert_eq!(started(&mut engine, 60.0), [2], "{policy}, {what}");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_leaves_a_reservation_its_room_starts() {
+    for policy in BACKFILL {
+        for count in [
+            [Some(2), None, None],
+            [None, Some(5), None],
+            [None, None, Some(20)],
+        ] {
+            let (mut engine, queue) = waiting(policy, limits(count));
+            for id in [3, 4] {
+                submit_to(&mut engine, id, queue, whole(1, 1000.0));
+            }
+            assert_eq!(started(&mut engine, 0.0), [3], "{policy}, {count:?}");
+            engine.free(1, None).unwrap();
+            assert_eq!(started(&mut engine, 60.0), [2], "{policy}, {count:?}");
+        }
+    }
+}
+
+#[test]
+fn a_range_takes_what_the_limits_leave_beside_a_reservation() {
+    for policy in BACKFILL {
+        let (mut engine, queue) = waiting(policy, limits([None, Some(5), None]));
+        let range = Request {
+            nnodes: Some(Count::range(1, Some(2), Operator::Add, 1).unwrap()),
+            ..whole(1, 1000.0)
+        };
+        submit_to(&mut engine, 3, queue, range);
+        assert_eq!(started(&mut engine, 0.0), [3], "{policy}");
+        assert_eq!(engine.held(3).count(), 1, "{policy}");
+    }
+}
+
+#[test]
+fn reservations_of_a_queue_leave_each_other_room() {
+    let (mut engine, queue) = waiting(Policy::Conservative, limits([Some(1), None, None]));
+    for (id, duration) in [(3, 70.0), (4, 30.0)] {
+        submit_to(&mut engine, id, queue, whole(1, duration));
+    }
+    // Job 4 has ended before job 2 is to start, job 3 would not have.
+    assert_eq!(started(&mut engine, 0.0), [4]);
+    assert_eq!(engine.reservation(2), Some(60.0));
+    assert_eq!(engine.reservation(3), Some(120.0));
+}
