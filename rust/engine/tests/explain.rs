@@ -335,6 +335,37 @@ fn several_jobs_have_reservations() {
 }
 
 #[test]
+fn nodes_go_before_the_next_pass() {
+    for policy in [
+        Policy::Fcfs,
+        Policy::Easy,
+        Policy::Hybrid { depth: 1 },
+        Policy::Conservative,
+    ] {
+        let mut engine = engine(policy, &[(1, 0), (1, 0), (2, 0), (2, 0), (4, 0)]);
+        let whole = Request {
+            exclusive: true,
+            ..nodes(1, 4, 0, 100.0)
+        };
+        submit(&mut engine, 1, whole);
+        submit(&mut engine, 2, nodes(3, 2, 0, 10.0));
+        engine.schedule(1.0, 10);
+        assert_eq!(engine.queued(), [2], "{policy}");
+        engine.shrink(&ranks("0"));
+        let kind = |reason: &Reason| reason.kind();
+        let expected = if policy == Policy::Fcfs {
+            "insufficient"
+        } else {
+            "reserved"
+        };
+        let reason = engine.explain(2, 1.0).unwrap();
+        assert_eq!(kind(&reason), expected, "{policy}");
+        assert_eq!(engine.explain_all(1.0, 10), [(2, reason)], "{policy}");
+        assert_eq!(engine.estimate(1.0)[0].start, Some(101.0), "{policy}");
+    }
+}
+
+#[test]
 fn reasons_of_many_come_in_the_order_of_the_queue() {
     let mut engine = engine(Policy::Easy, &[(4, 0)]);
     submit(&mut engine, 1, slots(4, 1, 0, 60.0));

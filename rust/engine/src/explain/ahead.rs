@@ -54,7 +54,7 @@ impl Ahead {
         for (key, class) in jobs {
             let limit = length(books.limit(key.handle()));
             let machine = &books.machine;
-            let made = scratch.reservation(key.id());
+            let made = scratch.reservation(books, key.id());
             let made = made.filter(|(start, hold)| {
                 *start > now && planned.has_room(machine, hold, (*start, *start + limit))
             });

@@ -49,19 +49,24 @@ pub(crate) struct Hybrid {
     now: f64,
     /// What the books had seen.
     changes: u64,
+    moves: u64,
 }
 
 impl Hybrid {
     /// When a job is to start, where the last pass has made a reservation for it.
     pub fn start(&self, id: u64) -> Option<f64> {
-        self.reservation(id).map(|(start, _)| start)
+        self.find(id).map(|it| it.start)
     }
 
-    /// The same, and what it is to hold.
-    pub fn reservation(&self, id: u64) -> Option<(f64, &Hold)> {
-        let mut made = self.groups.iter().flat_map(|it| &it.made);
-        let found = made.find(|it| it.job == id)?;
+    /// The same, and what it is to hold, where nodes still have the places that they had.
+    pub fn reservation(&self, books: &Books, id: u64) -> Option<(f64, &Hold)> {
+        let found = self.find(id).filter(|_| self.moves == books.moves)?;
         Some((found.start, &found.hold))
+    }
+
+    fn find(&self, id: u64) -> Option<&Reservation> {
+        let mut made = self.groups.iter().flat_map(|it| &it.made);
+        made.find(|it| it.job == id)
     }
 
     /// To be called before a pass.
@@ -85,6 +90,7 @@ impl Hybrid {
         self.depth = depth;
         self.now = now;
         self.changes = books.changes;
+        self.moves = books.moves;
     }
 }
 

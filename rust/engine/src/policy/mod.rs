@@ -99,8 +99,8 @@ impl Scratch {
     }
 
     /// When a job is to start under a hybrid policy, and what it is to hold.
-    pub fn reservation(&self, id: u64) -> Option<(f64, &Hold)> {
-        self.hybrid.reservation(id)
+    pub fn reservation(&self, books: &Books, id: u64) -> Option<(f64, &Hold)> {
+        self.hybrid.reservation(books, id)
     }
 
     /// One pass, of at most `max` decisions.
