@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from array import array
+from math import isnan
 
 import pytest
 
@@ -67,6 +68,26 @@ def test_jobs_left_out_do_not_start_and_held_ones_are_not_asked_about():
     assert seen == [[0, 2, 3], [0, 2]]
     assert made.pending().priorities.tolist() == [1, 1, 0]
     assert made.schedule(0.0).ids.tolist() == [0, 2]
+
+
+def test_jobs_left_out_are_not_held_and_all_answers_name_them():
+    made = Engine(ResourceSet.uniform("0-2", "n[0-2]", cores="0-3"))
+    made.submit([1, 2, 4, 5], made.shape(nodes=1), durations=10, priorities=[1, 1, 1, 0])
+    assert made.schedule(0.0, order=lambda _: [1]).ids.tolist() == [2]
+    why = made.explain(1, 0.0)
+    assert (why.reason, why.facts) == ("left-out", {})
+    assert str(why) == "left out: the order of the last pass does not have it"
+    assert made.explain(5, 0.0).reason == "held"
+    assert [(it.id, it.reason) for it in made.explain_all(0.0)] == [
+        (1, "left-out"),
+        (4, "left-out"),
+    ]
+    assert [it.id for it in made.explain_all(0.0, limit=1)] == [1]
+    estimates = made.estimate(0.0)
+    assert estimates.ids.tolist() == [1, 4]
+    assert all(isnan(start) for start in estimates.starts)
+    # The next pass looks at them again.
+    assert made.schedule(0.0).ids.tolist() == [1, 4]
 
 
 def test_the_callable_sees_times_and_sizes():

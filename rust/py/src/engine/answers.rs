@@ -1,6 +1,6 @@
 //! Why a job waits, when it will start, and what would be if something were otherwise.
 
-use penstock_engine::{Change, Field, Job, Outcome, Reason, Start};
+use penstock_engine::{Change, Estimate, Field, Job, Outcome, Reason, Start};
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -51,6 +51,9 @@ impl Books {
         reason: &Reason,
         now: f64,
     ) -> PyResult<Explained<'py>> {
+        if self.is_left_out(id) {
+            return Ok(Self::left_out_of_order(py, id));
+        }
         let facts = PyDict::new(py);
         for (name, field) in reason.fields() {
             match field {
@@ -61,6 +64,11 @@ impl Books {
             }
         }
         Ok((id, reason.kind(), facts, reason.sentence(now, &called)))
+    }
+
+    fn left_out_of_order(py: Python<'_>, id: u64) -> Explained<'_> {
+        let sentence = "left out: the order of the last pass does not have it".to_owned();
+        (id, "left-out", PyDict::new(py), sentence)
     }
 }
 
@@ -111,9 +119,13 @@ impl EngineCore {
             return Err(NotFoundError::new_err(problem));
         }
         let estimates = py.detach(|| {
-            let estimates = match &ids {
-                Some(ids) => books.engine.estimate_of(now, ids),
-                None => books.engine.estimate(now),
+            let estimates = if let Some(ids) = &ids {
+                books.engine.estimate_of(now, ids)
+            } else {
+                let mut estimates = books.engine.estimate(now);
+                let left_out = books.left_out().into_iter();
+                estimates.extend(left_out.map(|id| Estimate { id, start: None }));
+                estimates
             };
             for it in &estimates {
                 if let Some(start) = it.start {
@@ -144,11 +156,14 @@ impl EngineCore {
         let now = time(now)?;
         let mut books = self.books()?;
         let engine = &mut books.engine;
-        let reasons = py.detach(|| engine.explain_all(now, limit.unwrap_or(usize::MAX)));
+        let limit = limit.unwrap_or(usize::MAX);
+        let reasons = py.detach(|| engine.explain_all(now, limit));
+        let rest = limit - reasons.len();
         let reasons = reasons.iter();
-        reasons
-            .map(|(id, reason)| books.explained(py, *id, reason, now))
-            .collect()
+        let explained = reasons.map(|(id, reason)| books.explained(py, *id, reason, now));
+        let left_out = books.left_out().into_iter().take(rest);
+        let left_out = left_out.map(|id| Ok(Books::left_out_of_order(py, id)));
+        explained.chain(left_out).collect()
     }
 
     /// A job comes with this time limit and priority, in this queue.

@@ -87,6 +87,20 @@ impl Books {
         options
     }
 
+    /// Whether a job waits only because the last order does not have it.
+    pub(super) fn is_left_out(&self, id: u64) -> bool {
+        let own = self.arranged.get(&id);
+        own.is_some_and(|own| *own > 0) && self.engine.priority(id) == Some(0)
+    }
+
+    /// The jobs that the last order does not have, by ascending id.
+    pub(super) fn left_out(&self) -> Vec<u64> {
+        let ids = self.arranged.keys().copied();
+        let mut ids: Vec<_> = ids.filter(|id| self.is_left_out(*id)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
     /// Puts jobs of the queue in this order, and all others behind, held.
     fn arrange(&mut self, order: &[u64], others: &[u64]) -> Result<(), String> {
         self.go_by_priority(true);
