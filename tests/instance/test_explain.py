@@ -167,7 +167,7 @@ def test_questions_that_make_no_sense_name_the_field(start):
             ("sched.what-if", {"cancel": "x"}, "cancel: expected a job id"),
             ("sched.what-if", {"down": "x"}, "down: "),
             ("sched.what-if", {"submit": {}}, "submit: "),
-            ("sched.what-if", {"job": 1}, "job: job ƒ2 does not wait"),
+            ("sched.what-if", {"job": 1}, "job: ƒ2 does not wait"),
             ("sched.config-reload", {"policy": "sjf"}, "policy: "),
         ]:
             with pytest.raises(RpcError) as caught:

@@ -92,7 +92,9 @@ fn change(engine: &Engine, fields: &Fields) -> Result<Change, String> {
     if let Some(id) = fields.job("cancel")? {
         if !engine.is_queued(id) && !engine.is_running(id) {
             let name = Fluid(id);
-            return Err(format!("cancel: job {name} neither waits nor runs"));
+            return Err(format!(
+                "cancel: {name} neither waits for resources nor has any"
+            ));
         }
         return Ok(Change::Cancel(id));
     }
@@ -127,7 +129,7 @@ fn pending(engine: &Engine, key: &str, id: u64) -> Result<(), String> {
     if engine.is_queued(id) {
         return Ok(());
     }
-    Err(format!("{key}: job {name} does not wait for resources"))
+    Err(format!("{key}: {name} does not wait for resources"))
 }
 
 /// Ranks of the inventory.

@@ -183,13 +183,13 @@ fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
             json!({"submit": jobspec(1), "urgency": 32}),
             "urgency: expected 0 to 31, found 32",
         ),
-        (json!({"cancel": 77}), "cancel: job "),
+        (json!({"cancel": 77}), "cancel: ƒ"),
         (
             json!({"down": "0-2"}),
             "down: ranks 2 are not in the inventory",
         ),
         (json!({"up": "x"}), "up: "),
-        (json!({"job": 1, "nodes": 1}), "job: job "),
+        (json!({"job": 1, "nodes": 1}), "job: ƒ"),
         (
             json!({"job": 3}),
             "job: expected `nodes` or `duration` with it",
@@ -199,7 +199,7 @@ fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
             json!({"job": 3, "duration": -1}),
             "duration: expected a number of seconds",
         ),
-        (json!({"fit": 1}), "fit: job "),
+        (json!({"fit": 1}), "fit: ƒ"),
     ] {
         let answer = ask(&mut bench, "sched.what-if", &change, 0, OWNER);
         let error = answer.error_text().unwrap_or_default().into_owned();
