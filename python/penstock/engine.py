@@ -329,9 +329,12 @@ class Engine:
             What was decided, as columns.
 
         Raises:
-            EngineError: `now` is no time, both callables are given, or one returned something else.
+            EngineError: `now` is no time, `limit` is negative, both callables are given, or one
+                returned something else.
         """
         _one_of(order, score)
+        if limit is not None:
+            _whole("limit", limit)
         if order is None and score is None:
             order, score = self._order, self._score
         if order is None and score is None:
@@ -352,7 +355,8 @@ class Engine:
             ranks: Frees only what the jobs hold there; a job that holds nothing any more has ended.
 
         Raises:
-            EngineError: a job holds nothing, or is there twice; the text names it, and nothing has
+            EngineError: a job holds nothing, or is there twice, or a rank is neither in the
+                inventory nor was when one of the jobs got it; the text names it, and nothing has
                 changed.
         """
         self._core.free(ids, ranks)
@@ -423,12 +427,19 @@ class Engine:
     def explain_all(self, now: float, limit: int | None = 100) -> list[Explanation]:
         """Why the first jobs of the queue wait, in its order, those held left out.
 
+        Those that an `order` has left out of the last pass come last.
+
         Costs a look at every node for each different shape among them that does not fit.
 
         Args:
             now: The time of the last pass.
             limit: How many; None for all.
+
+        Raises:
+            EngineError: `limit` is negative.
         """
+        if limit is not None:
+            _whole("limit", limit)
         return [Explanation(*explained) for explained in self._core.explain_all(now, limit)]
 
     def estimate(self, now: float, ids: Column | None = None) -> Estimates:
@@ -441,7 +452,8 @@ class Engine:
         Args:
             now: The time.
             ids: The jobs; None for all in the queue that are not held. Of those that run, or
-                will not start as far as is known, the start is NaN.
+                will not start as far as is known, the start is NaN; so it is of those that an
+                `order` has left out of the last pass, which come last.
 
         Raises:
             NotFoundError: one of the jobs neither waits nor runs.
@@ -690,19 +702,35 @@ class Engine:
         return self._core.drained
 
     def mark_up(self, ranks: Ranks) -> None:
-        """Says that targets work: they may be allocated, unless they are drained."""
+        """Says that targets work: they may be allocated, unless they are drained.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
         self._core.mark_up(ranks)
 
     def mark_down(self, ranks: Ranks) -> None:
-        """Says that targets do not work: they are not allocated. Jobs on them are left alone."""
+        """Says that targets do not work: they are not allocated. Jobs on them are left alone.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
         self._core.mark_down(ranks)
 
     def drain(self, ranks: Ranks) -> None:
-        """Keeps targets from being allocated until `undrain`. Jobs on them are left alone."""
+        """Keeps targets from being allocated until `undrain`. Jobs on them are left alone.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
         self._core.drain(ranks)
 
     def undrain(self, ranks: Ranks) -> None:
-        """Ends what `drain` began."""
+        """Ends what `drain` began.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
         self._core.undrain(ranks)
 
     def grow(self, r: ResourceSet | str | bytes | Mapping[str, Any], *, up: bool = True) -> None:
@@ -722,6 +750,9 @@ class Engine:
         """Takes targets away for good. Jobs on them are left alone.
 
         Jobs that have become impossible are denied by the next `schedule`.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
         """
         self._core.shrink(ranks)
 

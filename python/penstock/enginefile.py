@@ -39,7 +39,11 @@ def write(core: EngineCore) -> bytes:
             "submitted": [None if isnan(time) else time for time in pending["submitted"]],
             "queues": core.queues(),
         },
-        "running": {"ids": running, "rs": [core.r(job).to_dict() for job in running]},
+        "running": {
+            "ids": running,
+            "rs": [core.r(job).to_dict() for job in running],
+            "outside": [core.outside(job) for job in running],
+        },
     }
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
@@ -67,8 +71,17 @@ def read(saved: bytes) -> EngineCore:
         return _rebuilt(document)
     except KeyError as error:
         raise EngineError(f"invalid saved engine: expected the key {error}") from None
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise EngineError(f"invalid saved engine: {error}") from error
+
+
+def _limit(queue: str, key: str, found: object) -> int | None:
+    """The limit of a queue, checked."""
+    if found is None or (type(found) is int and 0 <= found < 2**64):
+        return found
+    raise EngineError(
+        f"queues.{queue}.{key}: expected 0 to {2**64 - 1}, or null for no limit, found {found!r}"
+    )
 
 
 def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
@@ -77,7 +90,7 @@ def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
     core.mark_down(document["down"])
     core.drain(document["drained"])
     for name, queue in document["queues"].items():
-        limits = [queue[key] for key in ("max_jobs", "max_nodes", "max_cores")]
+        limits = [_limit(name, key, queue[key]) for key in ("max_jobs", "max_nodes", "max_cores")]
         # The first of the format had one order only.
         order = queue.get("order", "priority")
         core.set_queue(name, queue["group"], order, *limits)
@@ -88,6 +101,10 @@ def _rebuilt(document: Mapping[str, Any]) -> EngineCore:
     running, pending = document["running"], document["pending"]
     for job, r in zip(running["ids"], running["rs"], strict=True):
         core.adopt(job, r)
+    # Earlier files do not have it.
+    for job, outside in zip(running["ids"], running.get("outside", ()), strict=False):
+        if outside:
+            core.set_outside(job, [tuple(part) for part in outside])
     core.submit(
         pending["ids"],
         pending["shapes"],

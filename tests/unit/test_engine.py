@@ -176,6 +176,9 @@ def test_decisions_are_columns_rows_and_resources():
     assert [job.id for job in decisions.denied] == [7]
     first = Decision(id=5, start=1000.0, nodes=2, cores=8, gpus=0, backfilled=False)
     assert next(iter(decisions)) == decisions[0] == decisions[-2] == first
+    assert decisions[:1] == [first]
+    assert decisions[::-1] == [decisions[1], first]
+    assert decisions[2:] == []
     with pytest.raises(IndexError):
         decisions[2]
     r = decisions.r(0)
@@ -322,8 +325,6 @@ def test_drained_is_one_thing_and_down_another():
     assert engine.up == IDset("0,3")
     assert len(engine.schedule(0.0)) == 8
     engine.mark_up("0-3")
-    engine.drain([9])
-    assert engine.drained == IDset()
     assert len(engine.schedule(0.0)) == 16
     # What runs on a target that fails is left alone.
     engine.mark_down("0")
@@ -347,6 +348,28 @@ def test_targets_come_and_go():
     engine.shrink("7-8")
     assert [job.id for job in engine.schedule(0.0).denied] == [3]
     assert engine.ranks == IDset("0-3")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda made: made.mark_down("2-3"),
+        lambda made: made.mark_up("2-3"),
+        lambda made: made.drain("2-3"),
+        lambda made: made.undrain("2-3"),
+        lambda made: made.shrink("2-3"),
+        lambda made: made.free(1, ranks="2-3"),
+        lambda made: made.what_if_down(0.0, "2-3"),
+        lambda made: made.what_if_up(0.0, "2-3"),
+    ],
+)
+def test_a_rank_that_is_not_there_is_named_and_nothing_changes(ask):
+    made = Engine(ResourceSet.uniform("0-2", "n[0-2]", cores="0"))
+    made.submit(1, made.shape(nodes=3, exclusive=True))
+    started(made)
+    with pytest.raises(EngineError, match=r"ranks: .*inventory \(0-2\), found 3$"):
+        ask(made)
+    assert (str(made.up), str(made.ranks), str(made.r(1).ranks)) == ("0-2", "0-2", "0-2")
 
 
 def test_properties_come_and_go():

@@ -224,7 +224,7 @@ def test_what_other_numbers_would_do():
         lambda: made.what_if_prioritized(0.0, 99, 1),
         lambda: made.what_if_cancelled(0.0, 99),
     ):
-        with pytest.raises(EngineError, match=r"does not wait|holds no|expected"):
+        with pytest.raises(EngineError, match=r"does not wait|neither waits|expected"):
             call()
 
 
@@ -251,7 +251,7 @@ def test_what_nodes_do_that_come_and_go():
     made.mark_down("3")
     made.schedule(0.0)
     assert [moved.id for moved in made.what_if_up(0.0, "3").moved] == [3, 4]
-    down = made.what_if_down(0.0, [0, 1, 99]).moved
+    down = made.what_if_down(0.0, [0, 1]).moved
     assert {moved.id: moved.after.time for moved in down}[2] is None
 
 
@@ -288,8 +288,18 @@ def test_estimates_are_columns_in_the_order_of_the_queue():
     assert some.ids.tolist() == [3, 2]
     assert some.starts.tolist() == estimates.starts.tolist()[1::-1]
     assert str(made.estimate(0.0, ids=[1]).starts.tolist()) == "[nan]"
+    with pytest.raises(EngineError, match="job 99 neither waits nor runs"):
+        made.what_if_cancelled(0.0, 99)
     with pytest.raises(NotFoundError, match="job 99 neither waits nor runs"):
         made.estimate(0.0, ids=[1, 99])
+
+
+def test_a_number_of_decisions_or_answers_is_not_negative():
+    made = engine()
+    for ask in (made.schedule, made.explain_all):
+        with pytest.raises(EngineError, match=r"limit: expected 0 to \d+, found -1"):
+            ask(0.0, limit=-1)
+    assert made.npending == 3
 
 
 def test_the_band_is_how_far_estimates_were_off():

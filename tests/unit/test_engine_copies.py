@@ -141,6 +141,20 @@ def test_an_engine_on_which_nothing_is_left_is_saved():
     assert (copied.npending, copied.ranks) == (made.npending, IDset())
 
 
+@pytest.mark.parametrize("gone", ["1", "0-1"])
+def test_what_a_job_holds_on_ranks_that_are_gone_is_saved(gone):
+    made = Engine(ResourceSet.uniform("0-3", "n[0-3]", cores="0-3"))
+    made.submit(1, made.shape(nodes=2, exclusive=True))
+    made.schedule(0.0)
+    made.shrink(gone)
+    copied = loaded(saved(made))
+    assert saved(copied) == saved(made)
+    copied.free(1, ranks="0")
+    assert copied.nrunning == 1
+    copied.free(1, ranks="1")
+    assert copied.nrunning == 0
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -159,6 +173,12 @@ def test_an_engine_on_which_nothing_is_left_is_saved():
         (lambda it: it["shapes"][0].update(cores=0), "cores: expected at least 1"),
         (lambda it: it["shapes"][0].pop("gpus"), "expected the key 'gpus'"),
         (lambda it: it.update(queues=[]), "items"),
+        (
+            lambda it: it["queues"].update(q={"group": None, "max_jobs": -1}),
+            r"queues\.q\.max_jobs: expected 0 to ",
+        ),
+        (lambda it: it["running"].update(outside=[[[0, "0", ""]]]), "rank 0 is in the inventory"),
+        (lambda it: it["running"].update(outside=[[[99, "x", ""]]]), "invalid idset"),
         (lambda it: it.update(policy="random"), "policy"),
         (lambda it: it.update(down="x"), "invalid idset"),
         (lambda it: it.update(r=5), "expected a ResourceSet"),

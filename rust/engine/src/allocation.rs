@@ -1,5 +1,7 @@
 //! Jobs that hold resources: hello, free, requeue.
 
+use std::collections::BTreeMap;
+
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
@@ -77,6 +79,30 @@ impl Engine {
             running.outside = Some(Box::new(lost.collect()));
         }
         Ok(strange)
+    }
+
+    /// What a job holds on ranks that are not in the inventory (any more): rank, cores, gpus.
+    pub fn outside(&self, id: u64) -> impl Iterator<Item = (u32, &IdSet, &IdSet)> {
+        let outside = self.run(id).ok().and_then(|it| it.outside.as_ref());
+        let outside = outside.into_iter().flat_map(|it| it.iter());
+        outside.map(|(rank, (cores, gpus))| (*rank, cores, gpus))
+    }
+
+    /// Says what a job holds on ranks that are not in the inventory. Fails where one is, and where
+    /// the job holds nothing.
+    pub fn set_outside(
+        &mut self,
+        id: u64,
+        outside: BTreeMap<u32, (IdSet, IdSet)>,
+    ) -> Result<(), Error> {
+        let run = self.run_number(id)?;
+        if let Some(rank) = outside.keys().find(|rank| self.ranks().contains(**rank)) {
+            return Err(Error::new(format!("rank {rank} is in the inventory")));
+        }
+        if let Some(running) = self.books.runs.at_mut(run) {
+            running.outside = Some(Box::new(outside)).filter(|it| !it.is_empty());
+        }
+        Ok(())
     }
 
     /// Frees what a job holds: everything, or what it has on some ranks. Without anything left it

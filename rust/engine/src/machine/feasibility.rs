@@ -156,7 +156,7 @@ fn slots(census: &Census, request: &Request) -> Result<(), String> {
     }
     let shape = shape(request, 1);
     Err(format!(
-        "{} of {shape} requested, only {most} fit on the nodes",
+        "{} of {shape} requested, no more than {most} fit",
         amount(wanted, "slot")
     ))
 }

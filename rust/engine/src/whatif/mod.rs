@@ -260,8 +260,8 @@ impl Engine {
         match change {
             Change::Submit(job) => self.submit(job.clone())?,
             Change::Cancel(id) => {
-                if !self.cancel(*id) {
-                    self.free(*id, None)?;
+                if !self.cancel(*id) && self.free(*id, None).is_err() {
+                    return Err(Error::new(format!("job {id} neither waits nor runs")));
                 }
             }
             Change::Request { id, request } => {

@@ -250,7 +250,7 @@ impl EngineCore {
     ) -> PyResult<Changed> {
         let ranks = convert::ids(ranks)?;
         self.outcome(py, now, look, |books| {
-            let ranks: IdSet = ranks.intersection(books.engine.ranks());
+            books.know(&ranks, &IdSet::new())?;
             Ok(if up {
                 Change::Up(ranks)
             } else {

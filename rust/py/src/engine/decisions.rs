@@ -7,18 +7,18 @@
 use penstock_engine::Decision;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PySlice};
 
 use super::columns::view;
 use super::jobs::time;
 use super::{Books, EngineCore};
 use crate::resource::PyResourceSet;
-use crate::shared::position;
+use crate::shared::{Stride, position};
 
 /// What a pass has decided: the jobs that start, as columns in the order of the decisions, and those denied.
 ///
 /// Columns are read-only `memoryview`s: `numpy.asarray(decisions.ids)` copies nothing. `len` and iteration are about
-/// the jobs that start; a set of decisions is true if there is any, or any denial.
+/// the jobs that start; a slice is a list of them. A set of decisions is true if there is any, or any denial.
 #[pyclass(module = "penstock.engine", frozen)]
 pub(super) struct Decisions {
     engine: Py<EngineCore>,
@@ -216,8 +216,19 @@ impl Decisions {
         py: Python<'py>,
         index: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let at = position(index, self.started.ids.len(), "decision")?;
-        self.tuple(py, at)
+        let len = self.started.ids.len();
+        let Ok(slice) = index.cast::<PySlice>() else {
+            return self.tuple(py, position(index, len, "decision")?);
+        };
+        let stride = Stride::new(slice, len)?;
+        let (range, step) = stride.ascending();
+        let mut rows: Vec<_> = range.step_by(step.max(1)).collect();
+        if stride.is_descending() {
+            rows.reverse();
+        }
+        let rows = rows.into_iter().map(|at| self.tuple(py, at));
+        let rows = PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(rows.into_any())
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use penstock_engine::{QueueId, QueueOptions, ShapeId};
+use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 use rustc_hash::FxHashSet;
@@ -266,6 +267,10 @@ impl EngineCore {
         let ranks = ranks.map(convert::ids).transpose()?;
         let mut books = self.books()?;
         let books = &mut *books;
+        if let Some(ranks) = &ranks {
+            let gone = ids.iter().flat_map(|id| books.engine.outside(*id));
+            books.know(ranks, &gone.map(|it| it.0).collect())?;
+        }
         let free = || {
             let mut seen = FxHashSet::default();
             if ids.len() > 1 {
@@ -305,6 +310,25 @@ impl EngineCore {
         let r = convert::extract(r)?;
         let strange = self.books()?.engine.adopt(job, &r);
         strange.map(PyIdSet::new).map_err(engine_error)
+    }
+
+    /// What a job holds on ranks that are not in the inventory: rank, cores, gpus.
+    fn outside(&self, job: u64) -> PyResult<Vec<(u32, String, String)>> {
+        let books = self.books()?;
+        let outside = books.engine.outside(job);
+        let outside =
+            outside.map(|(rank, cores, gpus)| (rank, cores.to_string(), gpus.to_string()));
+        Ok(outside.collect())
+    }
+
+    /// Says what a running job holds on ranks that are not in the inventory.
+    fn set_outside(&self, job: u64, outside: Vec<(u32, String, String)>) -> PyResult<()> {
+        let ids = |text: &String| -> PyResult<IdSet> { text.parse().map_err(engine_error) };
+        let outside = outside.iter();
+        let outside = outside.map(|(rank, cores, gpus)| Ok((*rank, (ids(cores)?, ids(gpus)?))));
+        let outside = outside.collect::<PyResult<_>>()?;
+        let mut books = self.books()?;
+        books.engine.set_outside(job, outside).map_err(engine_error)
     }
 
     /// Gives a running job more: as a shape asks for it, or just these resources.

@@ -16,6 +16,18 @@ use crate::idset::PyIdSet;
 use crate::resource::{PyResourceSet, convert};
 
 impl Books {
+    /// Fails where there is a rank that is neither in the inventory nor among some others.
+    pub(super) fn know(&self, ranks: &IdSet, others: &IdSet) -> PyResult<()> {
+        let known = self.engine.ranks();
+        let strange = ranks.difference(known).difference(others);
+        if strange.is_empty() {
+            return Ok(());
+        }
+        Err(EngineError::new_err(format!(
+            "ranks: expected ranks of the inventory ({known}), found {strange}"
+        )))
+    }
+
     /// Tells the engine which of these targets may be allocated.
     fn tell(&mut self, ranks: &IdSet) {
         let out = self.down.union(&self.drained);
@@ -145,7 +157,7 @@ impl EngineCore {
 
     fn mark_up(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        let ranks = ranks.intersection(books.engine.ranks());
+        books.know(&ranks, &IdSet::new())?;
         books.down = books.down.difference(&ranks);
         books.tell(&ranks);
         Ok(())
@@ -153,7 +165,7 @@ impl EngineCore {
 
     fn mark_down(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        let ranks = ranks.intersection(books.engine.ranks());
+        books.know(&ranks, &IdSet::new())?;
         books.down = books.down.union(&ranks);
         books.tell(&ranks);
         Ok(())
@@ -161,7 +173,7 @@ impl EngineCore {
 
     fn drain(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        let ranks = ranks.intersection(books.engine.ranks());
+        books.know(&ranks, &IdSet::new())?;
         books.drained = books.drained.union(&ranks);
         books.tell(&ranks);
         Ok(())
@@ -169,7 +181,7 @@ impl EngineCore {
 
     fn undrain(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
-        let ranks = ranks.intersection(books.engine.ranks());
+        books.know(&ranks, &IdSet::new())?;
         books.drained = books.drained.difference(&ranks);
         books.tell(&ranks);
         Ok(())
@@ -191,6 +203,7 @@ impl EngineCore {
 
     fn shrink(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
+        books.know(&ranks, &IdSet::new())?;
         books.engine.shrink(&ranks);
         books.inventory.remove_ranks(&ranks);
         books.down = books.down.difference(&ranks);
