@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import threading
 
 import pytest
@@ -210,6 +211,55 @@ def test_equal_input_gives_equal_output():
         {name: bytes(column) for name, column in result.columns().items()} for result in results
     )
     assert first == second
+
+
+def deep(jobs):
+    """Jobs that all come at once, and whose starts are foretold at once."""
+    line = b'{"submit":0,"run":1,"cores":1}\n'
+    return Simulation(
+        None,
+        Workload.from_jsonl(line * jobs, name="deep"),
+        policy="fcfs",
+        estimates=True,
+        pool_cores=1,
+    )
+
+
+def test_what_is_told_may_stop_a_simulation_and_it_goes_on():
+    told = []
+
+    def stop(*progress):
+        told.append(progress)
+        raise LookupError
+
+    simulation = deep(300)
+    with pytest.raises(LookupError):
+        simulation.advance(1, stop)
+    # In the estimate of the first instant, of which nothing is known yet.
+    assert told == [(0, 0)]
+    estimates = simulation.result().columns()["estimate_start"].tolist()
+    assert all(math.isnan(it) for it in estimates)
+    while simulation.advance(50):
+        pass
+    estimates = simulation.result().columns()["estimate_start"].tolist()
+    assert estimates[1:] == list(range(1, 300))
+
+
+def test_a_signal_is_heeded_within_an_instant():
+    def handler(*_):
+        raise InterruptedError
+
+    simulation = deep(200_000)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        with pytest.raises(InterruptedError):
+            simulation.advance(1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    estimates = simulation.result().columns()["estimate_start"]
+    assert math.isnan(estimates[-1]), "it was stopped before the end of the estimate"
 
 
 def test_simulations_run_beside_each_other():

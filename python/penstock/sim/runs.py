@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Options", "Progress", "Silent", "run", "study"]
 
-# So many events are simulated between two looks at the clock and at Ctrl-C.
-EVENTS = 20_000
+# More than there are events in any workload.
+ALL = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def run(
 ) -> Results:
     """Simulates a workload under one policy.
 
-    The GIL is released; Ctrl-C is heeded between steps.
+    The GIL is released. Ten times a second Ctrl-C is heeded, and progress told.
 
     Args:
         workload: the jobs.
@@ -114,9 +114,8 @@ def run(
         failure_seed=options.seed,
         pool_cores=machine.pool_cores,
     )
-    told = progress or Silent()
-    while simulation.advance(EVENTS):
-        told.update(policy, simulation.done, simulation.total, simulation.now)
+    shown, total = progress or Silent(), simulation.total
+    simulation.advance(ALL, lambda done, now: shown.update(policy, done, total, now))
     return from_simulation(simulation.result())
 
 

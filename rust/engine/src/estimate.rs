@@ -21,7 +21,7 @@ impl Engine {
     pub fn estimate(&self, now: f64) -> Vec<Estimate> {
         let mut ahead = Forward::new(self, now);
         let order = ahead.engine.queued();
-        let starts = ahead.starts(&order);
+        let starts = ahead.starts(&order, &mut || true).unwrap_or_default();
         let estimate = |id: &u64| Estimate {
             id: *id,
             start: starts.get(id).copied(),
@@ -31,12 +31,24 @@ impl Engine {
 
     /// As [`estimate`](Self::estimate), for some jobs: it ends when all of them have started.
     pub fn estimate_of(&self, now: f64, ids: &[u64]) -> Vec<Estimate> {
-        let starts = Forward::new(self, now).starts(ids);
+        let estimates = self.estimate_of_while(now, ids, &mut || true);
+        estimates.unwrap_or_default()
+    }
+
+    /// As [`estimate_of`](Self::estimate_of), as long as `go_on`, which is asked at each step of
+    /// the run forward, says so; nothing once it does not.
+    pub fn estimate_of_while(
+        &self,
+        now: f64,
+        ids: &[u64],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Option<Vec<Estimate>> {
+        let starts = Forward::new(self, now).starts(ids, go_on)?;
         let estimate = |id: &u64| Estimate {
             id: *id,
             start: starts.get(id).copied(),
         };
-        ids.iter().map(estimate).collect()
+        Some(ids.iter().map(estimate).collect())
     }
 }
 
@@ -79,8 +91,12 @@ impl Forward {
         }
     }
 
-    /// When these jobs start, those of them that do.
-    fn starts(&mut self, ids: &[u64]) -> FxHashMap<u64, f64> {
+    /// When these jobs start, those of them that do; nothing once `go_on` says no.
+    fn starts(
+        &mut self,
+        ids: &[u64],
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Option<FxHashMap<u64, f64>> {
         let waiting = ids.iter().filter(|id| self.engine.is_queued(**id));
         let mut wanted: FxHashSet<u64> = waiting.copied().collect();
         let mut starts = FxHashMap::default();
@@ -107,14 +123,17 @@ impl Forward {
                     starts.insert(id, start);
                 }
             }
-            return starts;
+            return Some(starts);
         }
         while !wanted.is_empty()
             && let Some(decisions) = self.step()
         {
             note(self.now, decisions, &mut wanted);
+            if !go_on() {
+                return None;
+            }
         }
-        starts
+        Some(starts)
     }
 
     /// Whether every job starts when the policy has said, once there has been a pass: what

@@ -16,6 +16,7 @@ mod resource;
 mod sched;
 mod shared;
 mod sim;
+mod ticker;
 mod wire;
 
 /// The compiled core of Penstock.

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView};
 
 use crate::errors::{ResourceSetError, WorkloadError, with_attribute};
+use crate::ticker::Ticker;
 
 fn workload_error(error: &penstock_sim::Error) -> PyErr {
     let raised = WorkloadError::new_err(error.to_string());
@@ -269,10 +270,16 @@ impl Simulation {
             .map_err(|error| workload_error(&error))
     }
 
-    fn advance(&mut self, py: Python<'_>, events: u64) -> PyResult<bool> {
+    #[pyo3(signature = (events, told = None))]
+    fn advance(&mut self, py: Python<'_>, events: u64, told: Option<Py<PyAny>>) -> PyResult<bool> {
         let begun = Instant::now();
-        let left = py.detach(|| self.inner.advance(events));
+        let mut ticker = Ticker::new(told.as_ref());
+        let left = py.detach(|| {
+            let mut step = |done, now| ticker.step(done, now);
+            self.inner.advance_while(events, &mut step)
+        });
         self.seconds += begun.elapsed().as_secs_f64();
+        ticker.finish()?;
         left.map_err(|error| workload_error(&error))
     }
 

@@ -99,10 +99,15 @@ impl Scheduler {
     }
 
     /// When these jobs, which wait, will start, if no other comes and all end as planned; infinite
-    /// for those that will not.
-    pub fn forecast(&self, waiting: &[u64], now: f64) -> Vec<f64> {
-        let estimates = self.engine.estimate_of(now, waiting).into_iter();
-        let starts = estimates.map(|it| it.start.unwrap_or(f64::INFINITY));
-        starts.collect()
+    /// for those that will not. Nothing once `go_on` says no.
+    pub fn forecast(
+        &self,
+        waiting: &[u64],
+        now: f64,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Option<Vec<f64>> {
+        let estimates = self.engine.estimate_of_while(now, waiting, go_on)?;
+        let starts = estimates.iter().map(|it| it.start.unwrap_or(f64::INFINITY));
+        Some(starts.collect())
     }
 }

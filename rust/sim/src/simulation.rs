@@ -21,6 +21,8 @@ use crate::setup::{Hardware, Machine, Setup};
 use crate::units::Units;
 use crate::workload::{Workload, real};
 
+mod foretell;
+
 /// Reasons of denials that are kept.
 const MAX_DENIALS: usize = 100;
 
@@ -65,6 +67,8 @@ pub struct Simulation {
     tally: Tally,
     denials: Vec<Denial>,
     ranks: Vec<u32>,
+    /// Jobs that came now, wait, and are to be given an estimate.
+    unforetold: Vec<u64>,
 }
 
 impl Simulation {
@@ -121,6 +125,7 @@ impl Simulation {
             tally: Tally::default(),
             denials: Vec::new(),
             ranks: Vec::new(),
+            unforetold: Vec::new(),
         })
     }
 
@@ -129,7 +134,21 @@ impl Simulation {
     ///
     /// Fails where the scheduler contradicts itself, which is a bug.
     pub fn advance(&mut self, events: u64) -> Result<bool, Error> {
+        self.advance_while(events, &mut |_, _| true)
+    }
+
+    /// As [`advance`](Self::advance), as long as `go_on` says so. It is asked after each instant
+    /// and at each step of an estimate, given how many jobs are over and the time of the trace.
+    /// A simulation that was told to stop can be advanced again, and ends as it would have.
+    pub fn advance_while(
+        &mut self,
+        events: u64,
+        go_on: &mut dyn FnMut(u64, f64) -> bool,
+    ) -> Result<bool, Error> {
         let until = self.tally.events.saturating_add(events);
+        if !self.predict(go_on) {
+            return Ok(true);
+        }
         while self.tally.events < until {
             let Some(time) = self.next_time() else {
                 return Ok(false);
@@ -141,8 +160,11 @@ impl Simulation {
             }
             self.now = time;
             self.instant()?;
+            if !self.predict(go_on) || !go_on(self.tally.done, self.now) {
+                break;
+            }
         }
-        Ok(self.next_time().is_some())
+        Ok(!self.unforetold.is_empty() || self.next_time().is_some())
     }
 
     /// When the next thing happens.
@@ -177,7 +199,7 @@ impl Simulation {
         }
         self.series.push(self.now, self.used, self.queued);
         self.tally.deepest = self.tally.deepest.max(self.queued);
-        self.predict(arrived);
+        self.choose_unforetold(arrived);
         Ok(())
     }
 
@@ -389,34 +411,6 @@ impl Simulation {
         results.backfilled[index] = backfilled;
         results.fate[index] = Fate::Running;
         self.completions.push(Reverse((end.to_bits(), place)));
-    }
-
-    /// Predicts when the jobs that came now, the first of them at this place, will start, as far
-    /// as they wait.
-    fn predict(&mut self, from: usize) {
-        let every = u64::from(self.setup.estimate_every);
-        if every == 0 {
-            return;
-        }
-        let mut waiting = Vec::new();
-        for place in from..self.next_arrival {
-            let waits = self.results.fate[place] == Fate::Waiting;
-            if waits && self.open.get(place).is_none_or(|open| *open == 0) {
-                if self.tally.waited.is_multiple_of(every) {
-                    waiting.push(id(u32::try_from(place).unwrap_or(u32::MAX)));
-                }
-                self.tally.waited += 1;
-            }
-        }
-        if waiting.is_empty() {
-            return;
-        }
-        let starts = self.scheduler.forecast(&waiting, self.now);
-        for (id, start) in waiting.into_iter().zip(starts) {
-            if start.is_finite() {
-                self.results.estimate[place_of(id) as usize] = start;
-            }
-        }
     }
 
     /// The jobs.

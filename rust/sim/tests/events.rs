@@ -201,6 +201,36 @@ fn whole_nodes_are_as_many_as_hold_the_cores() {
 }
 
 #[test]
+fn an_estimate_is_stopped_between_its_steps_and_taken_up_again() {
+    // All come at once, and all but one wait: one estimate with a step for each.
+    let jobs: Vec<Line> = (0..50).map(|it| (0, 10, 1 + it % 2, 10)).collect();
+    let setup = Setup {
+        estimate_every: 1,
+        ..setup("fcfs")
+    };
+    let whole = run(workload(&jobs), &Machine::Pool(2), setup.clone());
+    assert_eq!(starts(&whole).split(' ').count(), 50);
+    let mut simulation =
+        Simulation::new(Arc::new(workload(&jobs)), &Machine::Pool(2), setup).unwrap();
+    let mut asked = 0;
+    let mut go_on = |done, now| {
+        assert_eq!((done, now), (0, 0.0));
+        asked += 1;
+        asked < 20
+    };
+    assert!(simulation.advance_while(1, &mut go_on).unwrap());
+    assert_eq!(asked, 20);
+    assert!(simulation.results().estimate().iter().all(|it| it.is_nan()));
+    while simulation.advance(1).unwrap() {}
+    assert_eq!(starts(&simulation), starts(&whole));
+    let bits = |it: &Simulation| -> Vec<u64> {
+        let estimates = it.results().estimate().iter();
+        estimates.map(|it| it.to_bits()).collect()
+    };
+    assert_eq!(bits(&simulation), bits(&whole));
+}
+
+#[test]
 fn a_range_is_given_as_much_as_is_free() {
     let text = r#"{"submit": 0, "run": 10, "cores": 3}
 {"submit": 1, "run": 10, "cores": "2-8"}
