@@ -62,7 +62,7 @@ def test_what_never_starts_has_no_times(here, capsys):
     )
     said = sim(capsys, "c.jsonl", "--cores", "4", "--out", "out").out
     written = (here / "out" / "jobs.csv").read_text()
-    assert written.splitlines()[1].startswith("easy,1,0,,,")
+    assert written.splitlines()[1] == "easy,1,0,,,9,1,,0"
     assert written.splitlines()[2] == "easy,2,0.25,0.25,1.25,1,1,0,0"
     assert "denied" in said
 
@@ -230,6 +230,22 @@ def test_one_of_a_thing_is_one(here, capsys):
     out = sim(capsys, "one.jsonl", "--nodes=1", "--cores=1").out
     assert "one.jsonl: 1 job over 0 s, on 1 node with 1 core\n" in out
     assert "1 of 1 jobs has no limit" in out
+
+
+def test_utilisation_can_be_found_from_the_rows(here, capsys):
+    (here / "c.jsonl").write_text(
+        '{"submit":0,"run":10,"nodes":2}\n{"submit":0,"run":6,"cores":1}\n'
+        '{"submit":0,"run":5,"nodes":3,"slots":2}'
+    )
+    sim(capsys, "c.jsonl", "--nodes=2", "--cores=2", "--whole-nodes", "--out", "out")
+    found = rows(here / "out")
+    assert [(row["cores"], row["nodes"], row["start"]) for row in found] == [
+        *(("4", "2", "0"), ("2", "1", "10"), ("6", "3", ""))
+    ]
+    ran = [row for row in found if row["start"]]
+    used = sum(int(row["cores"]) * (float(row["end"]) - float(row["start"])) for row in ran)
+    [run] = json.loads((here / "out" / "summary.json").read_text())["runs"]
+    assert used / (4 * run["makespan"]) == pytest.approx(run["utilisation"])
 
 
 def test_whole_nodes(here, capsys):

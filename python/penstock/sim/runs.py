@@ -29,7 +29,8 @@ class Options:
     """How jobs are run, whatever the policy.
 
     Attributes:
-        whole_nodes: jobs get whole nodes, as many as have their cores.
+        whole_nodes: jobs get whole nodes, those that they name or as many as have their cores and
+            gpus.
         kill_at_limit: a job that reaches the end of its estimate is ended.
         estimates: when a job arrives it is foretold when it will start.
         estimate_every: only for every so manieth job that has to wait.
@@ -162,7 +163,10 @@ def study(
 
 def _assumptions(options: Options) -> Iterator[str]:
     if options.whole_nodes:
-        yield "a job gets whole nodes, as many as have its cores; all their cores count as its own"
+        yield (
+            "a job gets whole nodes, those that it names or as many as have its cores and gpus; "
+            "all their cores count as its own"
+        )
     if options.kill_at_limit:
         yield "a job is ended when its estimate is over"
     if options.mtbf is not None:

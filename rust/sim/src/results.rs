@@ -66,12 +66,13 @@ impl Results {
         &self.end
     }
 
-    /// The cores that each job held.
+    /// The cores that each job held; of one that never started, those that it asked for.
     pub fn cores(&self) -> &[u32] {
         &self.cores
     }
 
-    /// The nodes that each job was on.
+    /// The nodes that each job was on; of one that never started, those that it asked for, 0 where
+    /// it named none.
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }
@@ -95,6 +96,14 @@ impl Results {
     /// asked, empty where it was asked for none.
     pub fn estimate(&self) -> &[f64] {
         &self.estimate
+    }
+
+    /// A job was taken off its nodes, and waits for the cores and the nodes that it asked for.
+    pub(crate) fn wait_again(&mut self, place: usize, asked: (u32, u32)) {
+        self.fate[place] = Fate::Waiting;
+        self.start[place] = f64::NAN;
+        self.end[place] = f64::NAN;
+        (self.cores[place], self.nodes[place]) = asked;
     }
 
     /// Keeps the ranks of a job that starts: first and last of ranges, in order.

@@ -1,5 +1,7 @@
 //! What a workload runs on, and under which rules.
 
+use std::collections::BTreeSet;
+
 use penstock_engine::{Policy, Selection};
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
@@ -62,7 +64,7 @@ pub struct Setup {
     pub policy: Policy,
     /// Which nodes a job gets.
     pub selection: Selection,
-    /// Whether jobs of so many cores get whole nodes instead: as many as hold these cores.
+    /// Whether jobs get whole nodes: those that they ask for, or as many as hold their cores and gpus.
     pub whole_nodes: bool,
     /// Whether a job that reaches its estimate is killed.
     pub kill_at_limit: bool,
@@ -102,8 +104,8 @@ pub(crate) struct Hardware {
     /// Nodes as the results name them: a pool is one.
     pub nodes: u64,
     pub is_pool: bool,
-    /// Cores of the smallest node: what whole nodes are counted by.
-    smallest: u32,
+    /// Cores and gpus of the nodes, each pair once: what whole nodes are counted by.
+    sizes: BTreeSet<(u32, u32)>,
 }
 
 impl Hardware {
@@ -147,7 +149,7 @@ impl Hardware {
             cores,
             nodes: 1,
             is_pool: true,
-            smallest: 1,
+            sizes: BTreeSet::new(),
         })
     }
 
@@ -157,16 +159,20 @@ impl Hardware {
             .set_starttime(None)
             .and_then(|()| resources.set_expiration(None));
         reset.map_err(|error| Error::new(error.to_string()))?;
-        let sizes = resources.nodes().map(|node| node.cores.len());
-        let Some(smallest) = sizes.min() else {
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let nodes = resources.nodes();
+        let sizes: BTreeSet<(u32, u32)> = nodes
+            .map(|node| (number(node.cores.len()), number(node.gpus.len())))
+            .collect();
+        if sizes.is_empty() {
             return Err(Error::new("the inventory: expected at least one node"));
-        };
+        }
         let count = u64::try_from(resources.nnodes()).unwrap_or(u64::MAX);
         Ok(Self {
             cores: resources.ncores(),
             nodes: count,
             is_pool: false,
-            smallest: u32::try_from(smallest).unwrap_or(u32::MAX),
+            sizes,
             resources,
         })
     }
@@ -190,16 +196,8 @@ impl Hardware {
                      the machine is one pool of cores\nhint: give the nodes there are",
                 ));
             }
-        } else if whole_nodes && shape.is_cores_alone() {
-            let size = u64::from(self.smallest.max(1));
-            let nodes = |cores: u64| u32::try_from(cores.div_ceil(size)).unwrap_or(u32::MAX);
-            let (least, most) = (nodes(shape.ncores()), shape.most_cores().map(nodes));
-            let count = Count::range(least, most, Operator::Add, 1);
-            shape = JobShape {
-                nodes: Some(count.map_err(|error| Error::new(error.to_string()))?),
-                exclusive: true,
-                ..JobShape::cores(1)
-            };
+        } else if whole_nodes {
+            shape = self.whole(shape)?;
         }
         Ok(Request {
             nnodes: shape.nodes,
@@ -210,6 +208,69 @@ impl Hardware {
             duration: 0.0,
             constraint: shape.constraint,
         })
+    }
+
+    /// A shape on whole nodes: those that it asks for, or as many as hold its cores and gpus.
+    fn whole(&self, shape: JobShape) -> Result<JobShape, Error> {
+        if shape.nodes.is_some() {
+            return Ok(JobShape {
+                exclusive: true,
+                ..shape
+            });
+        }
+        let nodes = |amount: u64, each: u32| {
+            u32::try_from(amount.div_ceil(u64::from(each.max(1)))).unwrap_or(u32::MAX)
+        };
+        let (least, most, on_each) = if shape.gpus_per_slot == 0 {
+            let each = self.smallest();
+            let most = shape.most_cores().map(|cores| nodes(cores, each));
+            (nodes(shape.ncores(), each), most, JobShape::cores(1))
+        } else {
+            // By the node that has room for the fewest slots, of those that have room for one.
+            let (cores, gpus) = (shape.cores_per_slot.min(), shape.gpus_per_slot.min());
+            let room = |size: &(u32, u32)| (size.0 / cores.max(1)).min(size.1 / gpus.max(1));
+            let Some(each) = self.sizes.iter().map(room).filter(|it| *it > 0).min() else {
+                return Ok(shape); // The engine says why there is no place for it.
+            };
+            let (least, most) = (shape.slots.min(), shape.slots.max());
+            let on_each = JobShape {
+                slots: Count::exactly(each.min(least)),
+                cores_per_slot: Count::exactly(cores),
+                gpus_per_slot: Count::exactly(gpus),
+                ..JobShape::cores(1)
+            };
+            let most = most.map(|slots| nodes(slots.into(), each));
+            (nodes(least.into(), each), most, on_each)
+        };
+        let count = Count::range(least, most, Operator::Add, 1);
+        Ok(JobShape {
+            nodes: Some(count.map_err(|error| Error::new(error.to_string()))?),
+            exclusive: true,
+            constraint: shape.constraint,
+            ..on_each
+        })
+    }
+
+    /// Cores of the smallest node.
+    fn smallest(&self) -> u32 {
+        self.sizes.first().map_or(1, |size| size.0.max(1))
+    }
+
+    /// The least cores and nodes that a job with this request holds once it runs; of nodes 0 where
+    /// it may be on any number of them.
+    pub fn asked(&self, shape: &JobShape, request: &Request) -> (u32, u32) {
+        if self.is_pool {
+            let cores = u32::try_from(shape.ncores()).unwrap_or(u32::MAX);
+            return (cores, 1);
+        }
+        let nodes = request.nnodes.as_ref().map_or(0, Count::min);
+        let whole = if request.exclusive {
+            u64::from(nodes) * u64::from(self.smallest())
+        } else {
+            0
+        };
+        let cores = shape.ncores().max(whole);
+        (u32::try_from(cores).unwrap_or(u32::MAX), nodes)
     }
 
     /// Requests for all shapes of a workload.

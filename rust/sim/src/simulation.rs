@@ -47,6 +47,8 @@ pub struct Simulation {
     machine_cores: u64,
     machine_nodes: u64,
     is_pool: bool,
+    /// The cores and the nodes that jobs of each shape ask for.
+    asked: Vec<(u32, u32)>,
     failures: Failures,
     next_arrival: usize,
     /// Planned completions: the bits of a time, which sort as times from 0 on do, and the place.
@@ -80,6 +82,10 @@ impl Simulation {
         let hardware = Hardware::new(machine)?;
         let requests = hardware.requests(&workload, &setup)?;
         let failures = hardware.failures(&setup, workload.span())?;
+        let shapes = workload.shapes.iter().zip(&requests);
+        let asked: Vec<(u32, u32)> = shapes
+            .map(|(shape, request)| hardware.asked(shape, request))
+            .collect();
         let units = Units::of(&hardware, &setup, &requests)?;
         let (scheduler, units) = if let Some((units, requests)) = units {
             let pool = Hardware::pool(hardware.nodes)?.resources;
@@ -102,8 +108,13 @@ impl Simulation {
             followers.sort_unstable();
         }
         let allocations = setup.allocations && !hardware.is_pool;
+        let mut results = Results::new(jobs, setup.estimate_every > 0, allocations);
+        for (place, shape) in workload.shape.iter().enumerate() {
+            (results.cores[place], results.nodes[place]) = asked[*shape as usize];
+        }
         Ok(Self {
-            results: Results::new(jobs, setup.estimate_every > 0, allocations),
+            results,
+            asked,
             workload,
             setup,
             scheduler,
@@ -277,9 +288,9 @@ impl Simulation {
                 self.tally.failed += 1;
                 self.tally.lost_core_seconds += self.stop(place)?;
                 if self.setup.requeue {
-                    self.results.fate[place as usize] = Fate::Waiting;
-                    self.results.start[place as usize] = f64::NAN;
-                    self.results.end[place as usize] = f64::NAN;
+                    let shape = self.workload.shape[place as usize];
+                    let asked = self.asked[shape as usize];
+                    self.results.wait_again(place as usize, asked);
                     self.submit(place)?;
                 } else {
                     self.end(place, Fate::Lost);

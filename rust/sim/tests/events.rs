@@ -6,6 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
 use penstock_sim::{Failure, Fate, Machine, Setup, Simulation, Workload};
 use proptest::prelude::*;
 
@@ -198,6 +199,65 @@ fn whole_nodes_are_as_many_as_hold_the_cores() {
     assert_eq!(starts(&simulation), "0 0 0");
     assert_eq!(simulation.results().cores(), [5, 4, 1]);
     assert_eq!(simulation.results().nodes()[0], 2);
+}
+
+#[test]
+fn whole_nodes_are_those_that_a_job_names() {
+    let text = r#"{"submit": 0, "run": 10, "nodes": 2, "slots": 1}
+{"submit": 0, "run": 10, "nodes": 2, "slots": 1}
+{"submit": 0, "run": 10, "cores": 5, "constraint": {"hostlist": ["n[0-1]"]}}
+{"submit": 0, "run": 10, "nodes": 3, "slots": 1}"#;
+    let whole = Setup {
+        whole_nodes: true,
+        ..setup("fcfs")
+    };
+    let simulation = run(lines(text), &nodes(2, 4), whole);
+    assert_eq!(starts(&simulation), "0 10 20 -");
+    let results = simulation.results();
+    assert_eq!(results.nodes(), [2, 2, 2, 3]);
+    assert_eq!(results.cores(), [8, 8, 8, 12]);
+}
+
+#[test]
+fn whole_nodes_are_as_many_as_have_room_for_the_gpus() {
+    // Two nodes of four cores, two of them with two gpus each.
+    let r = r#"{"version": 1, "execution": {"R_lite": [
+        {"rank": "0-1", "children": {"core": "0-3"}},
+        {"rank": "2-3", "children": {"core": "0-3", "gpu": "0-1"}}],
+        "nodelist": ["n[0-3]"]}}"#;
+    let machine = Machine::Nodes(Box::new(ResourceSet::from_json(r).unwrap()));
+    let text = r#"{"submit": 0, "run": 10, "slots": 3, "gpus_per_slot": 1}
+{"submit": 0, "run": 10, "slots": 1, "gpus_per_slot": 1}
+{"submit": 0, "run": 10, "slots": 1, "gpus_per_slot": 3}"#;
+    let whole = Setup {
+        whole_nodes: true,
+        ..setup("fcfs")
+    };
+    let simulation = run(lines(text), &machine, whole);
+    assert_eq!(starts(&simulation), "0 10 -");
+    assert_eq!(simulation.results().fate()[2], Fate::Denied);
+    assert_eq!(simulation.results().nodes(), [2, 1, 0]);
+    assert_eq!(simulation.results().cores(), [8, 4, 1]);
+    assert_eq!(simulation.results().first_rank()[..2], [2, 2]);
+}
+
+#[test]
+fn a_job_that_never_starts_has_what_it_asked_for() {
+    // The third fails with its node, and finds none again.
+    let text = r#"{"submit": 0, "run": 10, "nodes": 2, "slots": 3}
+{"submit": 0, "run": 10, "cores": 9}
+{"submit": 0, "run": 10, "cores": "1-4"}"#;
+    let fails = Setup {
+        failures: vec![failure(5, "0-1", false)],
+        ..setup("fcfs")
+    };
+    let simulation = run(lines(text), &nodes(2, 2), fails);
+    assert_eq!(starts(&simulation), "- - -");
+    assert_eq!(simulation.results().cores(), [6, 9, 1]);
+    assert_eq!(simulation.results().nodes(), [2, 0, 0]);
+    let simulation = pool("fcfs", 2, &[(0, 1, 3, 1)]);
+    assert_eq!(simulation.results().cores(), [3]);
+    assert_eq!(simulation.results().nodes(), [1]);
 }
 
 #[test]
