@@ -229,7 +229,23 @@ def test_one_of_a_thing_is_one(here, capsys):
     (here / "one.jsonl").write_text('{"submit":0,"run":1,"cores":1}')
     out = sim(capsys, "one.jsonl", "--nodes=1", "--cores=1").out
     assert "one.jsonl: 1 job over 0 s, on 1 node with 1 core\n" in out
-    assert "1 of 1 jobs has no limit" in out
+    assert "the one job has no limit" in out
+
+
+def test_where_the_size_of_a_pool_is_from(here, capsys):
+    def said(*args):
+        found = re.findall("assumed: (the pool has .*)", sim(capsys, *args).out)
+        return found[0] if found else None
+
+    (here / "lots.swf").write_bytes(SWF.replace(b"MaxProcs: 4", b"MaxProcs: lots"))
+    (here / "c.jsonl").write_text('{"submit":0,"run":1,"cores":1}')
+    assert said("a.swf") == "the pool has 4 cores: MaxProcs of the header"
+    lots = "the pool has 4 cores: the largest job; MaxProcs is no number above 0: `lots`"
+    assert said("lots.swf") == lots
+    assert said("c.jsonl") == "the pool has 1 core: the largest job"
+    assert said("c.jsonl", "--cores=2") is None
+    assert said("c.jsonl", "--cores=2", "--nodes=1") is None
+    assert said("--lublin=3") is None
 
 
 def test_utilisation_can_be_found_from_the_rows(here, capsys):

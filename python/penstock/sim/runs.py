@@ -155,10 +155,22 @@ def study(
         workload=workload,
         machine=machine,
         cores=machine.cores or workload.max_cores,
-        assumptions=(*workload.assumptions, *machine.assumptions, *_assumptions(options)),
+        assumptions=(
+            *workload.assumptions,
+            *machine.assumptions,
+            *_pool(workload, machine),
+            *_assumptions(options),
+        ),
         runs=tuple(runs),
         unix_start=workload.unix_start,
     )
+
+
+def _pool(workload: Workload, machine: Machine) -> Iterator[str]:
+    if machine.cores is None:
+        cores = max(workload.max_cores, 1)
+        many = f"{cores:,} core{'' if cores == 1 else 's'}"
+        yield f"the pool has {many}: {workload.pool_origin}"
 
 
 def _assumptions(options: Options) -> Iterator[str]:

@@ -74,6 +74,9 @@ pub(crate) fn jobs(count: u64) -> String {
 /// How many of all jobs do something: `verb` is what one does and what several do.
 pub(crate) fn some(count: u64, all: u64, verb: (&str, &str)) -> String {
     let verb = if count == 1 { verb.0 } else { verb.1 };
+    if all == 1 {
+        return format!("the one job {verb}");
+    }
     format!("{} of {} jobs {verb}", grouped(count), grouped(all))
 }
 

@@ -315,8 +315,9 @@ impl Lublin {
         }
         let (jobs, cores, seed) = (self.jobs, self.cores, self.seed);
         let plural = if jobs == 1 { "" } else { "s" };
+        let s = if cores == 1 { "" } else { "s" };
         workload.assume(format!(
-            "{jobs} job{plural} of the model of Lublin and Feitelson (2003) for {cores} processors, \
+            "{jobs} job{plural} of the model of Lublin and Feitelson (2003) for {cores} processor{s}, \
              kinds {kinds}, seed {seed}, estimates {}",
             self.estimates
         ));

@@ -40,6 +40,9 @@ const STATUS: usize = 10;
 const QUEUE: usize = 14;
 const PRECEDING: usize = 16;
 
+/// What stands for a value that is not known.
+const MISSING: f64 = -1.0;
+
 /// The status of a job that was cancelled.
 const CANCELLED: f64 = 5.0;
 
@@ -54,6 +57,7 @@ struct Census {
     no_processors: u64,
     no_run_time: u64,
     no_submit_time: u64,
+    early: u64,
     cancelled: u64,
     parts: u64,
     repeated: u64,
@@ -126,14 +130,28 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
                 .to_owned(),
         );
     }
-    for key in ["MaxProcs", "MaxNodes"] {
-        let cores = workload.header_value(key).and_then(first_number);
-        if let Some(cores) = cores {
-            workload.set_pool(cores, &format!("{key} of the header"));
-            break;
-        }
-    }
+    read_pool(&mut workload);
     Ok(workload)
+}
+
+/// How many cores the pool has, by the header or else by the largest job, and where that is from.
+fn read_pool(workload: &mut Workload) {
+    let mut wrong = String::new();
+    for key in ["MaxProcs", "MaxNodes"] {
+        let Some(value) = workload.header_value(key) else {
+            continue;
+        };
+        if let Some(cores) = first_number(value) {
+            workload.set_pool(cores, &format!("{key} of the header{wrong}"));
+            return;
+        }
+        let value = shown(value);
+        let _ = write!(wrong, "; {key} is no number above 0: `{value}`");
+    }
+    if !wrong.is_empty() {
+        let largest = workload.max_cores();
+        workload.set_pool(largest, &format!("the largest job{wrong}"));
+    }
 }
 
 /// Sizes up to here are looked up without a hash.
@@ -200,7 +218,11 @@ impl Census {
             return None;
         }
         if fields[SUBMIT] < 0.0 {
-            self.no_submit_time += 1;
+            if fields[SUBMIT].to_bits() == MISSING.to_bits() {
+                self.no_submit_time += 1;
+            } else {
+                self.early += 1;
+            }
             return None;
         }
         self.used_processors += u64::from(processors == ALLOCATED);
@@ -230,17 +252,25 @@ impl Census {
             let some = some(self.used_times, ("has", "have"));
             workload.assume(format!("{some} no requested time: {RUN_TIME_TAKEN}"));
         }
+        let alike = |count, why| (count, why, why);
         let left_out = [
-            (self.no_processors, "without processors"),
-            (self.no_run_time, "without a run time"),
-            (self.no_submit_time, "without a submit time"),
-            (self.cancelled, "cancelled before they ran"),
+            alike(self.no_processors, "without processors"),
+            alike(self.no_run_time, "without a run time"),
+            alike(self.no_submit_time, "without a submit time"),
+            alike(self.early, "with a submit time below 0"),
+            (
+                self.cancelled,
+                "cancelled before it ran",
+                "cancelled before they ran",
+            ),
             (
                 self.parts,
+                "that is a part of another, by status and job number",
                 "that are parts of others, by status and job number",
             ),
         ];
-        for (count, why) in left_out.into_iter().filter(|(count, _)| *count > 0) {
+        for (count, one, several) in left_out.into_iter().filter(|it| it.0 > 0) {
+            let why = if count == 1 { one } else { several };
             workload.assume(format!("left out: {} {why}", error::jobs(count)));
         }
         if self.waits == 0 && jobs > 0 {

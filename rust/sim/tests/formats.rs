@@ -74,6 +74,7 @@ fn jobs_that_cannot_have_run_are_left_out_and_counted() {
         line([5, 0, -1, 4, 4, 200, 5]),
         line([6, 0, 10, 4, 4, 200, 5]),
         line([7, 0, 10, 4, 4, 200, 0]),
+        line([8, -5, 10, 4, 4, 200, 1]),
     ]
     .concat();
     let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
@@ -84,12 +85,51 @@ fn jobs_that_cannot_have_run_are_left_out_and_counted() {
         "left out: 1 job without processors",
         "left out: 1 job without a run time",
         "left out: 1 job without a submit time",
+        "left out: 1 job with a submit time below 0",
         "left out: 2 jobs cancelled before they ran",
     ] {
         assert!(said.contains(sentence), "{said}");
     }
     assert_eq!(workload.max_cores(), 4);
     assert_eq!(workload.pool_origin(), "the largest job");
+}
+
+#[test]
+fn one_job_is_one() {
+    let text = [
+        line([1, 0, 10, 4, 4, -1, 0]),
+        line([1, 0, 5, 4, 4, -1, 2]),
+        line([2, 0, 0, 4, 4, -1, 5]),
+    ]
+    .concat();
+    let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+    let said = workload.assumptions();
+    assert_eq!(
+        said[..3],
+        [
+            "the one job has no requested time: the run time is taken as the estimate",
+            "left out: 1 job cancelled before it ran",
+            "left out: 1 job that is a part of another, by status and job number",
+        ]
+    );
+}
+
+#[test]
+fn a_header_that_names_no_number_of_processors_is_told() {
+    let origin = |header: &str| {
+        let text = format!("{header}{}", line([1, 0, 10, 4, 4, 10, 1]));
+        let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
+        format!("{}: {}", workload.max_cores(), workload.pool_origin())
+    };
+    assert_eq!(origin("; MaxProcs: 8\n"), "8: MaxProcs of the header");
+    assert_eq!(
+        origin("; MaxProcs: lots\n"),
+        "4: the largest job; MaxProcs is no number above 0: `lots`"
+    );
+    assert_eq!(
+        origin("; MaxProcs: 0\n; MaxNodes: 16\n"),
+        "16: MaxNodes of the header; MaxProcs is no number above 0: `0`"
+    );
 }
 
 #[test]
