@@ -157,7 +157,12 @@ fn parse(text: &str) -> Result<Vec<Part>, Error> {
                 .strip_suffix('%')
                 .and_then(|it| it.parse::<f64>().ok())
                 .filter(|it| (0.0..=100.0).contains(it))
-                .ok_or_else(|| fail(text, "expected a weight such as 80%"))?,
+                .ok_or_else(|| fail(text, "expected a weight such as 80%"))
+                .and_then(|it| {
+                    let any = it > 0.0;
+                    any.then_some(it)
+                        .ok_or_else(|| fail(text, "expected a weight above 0%"))
+                })?,
         };
         let (sizes, whole_nodes) = match (size.strip_suffix('c'), size.strip_suffix('n')) {
             (Some(sizes), _) => (sizes, false),
@@ -188,14 +193,17 @@ fn parse(text: &str) -> Result<Vec<Part>, Error> {
             &format!("expected weights of 100 % at most together, found {sum} %"),
         ));
     }
-    let left = (100.0 - sum).max(0.0);
+    let left = if sum > 100.0 - 1e-9 { 0.0 } else { 100.0 - sum };
+    if left == 0.0 && !open.is_empty() {
+        return Err(fail(
+            text,
+            "expected weights below 100 % together, for those that have none",
+        ));
+    }
     for place in &open {
         parts[*place].weight = left / crate::workload::real(open.len() as u64);
     }
     let sum: f64 = parts.iter().map(|it| it.weight).sum();
-    if sum <= 0.0 {
-        return Err(fail(text, "expected a weight above 0%"));
-    }
     for part in &mut parts {
         part.weight /= sum;
     }

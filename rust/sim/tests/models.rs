@@ -221,6 +221,11 @@ fn what_is_wrong_with_a_mix_is_named() {
         ("1c:soon", "expected a time such as 10m or 1m-2h"),
         ("1c:inf", "expected a time such as 10m or 1m-2h"),
         ("0%:1c:1m", "expected a weight above 0%"),
+        ("0%:1c:1m,2c:1m", "expected a weight above 0%"),
+        (
+            "100%:1c:1m,2c:1m",
+            "expected weights below 100 % together, for those that have none",
+        ),
         (
             "50%:1c:1m,60%:2c:1m",
             "expected weights of 100 % at most together, found 110 %",
