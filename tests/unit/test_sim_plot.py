@@ -141,3 +141,42 @@ def test_the_means_over_bins_add_up(steps, bins):
     peaks = peak_over(times, values, 0, now, bins)
     assert max(peaks) == max(values)
     assert all(mean <= peak + 1e-9 for mean, peak in zip(means, peaks, strict=True))
+
+
+def hits(svg):
+    """What is told from where to where on the horizontal axis, in pixels."""
+    for hit in parts(svg, "rect", "hit"):
+        left = float(hit.get("x"))
+        yield left, left + float(hit.get("width")), hit.find("title").text.split("\n")
+
+
+def test_each_step_is_told_where_it_is_drawn():
+    edges = [float(n) for n in range(241)]
+    line = Line("a", edges, [float(n % 7) for n in range(240)] + [6.0])
+    svg = lines([line], x=Axis(low=0, high=240), y=Axis(), step=True, size=Size(1080, 260))
+    told = list(hits(svg))
+    assert [words[1] for _, _, words in told] == [f"a: {n % 7}" for n in range(240)]
+    wide = (told[-1][1] - told[0][0]) / 240
+    for n, (left, right, _) in enumerate(told):
+        assert left == pytest.approx(told[0][0] + n * wide, abs=0.11)
+        assert right == pytest.approx(told[0][0] + (n + 1) * wide, abs=0.21)
+
+
+def test_between_points_that_are_joined_the_line_is_told():
+    line = Line("a", [0.0, 10.0], [0.0, 1000.0])
+    other = Line("b", [0.0, 5.0], [4.0, 4.0])
+    svg = lines([line, other], x=Axis(low=0, high=10), y=Axis(low=0, high=1000))
+    told = list(hits(svg))
+    low, high = told[0][0], told[-1][1]
+    for left, right, words in told:
+        part = ((left + right) / 2 - low) / (high - low)
+        said = dict(word.split(": ") for word in words[1:])
+        assert float(said["a"].replace(",", "")) == pytest.approx(1000 * part, abs=2)
+        assert ("b" in said) == (part < 0.5)
+
+
+def test_on_a_logarithmic_axis_the_line_is_told_as_it_is_drawn():
+    line = Line("", [1.0, 100.0], [1.0, 10000.0])
+    svg = lines([line], x=Axis(log=True, low=1, high=100), y=Axis(log=True, low=1, high=10000))
+    for _, _, (x, y) in hits(svg):
+        assert float(y.replace(",", "")) == pytest.approx(float(x) ** 2, rel=0.05)

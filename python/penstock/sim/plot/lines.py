@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from penstock.sim.plot.frame import COLOURS, Frame, Size, pixel, tooltip
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
     from penstock.sim.plot.scale import Axis, Scale
 
-STRIPS = 120
+# A strip that tells values is so many pixels wide, or as wide as a step.
+STRIP = 4.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def lines(
             frame.parts += _points(line, n % COLOURS, across, up)
     frame.draw_x(across)
     if not points:
-        frame.parts += _strips(drawn, frame, across, up)
+        frame.parts += _strips(drawn, frame, across, up, step=step)
     return frame.svg()
 
 
@@ -128,25 +130,51 @@ def _points(line: Line, colour: int, across: Scale, up: Scale) -> list[str]:
     ]
 
 
-def _strips(drawn: Sequence[Line], frame: Frame, across: Scale, up: Scale) -> list[str]:
+def _strips(
+    drawn: Sequence[Line], frame: Frame, across: Scale, up: Scale, *, step: bool
+) -> list[str]:
     """Invisible strips over the plot that tell the values below the pointer."""
-    count = min(STRIPS, max((len(line.x) for line in drawn), default=0))
-    wide = (frame.right - frame.left) / max(count, 1)
+    most = round((frame.right - frame.left) / STRIP)
+    edges = sorted({across(value) for line in drawn for value in line.x})
+    if not step or len(edges) > most + 1:
+        wide = (frame.right - frame.left) / most
+        edges = [frame.left + n * wide for n in range(most + 1)] if edges else []
     strips = []
-    for n in range(count):
-        left = frame.left + n * wide
-        value = _value_at(across, left + wide / 2)
+    for left, right in pairwise(edges):
+        at = (left + right) / 2
+        value = _value_at(across, at)
         told = [across.show(value)]
         for line in drawn:
-            place = bisect.bisect_right(line.x, value) - 1
-            if place >= 0 and not math.isnan(line.y[place]):
+            height = _height(line, value, at, across, up, step=step)
+            if height is not None:
                 name = f"{line.name}: " if line.name else ""
-                told.append(f"{name}{up.show(line.y[place])}")
+                told.append(f"{name}{up.show(height)}")
         strips.append(
-            f'<rect class="hit" x="{pixel(left)}" y="{pixel(frame.top)}" width="{pixel(wide)}"'
-            f' height="{pixel(frame.bottom - frame.top)}">' + tooltip("\n".join(told)) + "</rect>"
+            f'<rect class="hit" x="{pixel(left)}" y="{pixel(frame.top)}"'
+            f' width="{pixel(right - left)}" height="{pixel(frame.bottom - frame.top)}">'
+            + tooltip("\n".join(told))
+            + "</rect>"
         )
     return strips
+
+
+def _height(
+    line: Line, value: float, at: float, across: Scale, up: Scale, *, step: bool
+) -> float | None:
+    """The value of a line as it is drawn, above one of the horizontal axis; None beside it."""
+    place = bisect.bisect_right(line.x, value) - 1
+    if not 0 <= place < len(line.x) - 1:
+        return None
+    before, after = line.y[place], line.y[place + 1]
+    if math.isnan(before):
+        return None
+    if step:
+        return before
+    if math.isnan(after):
+        return None
+    left, right = across(line.x[place]), across(line.x[place + 1])
+    part = (at - left) / (right - left) if right > left else 0.0
+    return _value_at(up, up(before) + part * (up(after) - up(before)))
 
 
 def _value_at(scale: Scale, at: float) -> float:
