@@ -5,16 +5,13 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-import os
 import re
-import sys
 from xml.etree import ElementTree
 
 import pytest
 
 from penstock import ResourceSet
 from penstock.cli import main
-from penstock.sim import files
 
 SWF = b"""\
 ; MaxProcs: 4
@@ -347,6 +344,8 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
         (["--lublin", str(2**32)], "expected 1 to 4294967295, found `4294967296`"),
         (["--report", "."], "--report `.` is no regular file"),
         (["--out", "a.swf"], "--out `a.swf` is a file: expected a directory"),
+        (["--out", ""], "argument --out: expected a path, found nothing"),
+        (["--report", ""], "argument --report: expected a path, found nothing"),
     ],
 )
 def test_options_that_are_none(capsys, args, said):
@@ -368,60 +367,6 @@ def test_options_that_are_none(capsys, args, said):
 )
 def test_options_that_contradict_each_other(capsys, args, said):
     assert said in sim(capsys, *args, code=2).err
-
-
-def test_parquet_needs_its_package(here, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    said = sim(capsys, "a.swf", "--out", "out", "--parquet", code=1)
-    assert "hint: pip install pyarrow" in said.err
-    assert not (here / "out").exists()
-
-
-def test_parquet(here, capsys):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    sim(capsys, "a.swf", "--out", "out", "--parquet")
-    table = parquet.read_table(here / "out" / "jobs.parquet").to_pydict()
-    assert tuple(table) == files.COLUMNS
-    assert (table["end"], table["backfilled"]) == ([10, 15, 9.5], [False, False, True])
-
-
-def test_files_stay_as_they_were_if_anything_goes_wrong(here, capsys, monkeypatch):
-    sim(capsys, "a.swf", "--out", "out")
-    before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}
-
-    def full(self, path, text):
-        self.path(path).write_text(text[:10])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.Writer, "text", full)
-    said = sim(capsys, "a.swf", "--policy", "fcfs", "--out", "out", code=1)
-    assert "No space left" in said.err
-    assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
-
-
-def test_what_is_no_file_is_not_replaced_by_one(here, capsys):
-    """A rename over a device or a pipe would take it away from everybody."""
-    os.mkfifo(here / "pipe")
-    (here / "link").symlink_to("pipe")
-    for name in ("pipe", "link"):
-        said = sim(capsys, "a.swf", "--report", name, code=2).err
-        assert f"--report `{name}` is no regular file" in said
-    (here / "out").mkdir()
-    os.mkfifo(here / "out" / "jobs.csv")
-    assert "is no regular file" in sim(capsys, "a.swf", "--out", "out", code=1).err
-    assert (here / "pipe").is_fifo()
-    assert (here / "link").is_symlink()
-    assert [(path.name, path.is_fifo()) for path in (here / "out").iterdir()] == [
-        ("jobs.csv", True)
-    ]
-
-
-def test_a_link_to_a_file_stays_a_link(here, capsys):
-    (here / "real.html").write_text("before")
-    (here / "link.html").symlink_to("real.html")
-    sim(capsys, "a.swf", "--report", "link.html")
-    assert (here / "link.html").is_symlink()
-    assert "<h1>a.swf</h1>" in (here / "real.html").read_text()
 
 
 def test_progress_is_shown_on_a_terminal_alone(capsys, monkeypatch):

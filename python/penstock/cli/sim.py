@@ -45,7 +45,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     parser.epilog = EPILOG
     work = parser.add_argument_group("workload")
-    work.add_argument("traces", metavar="TRACE", nargs="*", type=Path, help="a file with jobs")
+    work.add_argument("traces", metavar="TRACE", nargs="*", type=_path, help="a file with jobs")
     work.add_argument("--limit", metavar="JOBS", type=_positive, help="the first so many alone")
     work.add_argument(
         "--lublin", metavar="JOBS", type=_positive, help="so many jobs of Lublin and Feitelson"
@@ -85,14 +85,14 @@ def register(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--inventory",
         metavar="FILE",
-        type=Path,
+        type=_path,
         help="nodes from R (RFC 20), or from the table `resource` of a configuration (.toml)",
     )
     machine.add_argument(
         "--whole-nodes", action="store_true", help="jobs get whole nodes, as many as they need"
     )
     machine.add_argument(
-        "--failures", metavar="FILE", type=Path, help="lines of TIME NODES down, or up"
+        "--failures", metavar="FILE", type=_path, help="lines of TIME NODES down, or up"
     )
     machine.add_argument(
         "--mtbf", metavar="DURATION", type=_time, help="nodes fail by chance, on average so often"
@@ -132,12 +132,12 @@ def register(parser: argparse.ArgumentParser) -> None:
 
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--out", metavar="DIR", type=Path, help="write jobs.csv and summary.json there"
+        "--out", metavar="DIR", type=_path, help="write jobs.csv and summary.json there"
     )
     output.add_argument(
         "--parquet", action="store_true", help="write jobs.parquet there, too (needs pyarrow)"
     )
-    output.add_argument("--report", metavar="FILE", type=Path, help="write a page with plots")
+    output.add_argument("--report", metavar="FILE", type=_path, help="write a page with plots")
     output.add_argument(
         "--window", metavar="FROM:TO", type=_window, help="what of the trace to draw job by job"
     )
@@ -151,7 +151,7 @@ def main(args: argparse.Namespace) -> int:
         print(f"penstock sim: {problem}", file=sys.stderr)
         return 2
     from penstock.cli.text import safe
-    from penstock.sim.files import Writer, pyarrow, summary
+    from penstock.sim.files import Writer, directories, pyarrow, summary
     from penstock.sim.table import text
 
     if args.parquet:
@@ -160,13 +160,11 @@ def main(args: argparse.Namespace) -> int:
     studies = list(_studies(args))
     documents = [summary(study, command, _asked(args)) for study in studies]
     with Writer() as writer:
-        places = _directories(args.out, studies)
-        for study, document, directory in zip(studies, documents, places, strict=True):
-            if directory is not None:
-                writer.results(directory, study, document)
-                if args.parquet:
-                    writer.parquet(directory / "jobs.parquet", study)
-        if args.report:
+        if args.out is not None:
+            places = directories(args.out, [study.name for study in studies])
+            for study, document, directory in zip(studies, documents, places, strict=True):
+                writer.results(directory, study, document, parquet=args.parquet)
+        if args.report is not None:
             from penstock.sim.report import page
 
             writer.text(args.report, page(studies, command, args.window))
@@ -223,13 +221,24 @@ def _problem(args: argparse.Namespace) -> str | None:
         if getattr(args, name) and not nodes:
             option = name.replace("_", "-")
             return f"--{option} needs nodes: --nodes and --cores, or --inventory"
-    if args.report is not None:
-        from penstock.sim.files import is_free
+    return _output_problem(args)
 
-        if not is_free(args.report):
-            return f"--report `{args.report}` is no regular file: it is left as it is"
+
+def _output_problem(args: argparse.Namespace) -> str | None:
+    """What would be lost if the results were written where they are wanted."""
+    from penstock.sim.files import directories, is_free, overwritten
+
+    if args.report is not None and not is_free(args.report):
+        return f"--report `{args.report}` is no regular file: it is left as it is"
     if args.out is not None and args.out.exists() and not args.out.is_dir():
         return f"--out `{args.out}` is a file: expected a directory"
+    names = [path.name for path in args.traces] or [""]
+    results = [] if args.out is None else directories(args.out, names)
+    inputs = [path for path in (*args.traces, args.inventory, args.failures) if path is not None]
+    if found := overwritten(args.report, results, inputs):
+        path, what = found
+        option = "--report" if path == args.report else "--out"
+        return f"{option}: `{path}` {what}: nothing was done\nhint: name another place"
     return None
 
 
@@ -363,22 +372,6 @@ def _command(args: argparse.Namespace) -> list[str]:
     return words
 
 
-def _directories(out: Path | None, studies: list[Study]) -> Iterator[Path | None]:
-    """Where the files of each workload go: there, or with several a directory for each."""
-    taken: set[str] = set()
-    for study in studies:
-        if out is None or len(studies) == 1:
-            yield out
-            continue
-        base = name = study.name.split(".")[0] or "trace"
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"{base}-{number}"
-        taken.add(name)
-        yield out / name
-
-
 def _head(study: Study) -> list[str]:
     """What was simulated, and what was assumed."""
     from penstock.cli.text import safe
@@ -402,6 +395,12 @@ def _denials(study: Study) -> list[str]:
     lines = [f"denied: {safe(reason)}" for reason in said[:MOST_DENIALS]]
     more = len(said) - len(lines)
     return lines + [f"denied: for {more:,} reasons more (summary.json has them)"] * bool(more)
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a path, found nothing")
+    return Path(text)
 
 
 def _positive(text: str) -> int:

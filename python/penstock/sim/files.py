@@ -13,19 +13,30 @@ from penstock.errors import Error
 from penstock.sim.units import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from penstock.sim.results import Results, Study
 
-__all__ = ["COLUMNS", "FilesError", "Writer", "csv_lines", "is_free", "pyarrow", "summary"]
+__all__ = [
+    "COLUMNS",
+    "FilesError",
+    "Writer",
+    "csv_lines",
+    "directories",
+    "is_free",
+    "overwritten",
+    "pyarrow",
+    "summary",
+]
 
 COLUMNS = ("policy", "id", "submit", "start", "end", "cores", "nodes", "wait", "backfilled")
 """The columns of `jobs.csv` and `jobs.parquet`."""
 
 TIMES = {"submit", "start", "end", "wait"}
+JOBS, SUMMARY, PARQUET = "jobs.csv", "summary.json", "jobs.parquet"
 
 
 class FilesError(Error, ValueError):
@@ -41,6 +52,7 @@ class Writer:
 
     def __init__(self) -> None:
         self._pending: list[tuple[Path, Path]] = []
+        self._stale: list[Path] = []
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +69,8 @@ class Writer:
                     temporary, path = self._pending[0]
                     temporary.replace(path)
                     self._pending.pop(0)
+                for path in self._stale:
+                    path.unlink(missing_ok=True)
         finally:
             for temporary, _ in self._pending:
                 with suppress(OSError):
@@ -68,11 +82,13 @@ class Writer:
         A link is followed: what it leads to is replaced.
 
         Raises:
-            FilesError: something else than a file is there.
+            FilesError: something else than a file is there, or the path was asked for before.
         """
         if not is_free(path):
             raise FilesError(f"`{path}` is no regular file: it is left as it is")
-        path = path.resolve()
+        shown, path = path, path.resolve()
+        if any(path == before for _, before in self._pending):
+            raise FilesError(f"`{shown}` would be written twice: expected a file of its own")
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         self._pending.append((temporary, path))
@@ -82,22 +98,26 @@ class Writer:
         """Writes a text."""
         self.path(path).write_text(text, encoding="utf-8")
 
-    def results(self, directory: Path, study: Study, document: dict[str, Any]) -> None:
-        """Writes `jobs.csv` and `summary.json`."""
-        with self.path(directory / "jobs.csv").open("w", encoding="ascii") as file:
-            file.writelines(csv_lines(study))
-        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
-        self.text(directory / "summary.json", text + "\n")
+    def results(
+        self, directory: Path, study: Study, document: dict[str, Any], *, parquet: bool = False
+    ) -> None:
+        """Writes `jobs.csv`, `summary.json` and, if it is wanted, `jobs.parquet`.
 
-    def parquet(self, path: Path, study: Study) -> None:
-        """Writes the rows of `jobs.csv` as a Parquet file.
+        One of earlier results, which would not belong to these, is removed.
 
         Raises:
             FilesError: the package pyarrow is not there.
         """
-        arrow, parquet = pyarrow()
-        tables = [_arrow_table(arrow, run.policy, run.results) for run in study.runs]
-        parquet.write_table(arrow.concat_tables(tables), self.path(path))
+        with self.path(directory / JOBS).open("w", encoding="ascii") as file:
+            file.writelines(csv_lines(study))
+        text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+        self.text(directory / SUMMARY, text + "\n")
+        if parquet:
+            arrow, writer = pyarrow()
+            tables = [_arrow_table(arrow, run.policy, run.results) for run in study.runs]
+            writer.write_table(arrow.concat_tables(tables), self.path(directory / PARQUET))
+        elif (directory / PARQUET).is_file():
+            self._stale.append(directory / PARQUET)
 
 
 def is_free(path: Path) -> bool:
@@ -106,6 +126,61 @@ def is_free(path: Path) -> bool:
     Directories, devices and pipes are not replaced: for all others they would be gone.
     """
     return path.is_file() or not path.exists()
+
+
+def directories(out: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Where the files of each workload go: there, or with several a directory for each.
+
+    Args:
+        out: the directory that was asked for.
+        names: what the workloads are called.
+    """
+    taken: set[str] = set()
+    for whole in names:
+        if len(names) == 1:
+            yield out
+            continue
+        base = name = whole.split(".")[0] or "trace"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}-{number}"
+        taken.add(name)
+        yield out / name
+
+
+def overwritten(
+    report: Path | None, results: Iterable[Path], inputs: Iterable[Path]
+) -> tuple[Path, str] | None:
+    """What may not be written, because it would replace what is read or written as well.
+
+    Args:
+        report: where the report goes.
+        results: the directories of the results.
+        inputs: the files that are read.
+
+    Returns:
+        A path that was asked for, and what it is already; None where all are apart.
+    """
+    files = [directory / name for directory in results for name in (JOBS, SUMMARY, PARQUET)]
+    for path in inputs:
+        for output in [*files, *([] if report is None else [report])]:
+            if _is_same(output, path):
+                return output, "is read as well"
+    if report is not None:
+        if any(_is_same(report, file) for file in files):
+            return report, "is one of the results of --out as well"
+        place = report.resolve()
+        if any(place in file.resolve().parents for file in files):
+            return report, "is the directory of --out, or above it"
+    return None
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file, be it there or not."""
+    with suppress(OSError):
+        return one.samefile(other)
+    return one.resolve() == other.resolve()
 
 
 def csv_lines(study: Study) -> Iterator[str]:
