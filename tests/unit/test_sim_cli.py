@@ -419,6 +419,14 @@ def test_the_report_of_nodes_and_of_a_window(here, capsys):
     assert "Who has which nodes" in text
 
 
+def test_a_window_in_which_nothing_runs(here, capsys):
+    said = sim(capsys, "a.swf", "--report", "r.html", "--window", "3d:4d").err
+    nothing = "no job runs from 3.00 d to 4.00 d of the trace, which goes from 0 s to 15.0 s"
+    assert said == f"penstock sim: --window: a.swf: {nothing}\n"
+    assert f"{nothing}." in (here / "r.html").read_text()
+    assert sim(capsys, "a.swf", "--report", "r.html", "--window", "1s:2s").err == ""
+
+
 def test_the_report_of_many_jobs_is_no_larger(here, capsys):
     sizes = []
     for jobs in (3000, 12000):

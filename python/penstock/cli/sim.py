@@ -168,6 +168,7 @@ def main(args: argparse.Namespace) -> int:
             from penstock.sim.report import page
 
             writer.text(args.report, page(studies, command, args.window))
+    _tell_of_window(args.window, studies)
     if args.json:
         from penstock.cli.text import json_text
 
@@ -370,6 +371,18 @@ def _command(args: argparse.Namespace) -> list[str]:
     if args.seed is None and _by_chance(args):
         words += ["--seed", str(DEFAULT_SEED)]
     return words
+
+
+def _tell_of_window(window: tuple[float, float] | None, studies: list[Study]) -> None:
+    """Says of which workloads there is nothing to see there."""
+    if window is None:
+        return
+    from penstock.cli.text import safe
+    from penstock.sim.figures import nothing_in
+
+    for study in studies:
+        if nothing := nothing_in(study, window):
+            print(f"penstock sim: --window: {safe(study.name)}: {nothing}", file=sys.stderr)
 
 
 def _head(study: Study) -> list[str]:

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     from penstock.sim.results import Results, Run, Study
 
-__all__ = ["distributions", "errors", "over_time", "schedule", "size_classes", "span"]
+__all__ = [
+    "distributions",
+    "errors",
+    "nothing_in",
+    "over_time",
+    "schedule",
+    "size_classes",
+    "span",
+]
 
 WIDE, HALF = Size(1080, 260), Size(530, 300)
 BINS = 240
@@ -154,8 +162,10 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
         window: from when to when, in seconds of the trace; None chooses a busy one.
 
     Returns:
-        The charts, and a sentence on what is on them.
+        The charts, and a sentence on what is on them; no chart where nothing would be.
     """
+    if window is not None and (nothing := nothing_in(study, window)):
+        return [], f"{nothing}."
     low, high = span(study)
     rows = occupancy.Rows(study)
     # Of the run that starts jobs best: with others there is little to see where most jobs wait.
@@ -186,6 +196,26 @@ def schedule(study: Study, window: tuple[float, float] | None = None) -> tuple[l
     return charts, (
         f"{duration(chosen[1] - chosen[0])} from {duration(chosen[0])} of the trace on ({how}); "
         f"{shown} {rows.what}. Each block is a job; rest the pointer on one to see which."
+    )
+
+
+def nothing_in(study: Study, window: tuple[float, float]) -> str | None:
+    """That no job runs in a window, in a few words, where that is so.
+
+    Args:
+        study: what was simulated.
+        window: from when to when, in seconds of the trace.
+    """
+    low, high = window
+    for run in study.runs:
+        columns = run.results.columns
+        times = zip(columns["start"], columns["end"], strict=True)
+        if any(start < high and end > low for start, end in times):
+            return None
+    first, last = span(study)
+    return (
+        f"no job runs from {duration(low)} to {duration(high)} of the trace, which goes from "
+        f"{duration(first)} to {duration(last)}"
     )
 
 
