@@ -64,15 +64,21 @@ def compare(make, on):
             }
 
 
+def rows_of(arguments):
+    """The rows for the trace and the pace that are asked for, or for workloads made up."""
+    if not arguments:
+        return compare(workloads, machine.pool(CORES))
+    trace = workload.load(Path(arguments[0]))
+    pace = float(arguments[1]) if len(arguments) > 1 else 1.0
+    trace.vary(pace=pace)  # Is the pace one? Better said before the work.
+    return compare(lambda it: [trace.vary(pace=pace, estimates=it, seed=1)], machine.pool())
+
+
 def main(arguments):
-    if arguments:
-        trace = workload.load(Path(arguments[0]))
-        pace = float(arguments[1]) if len(arguments) > 1 else 1.0
-        on = machine.pool()
-        rows = compare(lambda it: [trace.vary(pace=pace, estimates=it, seed=1)], on)
-    else:
-        on = machine.pool(CORES)
-        rows = compare(workloads, on)
+    try:
+        rows = rows_of(arguments)
+    except (OSError, ValueError) as error:
+        sys.exit(f"simulate.py: {error}")
     print(
         "policy        estimates  mean wait   1 core      wide  slowdown  in use  foretold, off by"
     )

@@ -33,6 +33,17 @@ def test_what_estimates_are_worth(example):
         assert rows["easy", estimates]["wait"] < rows["fcfs", estimates]["wait"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["nosuch.swf"], "nosuch.swf"), (["a.swf", "0"], "pace"), (["a.swf", "fast"], "fast")],
+)
+def test_what_is_wrong_is_said_in_a_line(example, tmp_path, monkeypatch, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    Path("a.swf").write_bytes(Workload.lublin(5, cores=16, seed=1).to_swf())
+    with pytest.raises(SystemExit, match=f"^simulate.py: .*{said}"):
+        example["main"](arguments)
+
+
 def test_the_table_of_a_trace(example, tmp_path, capsys):
     trace = tmp_path / "a.swf"
     trace.write_bytes(Workload.lublin(50, cores=16, seed=1, load=0.8).to_swf())
