@@ -404,7 +404,7 @@ def test_the_report_needs_nothing_else(here, capsys):
         *("Utilisation", "Jobs waiting", "Wait", "Bounded slowdown", "Wait by size"),
         *("Mean bounded slowdown by size", "fcfs", "easy", "conservative"),
     ]
-    assert "job 3, backfilled\n1 cores\nwaited 0 s, ran 8.50 s" in text
+    assert "job 3, backfilled\n1 core\nwaited 0 s, ran 8.50 s" in text
     assert "1993-10-01" in text
     code = page.find(".//pre/code").text
     assert code.startswith("penstock sim '<&>.swf' --policy fcfs,easy,conservative")

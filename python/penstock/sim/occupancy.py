@@ -183,7 +183,8 @@ def _block(results: Results, job: int, low: float, high: float) -> Block:
     backfilled = bool(columns["backfilled"][job])
     words = [
         f"job {number}" + (", backfilled" if backfilled else ""),
-        f"{cores:,} cores" + (f" on {nodes:,} nodes" if nodes > 1 else ""),
+        f"{cores:,} core{'' if cores == 1 else 's'}"
+        + (f" on {nodes:,} nodes" if nodes > 1 else ""),
         f"waited {duration(columns['wait'][job])}, ran {duration(end - start)}",
     ]
     ended = state in (2, 3)
