@@ -419,6 +419,21 @@ def test_the_report_of_nodes_and_of_a_window(here, capsys):
     assert "Who has which nodes" in text
 
 
+def test_sizes_in_the_report_are_those_of_jobs_that_ran_under_any_policy(here, capsys):
+    jobs = [
+        {"submit": 0, "run": 10, "cores": 7},
+        {"submit": 1, "run": 5, "cores": 8},
+        # Backfilled with two cores, or with all nine when the others are over.
+        {"submit": 1, "run": 5, "cores": "2-9"},
+        {"submit": 2, "run": 5, "cores": 200},
+    ]
+    (here / "c.jsonl").write_text("\n".join(map(json.dumps, jobs)))
+    _, page = report(here, capsys, "c.jsonl", "--cores=9", "--policy=easy,fcfs")
+    names = [it.text for it in page.iter("text")]
+    assert "9-16" in names
+    assert "129-256" not in names
+
+
 def test_a_window_in_which_nothing_runs(here, capsys):
     said = sim(capsys, "a.swf", "--report", "r.html", "--window", "3d:4d").err
     nothing = "no job runs from 3.00 d to 4.00 d of the trace, which goes from 0 s to 15.0 s"

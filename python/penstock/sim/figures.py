@@ -298,7 +298,7 @@ def _box(ordered: Sequence[float]) -> Box:
 
 def _classes(study: Study) -> list[int]:
     """The greatest size of each class of sizes: powers of 4, or of more where jobs are large."""
-    sizes = set(study.runs[0].results.columns["cores"]) if study.runs else set()
+    sizes = {cores for run in study.runs for cores, _, _ in _sized(run)}
     largest = max(sizes, default=1)
     base = 2
     while base**CLASSES < largest:
