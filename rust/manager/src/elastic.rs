@@ -115,7 +115,7 @@ impl Elastic {
     }
 
     /// A job that stood for a request is over.
-    fn over(&mut self, id: u64) {
+    pub(crate) fn over(&mut self, id: u64) {
         self.standing.remove(&id);
         self.decide.remove(&id);
     }

@@ -136,5 +136,8 @@ fn rebuild(
         }
         job.apply(&event);
     }
+    if job.state >= State::Cleanup {
+        elastic.over(record.id);
+    }
     Ok(job)
 }

@@ -4,6 +4,7 @@ mod common;
 
 use common::elastic::*;
 use common::{Directory, body, settings, topics};
+use penstock_jobspec::fluid::Fluid;
 use penstock_manager::{Elastic, Most, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -343,4 +344,44 @@ fn all_of_it_survives_a_restart() {
         json!({"hostlist": ["n3"]})
     );
     assert!(freed(&out).contains(&(new, "5".to_owned(), true)));
+}
+
+#[test]
+fn what_has_ended_does_not_count_against_the_limits_after_a_restart() {
+    let limited = || Settings {
+        elastic: Elastic {
+            job: Most::default(),
+            user: Most {
+                nnodes: Some(3),
+                ..Most::default()
+            },
+        },
+        ..settings()
+    };
+    let directory = Directory::new("elastic-limits");
+    let mut bench = directory.open(limited(), 1000.0);
+    let job = ready(&mut bench);
+    for _ in 0..2 {
+        let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
+        give(&mut bench, grant, "4-6");
+        let name = json!({"key": "pmix.alloc.id", "value": Fluid(grant).to_string()});
+        assert_eq!(
+            answer(&alloc(&mut bench, job, "release", &json!([name]))).0,
+            0
+        );
+    }
+    let now = bench.now;
+    drop(bench);
+
+    let mut bench = directory.open(limited(), now + 1.0);
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([nodes(3)])
+    )));
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)]))).0,
+        -29
+    );
 }
