@@ -38,6 +38,10 @@ impl Form {
 }
 
 /// What a scheduler is asked for.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and has its name in an event"
+)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
     /// Nodes; none where cpus may be anywhere.
@@ -59,6 +63,12 @@ pub struct Ask {
     /// Whether no other will do.
     #[serde(default)]
     pub only_queue: bool,
+    /// Nodes, where only these are as large as what is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub among: Option<String>,
+    /// Whether it was the job's own before: then it is not from a request.
+    #[serde(default)]
+    pub own: bool,
     /// Whether it is refused where it cannot be had now.
     #[serde(default)]
     pub required: bool,
@@ -107,6 +117,8 @@ impl Ask {
             only_hosts: request.hosts.as_ref().is_some_and(|it| it.required),
             cpu_list: list.map(ToString::to_string),
             queue: request.queue.as_ref().map(|it| it.value.clone()),
+            among: None,
+            own: false,
             only_queue: request.queue.as_ref().is_some_and(|it| it.required),
             required: request.is_required(),
             dropped: request.dropped.clone(),
@@ -161,7 +173,8 @@ impl Ask {
             system["queue"] = queue.into();
         }
         let hosts = self.hosts.as_ref();
-        if let Some(hosts) = hosts.filter(|_| self.only_hosts || form == Form::Preferred) {
+        let hosts = hosts.filter(|_| self.only_hosts || form == Form::Preferred);
+        if let Some(hosts) = hosts.or(self.among.as_ref()) {
             system["constraints"] = json!({ "hostlist": [hosts] });
         }
         json!({

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `penstock.alloc-request` | a request of the job begins: it waits |
 //! | `penstock.alloc-end` | it is over, and how it ended: what of a loan is back, or what is lent |
+//! | `penstock.loan-end` | the allocation of which something is lent has ended: so have its loans |
 //!
-//! A request is over once. What of a loan was asked back and did not come is lent again.
+//! A request is over once. What of a loan was asked back and did not come is lent again, until
+//! the same time as before.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +115,7 @@ impl Entry {
     }
 }
 
-/// What a job has lent, by one release.
+/// Nodes of one kind that a job has lent, by one release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lend {
@@ -122,14 +124,20 @@ pub struct Lend {
     pub id: Option<String>,
     /// Nodes lent.
     pub nodes: u32,
-    /// Cpus of each of them, the most that one had; 0 for whole nodes.
+    /// Cpus lent of each of them.
     pub cpus: u32,
+    /// Gpus lent of each of them.
+    pub gpus: u32,
+    /// Whether they are lent with all that they have.
+    pub whole: bool,
+    /// Whether they were the job's own, not granted to a request.
+    pub own: bool,
     /// Their names.
     pub hosts: String,
     /// The allocation that they were part of, where it is not the job's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<u64>,
-    /// When they are to come back by themselves, seconds since the epoch; none once all were asked for.
+    /// When they are to come back by themselves, seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<f64>,
     /// Nodes that are asked back now.
@@ -144,6 +152,12 @@ impl Lend {
     /// Nodes that are lent and not asked for.
     pub fn outstanding(&self) -> u32 {
         self.nodes - self.returned - self.returning
+    }
+
+    /// Whether one request can ask for both: nodes of one kind, for one allocation.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let kind = |it: &Self| (it.target, it.own, it.whole, it.cpus, it.gpus);
+        kind(self) == kind(other)
     }
 }
 
@@ -166,6 +180,8 @@ pub struct Account {
     entries: BTreeMap<u32, Entry>,
     lends: BTreeMap<u32, Lend>,
     last: u32,
+    /// Loans so far.
+    lent: u32,
 }
 
 impl Account {
@@ -223,9 +239,6 @@ impl Account {
         for (lend, nodes) in &entry.returns {
             if let Some(lend) = self.lends.get_mut(lend) {
                 lend.returning += (*nodes).min(lend.outstanding());
-                if lend.outstanding() == 0 {
-                    lend.until = None;
-                }
             }
         }
         self.entries.insert(seq, entry);
@@ -252,13 +265,13 @@ impl Account {
         }
         self.lends.retain(|_, lend| lend.returned < lend.nodes);
         self.forget_oldest();
-        match ended.lent.filter(|lend| lend.nodes > 0) {
-            Some(lend) => {
-                self.lends.insert(ended.seq, lend);
-                Change::Lent(ended.seq)
-            }
-            None => Change::Ended(ended.seq),
+        let mut change = Change::Ended(ended.seq);
+        for lend in ended.lent.into_iter().filter(|lend| lend.nodes > 0) {
+            self.lent += 1;
+            self.lends.insert(self.lent, lend);
+            change = Change::Lent(ended.seq);
         }
+        change
     }
 
     fn forget_oldest(&mut self) {
@@ -283,7 +296,13 @@ struct Ended {
     /// Nodes that were granted: they count against what was asked back.
     #[serde(default)]
     nodes: u32,
-    lent: Option<Lend>,
+    #[serde(default)]
+    lent: Vec<Lend>,
+}
+
+#[derive(Deserialize)]
+struct LoanEnd {
+    target: u64,
 }
 
 /// The accounts of all jobs that have asked for something.
@@ -323,6 +342,13 @@ impl Ledger {
             "penstock.alloc-end" => read(context).and_then(|it: Ended| {
                 let account = self.accounts.get_mut(&job)?;
                 Some(account.end(it))
+            }),
+            "penstock.loan-end" => read(context).and_then(|it: LoanEnd| {
+                let account = self.accounts.get_mut(&job)?;
+                account
+                    .lends
+                    .retain(|_, lend| lend.target != Some(it.target));
+                Some(Change::Other)
             }),
             _ => None,
         };

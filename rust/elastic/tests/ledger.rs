@@ -68,7 +68,8 @@ fn a_job_remembers_so_many_requests() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Lend(u32),
+    /// Nodes, and cpus of each.
+    Lend(u32, u32),
     Reacquire(Option<u32>),
     /// Grants part of an open request, then ends it.
     Finish(usize, u32, i32),
@@ -78,7 +79,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        (1_u32..6).prop_map(Step::Lend),
+        (1_u32..6, 1_u32..4).prop_map(|(nodes, cpus)| Step::Lend(nodes, cpus)),
         proptest::option::of(1_u32..8).prop_map(Step::Reacquire),
         (
             any::<prop::sample::Index>(),
@@ -96,15 +97,16 @@ proptest! {
     fn lent_is_outstanding_and_returning_and_returned(steps in steps()) {
         let mut ledger = Ledger::default();
         let (mut lent, mut back, mut seq) = (0_u32, 0_u32, 0);
-        let mut open: BTreeMap<u32, u32> = BTreeMap::new();
+        // Nodes, cpus of each and the loan of each request that is open.
+        let mut open: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Lend(nodes) => {
+                Step::Lend(nodes, cpus) => {
                     seq += 1;
-                    lent += nodes;
+                    lent += nodes * cpus;
                     let begun = json!({"seq": seq, "directive": "release"});
                     apply(&mut ledger, "penstock.alloc-request", &begun);
-                    let lent = json!({"nodes": nodes, "until": 9.0});
+                    let lent = json!([{"nodes": nodes, "cpus": cpus, "until": 9.0}]);
                     let ended = json!({"seq": seq, "status": 0, "lent": lent});
                     prop_assert_eq!(
                         apply(&mut ledger, "penstock.alloc-end", &ended), Change::Lent(seq));
@@ -114,21 +116,23 @@ proptest! {
                         .map(|it| it.to_return(None, most)).unwrap_or_default();
                     let nodes: u32 = returns.iter().map(|it| it.1).sum();
                     prop_assert!(most.is_none_or(|most| nodes <= most));
-                    if nodes > 0 {
+                    // Nodes of one kind are asked for by one request.
+                    for (loan, nodes) in returns {
                         seq += 1;
-                        open.insert(seq, nodes);
+                        let cpus = ledger.account(JOB).unwrap().lend(loan).unwrap().cpus;
+                        open.insert(seq, (nodes, cpus));
                         let context = json!({"seq": seq, "directive": "reacquire",
-                                             "nodes": nodes, "returns": returns});
+                                             "nodes": nodes, "returns": [[loan, nodes]]});
                         apply(&mut ledger, "penstock.alloc-request", &context);
                     }
                 }
                 Step::Finish(at, nodes, status) => {
-                    let Some((seq, asked)) = open.iter().nth(at % open.len().max(1))
+                    let Some((seq, (asked, cpus))) = open.iter().nth(at % open.len().max(1))
                         .map(|(seq, asked)| (*seq, *asked)) else { continue };
                     open.remove(&seq);
                     let nodes = nodes.min(asked);
                     let status = if nodes > 0 { 0 } else { status };
-                    back += nodes;
+                    back += nodes * cpus;
                     let ended = json!({"seq": seq, "status": status, "nodes": nodes});
                     prop_assert_eq!(
                         apply(&mut ledger, "penstock.alloc-end", &ended), Change::Ended(seq));
@@ -148,13 +152,31 @@ proptest! {
             if let Some(account) = ledger.account(JOB) {
                 for (_, lend) in account.lends() {
                     prop_assert!(lend.returned + lend.returning <= lend.nodes);
-                    outstanding += lend.outstanding();
-                    returning += lend.returning;
+                    prop_assert_eq!(lend.until, Some(9.0), "it comes back by itself");
+                    outstanding += lend.outstanding() * lend.cpus;
+                    returning += lend.returning * lend.cpus;
                 }
             }
             // Nothing is asked back twice, and nothing gets lost.
-            prop_assert_eq!(returning, open.values().sum::<u32>());
+            let asked: u32 = open.values().map(|(nodes, cpus)| nodes * cpus).sum();
+            prop_assert_eq!(returning, asked);
             prop_assert_eq!(lent, outstanding + returning + back);
         }
     }
+}
+
+#[test]
+fn loans_of_an_allocation_end_with_it() {
+    let mut ledger = Ledger::default();
+    for (seq, target) in [(1, json!(9)), (2, Value::Null)] {
+        let begun = json!({"seq": seq, "directive": "release"});
+        apply(&mut ledger, "penstock.alloc-request", &begun);
+        let lent = json!([{"nodes": 1, "cpus": 4, "target": target}]);
+        let ended = json!({"seq": seq, "status": 0, "lent": lent});
+        apply(&mut ledger, "penstock.alloc-end", &ended);
+    }
+    apply(&mut ledger, "penstock.loan-end", &json!({"target": 9}));
+    let account = ledger.account(JOB).unwrap();
+    let left: Vec<_> = account.lends().map(|(_, it)| it.target).collect();
+    assert_eq!(left, [None]);
 }

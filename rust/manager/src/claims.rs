@@ -9,9 +9,10 @@ use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
-use penstock_rset::ResourceSet;
+use penstock_rset::{Node, ResourceSet};
 
 /// What is claimed of one rank, by all jobs together.
 #[derive(Debug, Default)]
@@ -59,21 +60,26 @@ impl Claims {
         end.filter(|it| *it > 0.0)
     }
 
-    /// How many cpus of each node bring back as much as `r`: the most that one has, or 0 where
-    /// these are whole nodes.
-    pub(crate) fn cpus_to_ask(&self, r: &ResourceSet) -> u32 {
-        let whole = self.inventory.as_ref().is_some_and(|all| {
-            let mut nodes = r.nodes();
-            nodes.all(|node| {
-                let own = all.resources(node.rank);
-                own.is_some_and(|(cores, _)| cores == node.cores)
-            })
-        });
-        let most = r.nodes().map(|node| node.cores.len()).max().unwrap_or(0);
-        if whole {
-            return 0;
+    /// Whether a node of `r` has all that the inventory gives that node.
+    pub(crate) fn is_whole(&self, node: &Node<'_>) -> bool {
+        let all = self.inventory.as_ref();
+        all.and_then(|it| it.resources(node.rank)) == Some((node.cores, node.gpus))
+    }
+
+    /// The nodes with so many cores and gpus; none where all nodes have as many.
+    pub(crate) fn nodes_like(&self, cores: u32, gpus: u32) -> Option<Hostlist> {
+        let all = self.inventory.as_ref()?;
+        let is_like = |own: &IdSet, wanted: u32| own.len() == u64::from(wanted);
+        let mut ranks = IdSet::new();
+        let mut others = false;
+        for (run, own_cores, own_gpus) in all.runs() {
+            if is_like(own_cores, cores) && is_like(own_gpus, gpus) {
+                ranks.extend(run);
+            } else {
+                others = true;
+            }
         }
-        u32::try_from(most).unwrap_or(u32::MAX)
+        others.then(|| all.restrict(&ranks).nodelist())
     }
 
     /// Claims all that is wanted or, where one cannot have it, nothing. What one of the jobs has

@@ -10,6 +10,7 @@ mod due;
 mod flex;
 mod give;
 mod grant;
+mod loan;
 mod look;
 mod meant;
 mod time;
@@ -59,7 +60,7 @@ struct End {
     results: Vec<Value>,
     /// Nodes that were granted.
     nodes: u32,
-    lent: Option<penstock_elastic::Lend>,
+    lent: Vec<penstock_elastic::Lend>,
 }
 
 impl End {
@@ -128,7 +129,7 @@ impl Manager {
         let entry = account
             .and_then(|it| it.entry(seq))
             .filter(|it| it.is_open());
-        let Some(alloc) = entry.map(|it| it.alloc) else {
+        let Some((alloc, returns)) = entry.map(|it| (it.alloc, it.returns.clone())) else {
             return;
         };
         let mut context = json!({"seq": seq, "status": end.status});
@@ -141,13 +142,14 @@ impl Manager {
         if end.nodes > 0 {
             context["nodes"] = end.nodes.into();
         }
-        if let Some(lent) = &end.lent {
-            context["lent"] = serde_json::to_value(lent).unwrap_or_default();
-            if let Some(until) = lent.until {
-                self.elastic.at(until, job);
-            }
+        if !end.lent.is_empty() {
+            context["lent"] = serde_json::to_value(&end.lent).unwrap_or_default();
+        }
+        for until in end.lent.iter().filter_map(|it| it.until) {
+            self.elastic.at(until, job);
         }
         self.post(job, &Event::with(now, "penstock.alloc-end", context));
+        self.expect_loans(job, &returns, now);
         if let Some(caller) = self.elastic.callers.remove(&(job, seq)) {
             let answer = outcome(end.status, &end.reason, &end.results);
             self.answer_call(&caller, &answer);

@@ -236,10 +236,7 @@ impl Manager {
                 self.ask_for(call, ask, Some(target), left, Vec::new(), now)
             }
             Directive::Release => self.release_parts(number, asker, wanted, meant, now),
-            Directive::Reacquire => {
-                let returns = self.returns_of(asker.job, wanted);
-                self.reacquire((number, asker, wanted), returns, now)
-            }
+            Directive::Reacquire => self.reacquire((number, asker, wanted), now),
             Directive::Cancel => Ok(()),
         }
     }

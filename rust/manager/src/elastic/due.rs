@@ -1,6 +1,6 @@
 //! What time brings, and what a restart finds.
 
-use penstock_elastic::Account;
+use penstock_elastic::{Account, Lend};
 
 use super::Number;
 use crate::job::Job;
@@ -37,7 +37,8 @@ impl Manager {
         let late = open.filter(|it| it.deadline.is_some_and(|limit| limit <= now));
         let late: Vec<(Number, Option<u64>)> = late.map(|it| ((id, it.seq), it.alloc)).collect();
         let lends = account.into_iter().flat_map(Account::lends);
-        let back = lends.filter(|(_, it)| it.until.is_some_and(|until| until <= now));
+        let due = |it: &Lend| it.until.is_some_and(|until| until <= now);
+        let back = lends.filter(|(_, it)| due(it) && it.outstanding() > 0);
         let back: Vec<u32> = back.map(|(seq, _)| seq).collect();
         for (number, alloc) in late {
             match alloc {

@@ -1,8 +1,7 @@
 //! RELEASE and REACQUIRE: what goes back, what is lent, and what of it comes back.
 
 use penstock_elastic::{
-    Ask, Attribute, Data, Directive, Entry, Holding, Key, Lend, Part, Refusal as Denial, Request,
-    Status, share,
+    Attribute, Data, Entry, Holding, Key, Lend, Part, Refusal as Denial, Request, Status, share,
 };
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
@@ -82,15 +81,16 @@ impl Manager {
             ..Entry::default()
         };
         self.enter(number, asker, wanted, entry, now);
-        let lent = wanted.time.as_ref().map(|time| Lend {
-            id: wanted.id.clone(),
-            nodes: u32::try_from(gone.nnodes()).unwrap_or(u32::MAX),
-            cpus: self.claims.cpus_to_ask(&gone),
-            hosts: gone.nodelist().to_string(),
-            target: Some(target).filter(|it| *it != asker.job),
-            until: Some(now + f64::from(time.value)),
-            ..Lend::default()
+        let lent = wanted.time.as_ref().map(|time| {
+            let lend = Lend {
+                id: wanted.id.clone(),
+                target: Some(target).filter(|it| *it != asker.job),
+                until: Some(now + f64::from(time.value)),
+                ..Lend::default()
+            };
+            self.lends_of(&gone, &self.own_among(target, &parts), &lend)
         });
+        let lent = lent.unwrap_or_default();
         self.give_back(target, &parts, &gone, now);
         let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
         if let Some(id) = &wanted.id {
@@ -215,91 +215,6 @@ impl Manager {
             let payload = json!({"id": id, "ranks": ranks.to_string()}).to_string();
             let request = Message::request(&topic, &payload);
             self.out.push(rpc::unanswered(request));
-        }
-    }
-
-    /// What a request asks back: its loans, and how many nodes of each.
-    pub(super) fn returns_of(&self, job: u64, wanted: &Request) -> Vec<(u32, u32)> {
-        let Some(account) = self.elastic.ledger.account(job) else {
-            return Vec::new();
-        };
-        let most = wanted.nodes.as_ref().map(|it| it.value);
-        let mut returns = account.to_return(wanted.alloc.as_deref(), most);
-        // One request joins one allocation: the others' loans are asked for by another.
-        let target = |seq: u32| account.lend(seq).and_then(|it| it.target);
-        if let Some(first) = returns.first().map(|it| target(it.0)) {
-            returns.retain(|(seq, _)| target(*seq) == first);
-        }
-        returns
-    }
-
-    /// REACQUIRE: as much as was lent, on the same hosts if they are free.
-    pub(super) fn reacquire(
-        &mut self,
-        (number, asker, wanted): (Number, &Asker, &Request),
-        returns: Vec<(u32, u32)>,
-        now: f64,
-    ) -> Result<(), Denial> {
-        let account = self.elastic.ledger.account(number.0);
-        let lends = returns.iter().filter_map(|(seq, nodes)| {
-            let lend = account?.lend(*seq)?;
-            Some((lend, *nodes))
-        });
-        let mut hosts = Hostlist::default();
-        let (mut nodes, mut cpus, mut whole, mut target) = (0_u32, 0, false, asker.job);
-        for (lend, some) in lends {
-            nodes = nodes.saturating_add(some);
-            cpus = cpus.max(lend.cpus);
-            whole |= lend.cpus == 0;
-            target = lend.target.unwrap_or(asker.job);
-            hosts
-                .extend_from_str(&lend.hosts)
-                .map_err(|error| out(error.to_string()))?;
-        }
-        let most = wanted.nodes.as_ref().map(|it| it.value);
-        let short = most.is_some_and(|most| most > nodes);
-        if nodes == 0 || (short && wanted.is_required()) {
-            let reason = format!("{nodes} nodes are lent and not asked for yet");
-            let status = if nodes == 0 {
-                Status::NOT_FOUND
-            } else {
-                Status::OUT_OF_RESOURCE
-            };
-            return Err(Denial::new(status, reason));
-        }
-        let ask = Ask {
-            nodes: Some(nodes),
-            cpus: if whole { 0 } else { cpus },
-            hosts: Some(hosts.to_string()),
-            only_hosts: false,
-            cpu_list: None,
-            queue: None,
-            only_queue: false,
-            required: wanted.is_required(),
-            dropped: wanted.dropped.clone(),
-        };
-        let left = self.time_left(target, now);
-        let call = (number, asker, wanted);
-        self.ask_for(call, ask, Some(target), left, returns, now)
-    }
-
-    /// The time of a loan is over: it is asked back.
-    pub(super) fn loan_due(&mut self, job: u64, seq: u32, now: f64) {
-        let account = self.elastic.ledger.account(job);
-        let Some((account, lend)) = account.and_then(|it| Some((it, it.lend(seq)?))) else {
-            return;
-        };
-        let wanted = Request::new(Directive::Reacquire);
-        let returns = vec![(seq, lend.outstanding())];
-        let number = (job, account.next());
-        let asker = Asker {
-            job,
-            rank: None,
-            host: None,
-        };
-        if let Err(denial) = self.reacquire((number, &asker, &wanted), returns, now) {
-            let name = name_of(job);
-            self.note(format!("loan of job {name}: {}", denial.reason));
         }
     }
 }

@@ -131,13 +131,17 @@ impl Manager {
             let denial = Denial::new(Status::CANCELLED, "the job has ended");
             self.end_request((id, seq), &End::refused(denial), now);
         }
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        let Some(requested) = job.requested().cloned() else {
+        let requested = self.jobs.get(&id).and_then(Job::requested).cloned();
+        let Some(requested) = requested else {
             return;
         };
         self.elastic.over(id);
+        if requested.joins.is_none() {
+            self.end_loans_of(id, now);
+        }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
         let number = (requested.job, requested.seq);
         if self.is_open(number) {
             let denial = match job.fatal() {

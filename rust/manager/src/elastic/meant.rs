@@ -120,7 +120,7 @@ impl Manager {
         let Some(job) = self.jobs.get(&target) else {
             return Ok(());
         };
-        let mut would = Use::of_ask(ask);
+        let mut would = Use::size_of(ask);
         if let Some(r) = job.extent() {
             would.add(0, r.nnodes() as u64, r.ncores());
         }
@@ -129,8 +129,8 @@ impl Manager {
             let Some(it) = self.jobs.get(id).filter(waits) else {
                 continue;
             };
-            if it.requested().is_some_and(|it| it.joins == Some(target)) {
-                would.join(&Use::of(it));
+            if let Some(it) = it.requested().filter(|it| it.joins == Some(target)) {
+                would.join(&Use::size_of(&it.ask));
             }
         }
         let queue = job.spec.queue.as_deref();
@@ -222,19 +222,28 @@ struct Use {
 
 impl Use {
     fn of(job: &Job) -> Self {
+        let ask = job.requested().map(|it| &it.ask);
         if job.state < State::Run {
-            let asked = job.requested().map(|it| Self::of_ask(&it.ask));
-            return asked.unwrap_or_default();
+            return ask.map(Self::of_ask).unwrap_or_default();
         }
         let mut held = Self::default();
-        if let Some(r) = &job.r {
+        if let Some(r) = job.r.as_ref().filter(|_| ask.is_none_or(|it| !it.own)) {
             let left = r.restrict(&r.ranks().difference(&job.freed));
             held.add(0, left.nnodes() as u64, left.ncores());
         }
         held
     }
 
+    /// What somebody asks for; nothing but a request where it was the job's own before.
     fn of_ask(ask: &Ask) -> Self {
+        let mut asked = Self::size_of(ask);
+        if ask.own {
+            (asked.nodes, asked.cores) = (0, 0);
+        }
+        asked
+    }
+
+    fn size_of(ask: &Ask) -> Self {
         Self {
             requests: 1,
             nodes: ask.nodes.unwrap_or(0).into(),

@@ -1,0 +1,242 @@
+//! Flexible allocations: what is lent comes back, by itself at the latest, and no more than was lent.
+
+mod common;
+
+use common::elastic::*;
+use common::{Bench, body, settings, topics};
+use penstock_manager::{Elastic, Most, Settings};
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+fn reqid(id: &str) -> Value {
+    json!({"key": "pmix.alloc.reqid", "value": id})
+}
+
+fn time(seconds: u32) -> Value {
+    json!({"key": "pmix.alloc.time", "value": seconds})
+}
+
+fn host(name: &str) -> Value {
+    json!({"key": "pmix.alloc.nlist", "value": name})
+}
+
+fn lend(bench: &mut Bench, job: u64, attributes: &Value) -> Vec<Message> {
+    let out = alloc(bench, job, "release", attributes);
+    assert_eq!(answer(&out).0, 0, "{:?}", answer(&out));
+    out
+}
+
+fn lent(bench: &mut Bench, job: u64) -> Vec<Value> {
+    let out = bench.request("pmix.query", &json!({ "job": job }));
+    answer(&out).1["lent"].as_array().unwrap().clone()
+}
+
+fn later(bench: &mut Bench, seconds: f64) -> Vec<Message> {
+    bench.now += seconds;
+    bench.manager.advance(bench.now);
+    bench.manager.flush().unwrap()
+}
+
+/// Gives these cores of ranks.
+fn give_cores(bench: &mut Bench, job: u64, ranks: &str, cores: &str) {
+    let r = r_of(ranks).replace("\"0-3\"", &format!("\"{cores}\""));
+    let committed = bench.commit_r(job, &r);
+    assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
+    bench.answer("sched.alloc", &json!({"id": job, "type": 0}));
+}
+
+#[test]
+fn a_loan_that_was_asked_back_in_vain_comes_back_by_itself() {
+    let (mut bench, job) = start(settings());
+    lend(
+        &mut bench,
+        job,
+        &json!([reqid("loan"), nodes(2), time(600)]),
+    );
+    let until = lent(&mut bench, job)[0]["until"].clone();
+    // Nothing is free until the caller's limit.
+    let name = named("loan");
+    let early = asked(&alloc(
+        &mut bench,
+        job,
+        "reacquire",
+        &json!([name, limit(5)]),
+    ));
+    let out = later(&mut bench, 6.0);
+    assert_eq!(topics(&out), ["sched.cancel"]);
+    let out = cancelled(&mut bench, early);
+    assert_eq!(answer(&looked(&mut bench, &out)).0, -24);
+    cancelled(&mut bench, early);
+    assert_eq!(lent(&mut bench, job)[0]["until"], until);
+    // One that is cancelled.
+    let name = named("loan");
+    alloc(&mut bench, job, "reacquire", &json!([name, reqid("back")]));
+    bench.request("pmix.cancel", &json!({"job": job, "id": "back"}));
+    // Granted in part.
+    let name = named("loan");
+    let part = asked(&alloc(
+        &mut bench,
+        job,
+        "reacquire",
+        &json!([name, nodes(1)]),
+    ));
+    give(&mut bench, part, "2");
+    assert_eq!(lent(&mut bench, job)[0]["until"], until);
+    let out = later(&mut bench, 700.0);
+    assert_eq!(jobspec(&out)["resources"][0]["count"], 1);
+    // Somebody cancels that: it is asked for again.
+    let raise = json!({"id": asked(&out), "type": "cancel", "severity": 0});
+    bench.request("job-manager.raise", &raise);
+    cancelled(&mut bench, asked(&out));
+    let again = asked(&later(&mut bench, 61.0));
+    give(&mut bench, again, "3");
+    assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
+    assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+}
+
+#[test]
+fn no_more_comes_back_than_was_lent() {
+    let (mut bench, job) = start(settings());
+    let cpus = json!({"key": "pmix.alloc.ncpus", "value": 1});
+    let grant = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("c"), cpus]),
+    ));
+    give_cores(&mut bench, grant, "4", "0");
+    lend(&mut bench, job, &json!([reqid("a"), named("c"), time(600)]));
+    lend(&mut bench, job, &json!([reqid("b"), host("n3"), time(600)]));
+    let all = json!({"key": "pmix.alloc.nnodes", "required": true, "value": 2});
+    let (status, told) = answer(&alloc(&mut bench, job, "reacquire", &json!([all])));
+    assert_eq!(status, -29, "{told}");
+    let out = alloc(&mut bench, job, "reacquire", &json!([]));
+    let shapes: Vec<(Value, Value, Value)> = out
+        .iter()
+        .filter(|it| it.topic() == "sched.alloc")
+        .map(|it| {
+            let node = body(it)["jobspec"]["resources"][0].clone();
+            let cores = node["with"][0]["with"][0]["count"].clone();
+            (node["count"].clone(), cores, node["exclusive"].clone())
+        })
+        .collect();
+    assert_eq!(
+        shapes,
+        [
+            (json!(1), json!(1), json!(false)),
+            (json!(1), json!(1), json!(true))
+        ],
+        "a cpu, and a whole node"
+    );
+    let waiting = query(&mut bench, job);
+    let back: Vec<&Value> = waiting
+        .iter()
+        .filter(|it| it["directive"] == "reacquire" && it["state"] == "queued")
+        .collect();
+    assert_eq!(back.len(), 2);
+}
+
+#[test]
+fn a_whole_node_comes_back_as_one_of_its_size() {
+    let mut bench = Bench::new();
+    let inventory = penstock_rset::ResourceSet::from_json(
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"0-5","children":{"core":"0-3"}},{"rank":"6-9","children":{"core":"0-7"}}],"nodelist":["n[0-9]"],"starttime":0.0,"expiration":20000.0}}"#,
+    );
+    bench.manager.set_inventory(inventory.unwrap());
+    let job = ready(&mut bench);
+    lend(&mut bench, job, &json!([host("n3"), time(600)]));
+    let out = alloc(&mut bench, job, "reacquire", &json!([]));
+    let request = asked(&out);
+    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
+    let spec = jobspec(&cancelled(&mut bench, request));
+    assert_eq!(
+        spec["attributes"]["system"]["constraints"],
+        json!({"hostlist": ["n[0-5]"]})
+    );
+}
+
+fn limited(nnodes: i64) -> Settings {
+    Settings {
+        elastic: Elastic {
+            job: Most {
+                nnodes: Some(nnodes),
+                ..Most::default()
+            },
+            user: Most::default(),
+        },
+        ..settings()
+    }
+}
+
+#[test]
+fn a_loan_whose_return_is_refused_is_asked_back_again() {
+    let (mut bench, job) = start(limited(2));
+    let grant = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("a"), nodes(2)]),
+    ));
+    give(&mut bench, grant, "4-5");
+    let part = json!([reqid("loan"), named("a"), nodes(1), time(60)]);
+    lend(&mut bench, job, &part);
+    let fill = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("b"), nodes(1)]),
+    ));
+    give(&mut bench, fill, "5");
+    assert!(topics(&later(&mut bench, 61.0)).is_empty(), "the limit");
+    alloc(&mut bench, job, "release", &json!([named("b")]));
+    let back = asked(&later(&mut bench, 61.0));
+    give(&mut bench, back, "5");
+    assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
+}
+
+#[test]
+fn a_jobs_own_nodes_are_not_from_requests_when_they_come_back() {
+    let (mut bench, job) = start(limited(1));
+    for _ in 0..2 {
+        // The second time they are what the first loan has brought back.
+        lend(&mut bench, job, &json!([nodes(3), time(60)]));
+        let back = asked(&later(&mut bench, 61.0));
+        give(&mut bench, back, "1-3");
+        assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+    }
+    let out = alloc(&mut bench, job, "extend", &json!([nodes(1)]));
+    assert!(unanswered(&out), "{out:?}");
+}
+
+#[test]
+fn what_is_lent_of_an_allocation_ends_with_it() {
+    let (mut bench, job) = start(settings());
+    let new = asked(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([named("N"), nodes(2)]),
+    ));
+    give(&mut bench, new, "4-5");
+    let part = json!([reqid("dead"), named("N"), nodes(1), time(1000)]);
+    lend(&mut bench, job, &part);
+    let more = json!([reqid("more"), named("N"), nodes(1)]);
+    let waiting = asked(&alloc(&mut bench, job, "extend", &more));
+    lend(
+        &mut bench,
+        job,
+        &json!([reqid("own"), nodes(1), time(1000)]),
+    );
+    let out = alloc(&mut bench, job, "release", &json!([named("N")]));
+    assert!(topics(&out).contains(&"sched.cancel"), "{out:?}");
+    cancelled(&mut bench, waiting);
+    let left = lent(&mut bench, job);
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0]["id"], "own");
+    let rows = query(&mut bench, job);
+    let more = rows.iter().find(|it| it["id"] == "more").unwrap();
+    assert_eq!(more["status"], -180);
+    let back = asked(&alloc(&mut bench, job, "reacquire", &json!([])));
+    give(&mut bench, back, "3");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+}
