@@ -180,8 +180,6 @@ KEYS = {
     "queue": "pmix.alloc.queue",
     "timeout": "pmix.timeout",
 }
-# Those that cannot be there or not.
-NEVER_REQUIRED = ("name", "alloc", "timeout")
 
 
 def _for(time: float, lending: Lending) -> Wanted:
@@ -191,19 +189,27 @@ def _for(time: float, lending: Lending) -> Wanted:
 def attributes(wanted: Wanted) -> list[dict[str, Any]]:
     """The PMIx attributes of a request.
 
+    The flag of `alloc` says that there has to be such an allocation, and is always set. That of any
+    other says that what is asked for has to be there now; where there is none to carry it, no
+    limit (`pmix.timeout` 0) does.
+
     >>> attributes({"nodes": 2, "required": True})
     [{'key': 'pmix.alloc.nnodes', 'required': True, 'value': 2}]
+    >>> attributes({"required": True})
+    [{'key': 'pmix.timeout', 'required': True, 'value': 0}]
     """
     required = wanted.get("required", False)
     values: Mapping[str, Any] = wanted
-    found = [(name, values[name]) for name in KEYS if values.get(name) is not None]
+    found = {name: values[name] for name in KEYS if values.get(name) is not None}
+    if required and not found.keys() - {"alloc"}:
+        found["timeout"] = 0
     return [
         {
             "key": KEYS[name],
-            "required": required and name not in NEVER_REQUIRED,
+            "required": required or name == "alloc",
             "value": round(value) if name == "time" else value,
         }
-        for name, value in found
+        for name, value in found.items()
     ]
 
 

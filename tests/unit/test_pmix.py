@@ -78,12 +78,25 @@ def test_a_request_has_the_attributes_of_pmix(fake, says):
     payload = asked(fake)
     assert (payload["job"], payload["rank"], payload["directive"]) == (41, 3, "extend")
     assert {it["key"]: (it["value"], it["required"]) for it in payload["attributes"]} == {
-        "pmix.alloc.reqid": ("mine", False),
+        "pmix.alloc.reqid": ("mine", True),
         "pmix.alloc.nnodes": (2, True),
         "pmix.alloc.nlist": ("n[1-2]", True),
         "pmix.alloc.time": (60, True),
-        "pmix.timeout": (5, False),
+        "pmix.timeout": (5, True),
     }
+
+
+def test_an_allocation_that_is_named_has_to_be_there(fake, says):
+    says("pmix.alloc", GRANTED)
+    with Job() as job:
+        job.release(alloc="ƒ9")
+        job.reacquire(alloc="loan", required=True)
+    flags = [
+        {it["key"]: (it["value"], it["required"]) for it in asked(fake)["attributes"]}
+        for _ in range(2)
+    ]
+    assert flags[0] == {"pmix.alloc.id": ("ƒ9", True)}
+    assert flags[1] == {"pmix.alloc.id": ("loan", True), "pmix.timeout": (0, True)}
 
 
 def test_a_refusal_is_an_error_with_its_status(says):

@@ -120,7 +120,7 @@ impl Ask {
             among: None,
             own: false,
             only_queue: request.queue.as_ref().is_some_and(|it| it.required),
-            required: request.is_required(),
+            required: request.required,
             dropped: request.dropped.clone(),
         })
     }

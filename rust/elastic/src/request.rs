@@ -63,6 +63,10 @@ pub struct Request {
     pub queue: Option<Wish<String>>,
     /// Seconds that the caller waits.
     pub timeout: Option<f64>,
+    /// Whether any attribute but `pmix.alloc.id` is flagged: what is asked for must be there now.
+    pub required: bool,
+    /// Whether `pmix.alloc.id` is flagged: it must name something that there is.
+    pub alloc_required: bool,
     /// Names of attributes that are not supported, and were not required.
     pub dropped: Vec<String>,
 }
@@ -82,6 +86,8 @@ impl Request {
             time: None,
             queue: None,
             timeout: None,
+            required: false,
+            alloc_required: false,
             dropped: Vec::new(),
         }
     }
@@ -94,19 +100,6 @@ impl Request {
             request.take(attribute)?;
         }
         Ok(request)
-    }
-
-    /// Whether anything that is asked for must be there now.
-    pub fn is_required(&self) -> bool {
-        let flags = [
-            self.nodes.as_ref().map(|it| it.required),
-            self.hosts.as_ref().map(|it| it.required),
-            self.cpus.as_ref().map(|it| it.required),
-            self.cpu_counts.as_ref().map(|it| it.required),
-            self.time.as_ref().map(|it| it.required),
-            self.queue.as_ref().map(|it| it.required),
-        ];
-        flags.contains(&Some(true))
     }
 
     /// Whether resources are named, by number or by name.
@@ -128,6 +121,10 @@ impl Request {
             return self.unsupported(name, required, "unknown attribute");
         };
         let wish = |value| Wish { value, required };
+        match key {
+            Key::AllocId => self.alloc_required |= required,
+            _ => self.required |= required,
+        }
         match key {
             Key::RequestId => self.id = Some(word(attribute)?.to_owned()),
             Key::AllocId => self.alloc = Some(word(attribute)?.to_owned()),
@@ -277,7 +274,7 @@ mod tests {
                 required: false
             })
         );
-        assert!(!request.is_required());
+        assert!(!request.required);
     }
 
     #[test]
@@ -291,7 +288,27 @@ mod tests {
         .unwrap();
         assert_eq!(request.hosts.as_ref().unwrap().value.len(), 2);
         assert_eq!(request.cpu_counts.as_ref().unwrap().value, [5, 3]);
-        assert!(request.is_required());
+        assert!(request.required);
+    }
+
+    #[test]
+    fn any_flag_makes_a_request_required_but_that_of_the_allocation() {
+        for (key, value) in [
+            ("pmix.alloc.reqid", json!("mine")),
+            ("pmix.timeout", json!(0)),
+            ("pmix.alloc.time", json!(60)),
+        ] {
+            let flagged = json!([{"key": key, "required": true, "value": value}]);
+            assert!(read(&flagged).unwrap().required, "{key}");
+            assert!(
+                !read(&json!([{"key": key, "value": value}]))
+                    .unwrap()
+                    .required
+            );
+        }
+        let named = json!([{"key": "pmix.alloc.id", "required": true, "value": "A"}]);
+        let request = read(&named).unwrap();
+        assert_eq!((request.required, request.alloc_required), (false, true));
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn an_allocation_is_released_by_its_name() {
     assert_eq!(bench.row(new)["result"], 1);
     assert_eq!(
         answer(&alloc(&mut bench, job, "release", &json!([named("mine")]))).0,
-        -27
+        -46
     );
 }
 
@@ -95,7 +95,7 @@ fn what_is_lent_comes_back_once() {
         &mut bench,
         job,
         "release",
-        &json!([named("loan"), nodes(2), time]),
+        &json!([reqid("loan"), nodes(2), time]),
     );
     assert_eq!(freed(&lent), [(job, "2-3".to_owned(), false)]);
     assert_eq!(result(&answer(&lent).1, "pmix.alloc.time"), 600);
@@ -305,7 +305,7 @@ fn all_of_it_survives_a_restart() {
         &mut bench,
         job,
         "release",
-        &json!([named("loan"), time,
+        &json!([reqid("loan"), time,
         {"key": "pmix.alloc.nlist", "value": "n3"}]),
     );
     let waiting = asked(&alloc(
@@ -384,4 +384,60 @@ fn what_has_ended_does_not_count_against_the_limits_after_a_restart() {
         answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)]))).0,
         -29
     );
+}
+
+#[test]
+fn what_is_not_there_costs_a_job_nothing() {
+    let (mut bench, job) = start(settings());
+    let grant = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("a"), nodes(1)]),
+    ));
+    give(&mut bench, grant, "4");
+    alloc(&mut bench, job, "release", &json!([named("a")]));
+    let ended = Fluid(grant).to_string();
+    let before = bench.row(job)["nodelist"].clone();
+    // Whether it has ended or is a typo, flagged or not.
+    for id in [ended.as_str(), "a", "typo"] {
+        for name in [named(id), existing(id)] {
+            let out = alloc(&mut bench, job, "release", &json!([name, nodes(1)]));
+            assert_eq!(answer(&out).0, -46, "{id}");
+            assert!(freed(&out).is_empty(), "{id}");
+        }
+        for directive in ["extend", "reacquire"] {
+            let out = alloc(&mut bench, job, directive, &json!([existing(id), nodes(1)]));
+            assert_eq!(answer(&out).0, -46, "{directive} {id}");
+        }
+    }
+    let out = alloc(&mut bench, job, "extend", &json!([named(&ended), nodes(1)]));
+    assert_eq!(answer(&out).0, -46, "the id of an allocation is no name");
+    assert_eq!(bench.row(job)["nodelist"], before);
+    // The name of one that has ended may be used again.
+    let out = alloc(&mut bench, job, "extend", &json!([named("a"), nodes(1)]));
+    assert!(unanswered(&out));
+}
+
+#[test]
+fn a_return_is_required_by_any_flag() {
+    let (mut bench, job) = start(settings());
+    let time = json!({"key": "pmix.alloc.time", "value": 600});
+    alloc(
+        &mut bench,
+        job,
+        "release",
+        &json!([reqid("loan"), nodes(1), time]),
+    );
+    let flag = json!({"key": "pmix.timeout", "required": true, "value": 0});
+    let out = alloc(
+        &mut bench,
+        job,
+        "reacquire",
+        &json!([existing("loan"), flag]),
+    );
+    let request = asked(&out);
+    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
+    let out = cancelled(&mut bench, request);
+    assert_eq!(answer(&looked(&mut bench, &out)).0, -29);
 }

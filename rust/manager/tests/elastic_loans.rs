@@ -8,10 +8,6 @@ use penstock_manager::{Elastic, Most, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
-fn reqid(id: &str) -> Value {
-    json!({"key": "pmix.alloc.reqid", "value": id})
-}
-
 fn time(seconds: u32) -> Value {
     json!({"key": "pmix.alloc.time", "value": seconds})
 }

@@ -74,7 +74,7 @@ impl Manager {
             spec = self.take_spec(&text(&ask, form), userid, joins.is_some());
         }
         let spec = spec.map_err(denied)?;
-        ask.required = wanted.is_required();
+        ask.required = wanted.required;
         let id = self.next_id(now);
         let own = |target: &u64| *target != asker.job;
         let entry = Entry {

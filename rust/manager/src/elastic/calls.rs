@@ -183,7 +183,7 @@ impl Manager {
             directive: wanted.directive.name().to_owned(),
             rank: asker.rank,
             time: value(wanted.time.as_ref()),
-            required: wanted.is_required(),
+            required: wanted.required,
             deadline,
             nodes: entry.nodes.max(value(wanted.nodes.as_ref())),
             ..entry

@@ -144,7 +144,7 @@ impl Manager {
         let most = free.len();
         let count = wanted.nodes.as_ref().map(|it| u64::from(it.value));
         let short = count.is_some_and(|count| count > most);
-        if most == 0 || (short && wanted.is_required()) {
+        if most == 0 || (short && wanted.required) {
             let what = count.map_or_else(|| "nodes".to_owned(), |it| format!("{it} nodes"));
             let reason =
                 format!("{what} to release, {most} can go back: the requester's own node stays");

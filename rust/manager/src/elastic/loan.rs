@@ -99,7 +99,7 @@ impl Manager {
         let nodes: u32 = kinds.iter().flatten().map(|it| it.1).sum();
         let most = wanted.nodes.as_ref().map(|it| it.value);
         let short = most.is_some_and(|most| most > nodes);
-        if nodes == 0 || (short && wanted.is_required()) {
+        if nodes == 0 || (short && wanted.required) {
             let reason = format!("{nodes} nodes are lent and not asked for yet");
             let status = if nodes == 0 {
                 Status::NOT_FOUND
@@ -108,7 +108,7 @@ impl Manager {
             };
             return Err(Denial::new(status, reason));
         }
-        if kinds.len() > 1 && wanted.is_required() {
+        if kinds.len() > 1 && wanted.required {
             let reason = format!(
                 "what was lent is of {} kinds of nodes, which do not come back together: \
                  name one loan, or do not require it",
@@ -163,7 +163,7 @@ impl Manager {
             only_queue: false,
             among,
             own: kind.own,
-            required: wanted.is_required(),
+            required: wanted.required,
             dropped: wanted.dropped.clone(),
         };
         let left = self.time_left(target, now);

@@ -44,11 +44,15 @@ impl Manager {
                 // It stays where it is: the name of a loan.
             } else if let Some(found) = self.allocation(job, &text, wanted.directive) {
                 meant = found;
-            } else if wanted.id.is_none() {
+            } else if wanted.id.is_none() && self.may_be_new(&text, wanted) {
                 wanted.id = wanted.alloc.take();
             } else {
+                let what = match wanted.directive {
+                    Directive::Reacquire => "loan",
+                    _ => "allocation",
+                };
                 let text = text.escape_debug();
-                let reason = format!("`pmix.alloc.id`: there is no allocation `{text}`");
+                let reason = format!("`pmix.alloc.id`: there is no {what} `{text}`");
                 return Err(Denial::new(Status::NOT_FOUND, reason));
             }
         }
@@ -64,6 +68,18 @@ impl Manager {
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
         Ok(meant)
+    }
+
+    /// Whether `pmix.alloc.id`, which names no allocation, may be the user's id of this request.
+    /// Not where that would cost the job nodes that it did not name, nor where it is the id of a
+    /// job: an allocation that has ended.
+    fn may_be_new(&self, text: &str, wanted: &Request) -> bool {
+        let job = text.parse::<Fluid>().ok().map(|it| it.0);
+        match wanted.directive {
+            Directive::New => true,
+            Directive::Release => false,
+            _ => !wanted.alloc_required && job.is_none_or(|id| !self.jobs.contains_key(&id)),
+        }
     }
 
     fn allocation(&self, job: u64, text: &str, directive: Directive) -> Option<Meant> {

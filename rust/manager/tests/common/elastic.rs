@@ -59,6 +59,15 @@ pub fn named(id: &str) -> Value {
     json!({"key": "pmix.alloc.id", "value": id})
 }
 
+pub fn reqid(id: &str) -> Value {
+    json!({"key": "pmix.alloc.reqid", "value": id})
+}
+
+/// An allocation that has to be there.
+pub fn existing(id: &str) -> Value {
+    json!({"key": "pmix.alloc.id", "required": true, "value": id})
+}
+
 pub fn limit(seconds: u32) -> Value {
     json!({"key": "pmix.timeout", "value": seconds})
 }
