@@ -441,3 +441,78 @@ fn a_return_is_required_by_any_flag() {
     let out = cancelled(&mut bench, request);
     assert_eq!(answer(&looked(&mut bench, &out)).0, -29);
 }
+
+#[test]
+fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
+    let (mut bench, job) = start(settings());
+    // A job that has two of the cores of one node.
+    let (small, _) = bench.submit(&json!({"duration": 8000}));
+    give_cores(&mut bench, small, "5", "0-1");
+    bench.exec(small, "start", &json!({}));
+    let cpus = json!({"key": "pmix.alloc.ncpus", "value": 1});
+    for lent in [false, true] {
+        let name = json!([named("c"), cpus]);
+        let grant = asked(&alloc(&mut bench, small, "extend", &name));
+        give_cores(&mut bench, grant, "5", "2");
+        assert_eq!(bench.row(small)["ncores"], 3);
+        let mut attributes = json!([existing("c")]);
+        if lent {
+            let time = json!({"key": "pmix.alloc.time", "value": 600});
+            attributes.as_array_mut().unwrap().push(time);
+        }
+        let out = alloc(&mut bench, small, "release", &attributes);
+        assert_eq!(freed(&out), [(grant, "5".to_owned(), true)]);
+        assert_eq!(bench.row(small)["ncores"], 2);
+    }
+    assert_eq!(
+        answer(&alloc(&mut bench, small, "release", &json!([nodes(1)]))).0,
+        -29
+    );
+    // What a release leaves out is said.
+    let hosts = json!({"key": "pmix.alloc.nlist", "value": "n[0,3]"});
+    let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([hosts])));
+    assert_eq!(
+        (status, &told["reason"]),
+        (
+            0,
+            &json!("`n0` cannot go back: not of the allocation, or the requester's own")
+        )
+    );
+    let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([nodes(9)])));
+    assert_eq!(
+        (status, &told["reason"]),
+        (0, &json!("in part: 2 of 9 nodes"))
+    );
+}
+
+#[test]
+fn a_grant_that_is_given_back_in_part_shows_what_is_left() {
+    let directory = Directory::new("elastic-part");
+    let mut bench = directory.open(settings(), 1000.0);
+    let job = ready(&mut bench);
+    let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(3)])));
+    give(&mut bench, grant, "4-6");
+    alloc(&mut bench, job, "release", &json!([nodes(1)]));
+    let shown = |bench: &mut common::Bench| {
+        let row = bench.row(grant);
+        assert_eq!(
+            (&row["nodelist"], &row["nnodes"], &row["ncores"]),
+            (&json!("n[4-5]"), &json!(2), &json!(8))
+        );
+        let found = bench.request("job-info.lookup", &json!({"id": grant, "keys": ["R"]}));
+        let r: Value = serde_json::from_str(body(&found[0])["R"].as_str().unwrap()).unwrap();
+        assert_eq!(r["execution"]["R_lite"][0]["rank"], "4-5");
+    };
+    shown(&mut bench);
+    let now = bench.now;
+    drop(bench);
+    let mut bench = directory.open(settings(), now + 1.0);
+    shown(&mut bench);
+    let out = bench.scheduler(None);
+    let held: Vec<Value> = out
+        .iter()
+        .filter(|it| it.topic() == "job-manager.sched-hello" && it.errnum() == 0)
+        .map(body)
+        .collect();
+    assert_eq!(held[1]["free"], "6");
+}

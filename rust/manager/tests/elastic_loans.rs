@@ -33,14 +33,6 @@ fn later(bench: &mut Bench, seconds: f64) -> Vec<Message> {
     bench.manager.flush().unwrap()
 }
 
-/// Gives these cores of ranks.
-fn give_cores(bench: &mut Bench, job: u64, ranks: &str, cores: &str) {
-    let r = r_of(ranks).replace("\"0-3\"", &format!("\"{cores}\""));
-    let committed = bench.commit_r(job, &r);
-    assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
-    bench.answer("sched.alloc", &json!({"id": job, "type": 0}));
-}
-
 #[test]
 fn a_loan_that_was_asked_back_in_vain_comes_back_by_itself() {
     let (mut bench, job) = start(settings());

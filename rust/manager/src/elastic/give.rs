@@ -101,6 +101,7 @@ impl Manager {
             results.push(Attribute::result(Key::Time, Data::Whole(time.value.into())));
         }
         let end = End {
+            reason: left_out(wanted, &gone),
             results: json_of(&results),
             lent,
             ..End::default()
@@ -130,6 +131,8 @@ impl Manager {
         }
         if let Some(only) = only {
             holdings.retain(|it| it.alloc == only);
+            // A grant on the requester's own node goes, the node itself stays.
+            keep = IdSet::new();
         }
         let mut free = IdSet::new();
         for holding in &holdings {
@@ -203,8 +206,11 @@ impl Manager {
             }
             self.send_free(part.alloc, &part.ranks, false);
             self.claims.release(part.alloc, &part.ranks);
-            let context = json!({"ranks": part.ranks.to_string(), "final": false});
-            self.post(part.alloc, &Event::with(now, "release", context));
+            let r = self.jobs.get(&part.alloc).and_then(|it| it.r.as_ref());
+            let r = r.map(|it| document(&it.restrict(&part.ranks)));
+            let context = json!({"R": r, "ranks": part.ranks.to_string(), "ended": []});
+            let event = Event::with(now, "penstock.resource-remove", context);
+            self.post(part.alloc, &event);
         }
     }
 
@@ -217,4 +223,22 @@ impl Manager {
             self.out.push(rpc::unanswered(request));
         }
     }
+}
+
+/// What of a release stays where it is, in words; empty where nothing does.
+fn left_out(wanted: &Request, gone: &ResourceSet) -> String {
+    let mut parts = Vec::new();
+    let count = wanted.nodes.as_ref().map(|it| it.value as usize);
+    if let Some(count) = count.filter(|count| *count > gone.nnodes()) {
+        parts.push(format!("in part: {} of {count} nodes", gone.nnodes()));
+    }
+    if let Some(hosts) = wanted.hosts.as_ref().filter(|_| count.is_none()) {
+        let left = hosts.value.difference(&gone.nodelist());
+        if !left.is_empty() {
+            parts.push(format!(
+                "`{left}` cannot go back: not of the allocation, or the requester's own"
+            ));
+        }
+    }
+    parts.join("; ")
 }

@@ -39,6 +39,14 @@ pub fn give(bench: &mut Bench, job: u64, ranks: &str) -> Vec<Message> {
     bench.answer("sched.alloc", &json!({"id": job, "type": 0}))
 }
 
+/// Gives these cores of ranks.
+pub fn give_cores(bench: &mut Bench, job: u64, ranks: &str, cores: &str) {
+    let r = r_of(ranks).replace("\"0-3\"", &format!("\"{cores}\""));
+    let committed = bench.commit_r(job, &r);
+    assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
+    bench.answer("sched.alloc", &json!({"id": job, "type": 0}));
+}
+
 pub fn call(job: u64, directive: &str, attributes: &Value) -> Value {
     json!({"job": job, "rank": 0, "directive": directive, "attributes": attributes})
 }
