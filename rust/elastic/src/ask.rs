@@ -81,9 +81,16 @@ impl Ask {
     /// What a request for resources asks for.
     pub fn of(request: &Request) -> Result<Self, Refusal> {
         let bad = |reason: &str| Err(Refusal::new(Status::BAD_PARAM, reason));
-        let listed = request.hosts.as_ref().map(|it| &it.value);
-        let count = listed.map(Hostlist::len);
         let counts = request.cpu_counts.as_ref().map(|it| it.value.as_slice());
+        let mut listed = request.hosts.as_ref().map(|it| it.value.clone());
+        let named = listed.as_ref().map(Hostlist::len);
+        if let Some(list) = &mut listed {
+            list.uniq();
+        }
+        let count = listed.as_ref().map(Hostlist::len);
+        if count != named && counts.is_some() {
+            return bad("`pmix.alloc.nlist`: a node that is to have cpus is named twice");
+        }
         if let (Some(counts), Some(nodes)) = (counts, count)
             && counts.len() != nodes
             && counts.len() != 1
@@ -110,10 +117,27 @@ impl Ask {
             (Some(_), None, None, None) => 0,
             (None, None, None, None) => return bad("expected nodes or cpus that are asked for"),
         };
+        let mut dropped = request.dropped.clone();
+        let uneven = |counts: &[u32]| counts.iter().any(|it| *it != cpus);
+        let unequal = match (nodes, counts, total) {
+            (_, Some(counts), _) if uneven(counts) => Some(Key::CpuCounts),
+            (Some(nodes), _, Some(total)) if cpus.checked_mul(nodes) != Some(total) => {
+                Some(Key::Cpus)
+            }
+            _ => None,
+        };
+        if let Some(key) = unequal {
+            let name = key.name();
+            if request.required {
+                let reason = format!("`{name}`: expected as many cpus on each node");
+                return Err(Refusal::new(Status::NOT_SUPPORTED, reason));
+            }
+            dropped.push(name.to_owned());
+        }
         Ok(Self {
             nodes: nodes.or(list.map(|_| 1).filter(|_| total.is_none())),
             cpus,
-            hosts: listed.map(ToString::to_string),
+            hosts: listed.map(|it| it.to_string()),
             only_hosts: request.hosts.as_ref().is_some_and(|it| it.required),
             cpu_list: list.map(ToString::to_string),
             queue: request.queue.as_ref().map(|it| it.value.clone()),
@@ -121,7 +145,7 @@ impl Ask {
             own: false,
             only_queue: request.queue.as_ref().is_some_and(|it| it.required),
             required: request.required,
-            dropped: request.dropped.clone(),
+            dropped,
         })
     }
 
@@ -183,6 +207,15 @@ impl Ask {
             "tasks": [{"command": [name], "slot": "task", "count": {"per_slot": 1}}],
             "attributes": {"system": system},
         })
+    }
+
+    /// How much of the amount was given, in words, where that is not all of it.
+    pub fn part(&self, given: &ResourceSet) -> Option<String> {
+        let (had, asked, what) = match self.nodes {
+            Some(nodes) => (given.nnodes() as u64, nodes, "nodes"),
+            None => (given.ncores(), self.cpus, "cpus"),
+        };
+        (had < u64::from(asked)).then(|| format!("in part: {had} of {asked} {what}"))
     }
 
     /// The attributes that were wished for and are not met by what was given in this queue.
@@ -266,6 +299,41 @@ mod tests {
         let more = json!([{"key": "pmix.alloc.nlist", "required": true, "value": "n1"},
                           {"key": "pmix.alloc.nnodes", "value": 2}]);
         assert_eq!(ask(&more), Err(-27));
+    }
+
+    #[test]
+    fn cpus_that_are_not_as_many_on_each_node_are_refused_or_it_is_said() {
+        let counts = |required: bool, counts: &str| {
+            ask(
+                &json!([{"key": "pmix.alloc.nlist", "required": required, "value": "n1,n2"},
+                        {"key": "pmix.alloc.ncpulist", "value": counts}]),
+            )
+        };
+        assert_eq!(
+            counts(false, "3,1").unwrap().dropped,
+            ["pmix.alloc.ncpulist"]
+        );
+        assert_eq!(counts(true, "3,1"), Err(-47));
+        assert!(counts(true, "3,3").unwrap().dropped.is_empty());
+        assert!(counts(true, "3").unwrap().dropped.is_empty());
+        let total = |required: bool, cpus: u32| {
+            ask(
+                &json!([{"key": "pmix.alloc.nnodes", "required": required, "value": 2},
+                        {"key": "pmix.alloc.ncpus", "value": cpus}]),
+            )
+        };
+        assert_eq!(total(false, 5).unwrap().dropped, ["pmix.alloc.ncpus"]);
+        assert_eq!(total(true, 5), Err(-47));
+        assert!(total(true, 6).unwrap().dropped.is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_named_twice_is_one() {
+        let twice = ask(&json!([{"key": "pmix.alloc.nlist", "value": "n2,n2"}])).unwrap();
+        assert_eq!((twice.nodes, twice.hosts.as_deref()), (Some(1), Some("n2")));
+        let counts = json!([{"key": "pmix.alloc.nlist", "value": "n2,n2"},
+                            {"key": "pmix.alloc.ncpulist", "value": "1,1"}]);
+        assert_eq!(ask(&counts), Err(-27));
     }
 
     #[test]
