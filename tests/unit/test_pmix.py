@@ -202,6 +202,12 @@ def test_the_verbs_tell(fake, says, capsys):
         ["mine", "new", "queued", "needs", "4", "nodes"],
         ["loan", "lent", "2", "of", "n[4-5]"],
     ]
+    more = {"key": "pmix.alloc.time", "type": "uint32", "value": 60}
+    longer = ROW | {"state": "granted", "status": 0, "reason": "", "results": [more]}
+    says("pmix.query", {"status": 0, "reason": "", "requests": [longer]})
+    assert main(["elastic", "status", "mine"]) == 0
+    assert capsys.readouterr().out.split() == ["mine", "new", "granted", "60", "s", "more"]
+    says("pmix.query", {"status": 0, "reason": "", "requests": [ROW], "lent": [LOAN]})
     assert main(["elastic", "status", "--json", "mine"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "queued"
     says("pmix.cancel", {"status": 0, "reason": "", "cancelled": ["a", "b"]})

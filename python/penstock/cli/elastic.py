@@ -110,7 +110,7 @@ def _status(job: Job, args: argparse.Namespace) -> None:
         return
     lines, now = [], time.time()
     for row in rows:
-        text = row.reason or row.answer.hosts
+        text = row.reason or row.answer.hosts or _more(row.answer.time)
         if row.estimate is not None:
             text = f"{text}; expected at {clock(row.estimate, now)}".removeprefix("; ")
         lines.append(f"{row.id or row.alloc or '-':<16} {row.directive:<9} {row.state:<9} {text}")
@@ -118,6 +118,10 @@ def _status(job: Job, args: argparse.Namespace) -> None:
         back = "" if one.until is None else f", back at {clock(one.until, now)}"
         lines.append(f"{one.id or '-':<16} {'lent':<9} {one.nodes:<9} of {one.hosts}{back}")
     _show(lines, as_json=False)
+
+
+def _more(time: int | None) -> str:
+    return "" if time is None else f"{time} s more"
 
 
 def _show(lines: Iterable[Any], *, as_json: bool) -> None:

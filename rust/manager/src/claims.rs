@@ -60,6 +60,12 @@ impl Claims {
         end.filter(|it| *it > 0.0)
     }
 
+    /// Nodes and cores that there are, where that is known.
+    pub(crate) fn size(&self) -> Option<(u64, u64)> {
+        let all = self.inventory.as_ref()?;
+        Some((all.nnodes() as u64, all.ncores()))
+    }
+
     /// Whether a node of `r` has all that the inventory gives that node.
     pub(crate) fn is_whole(&self, node: &Node<'_>) -> bool {
         let all = self.inventory.as_ref();

@@ -87,14 +87,14 @@ fn what_is_required_and_not_there_is_refused_when_the_scheduler_has_looked() {
         &mut bench,
         job,
         "extend",
-        &json!([named("now"), required(9)]),
+        &json!([named("now"), required(6)]),
     );
     let request = asked(&out);
     assert_eq!(topics(&out), ["sched.alloc", "sched.explain"]);
     let out = looked(&mut bench, &out);
     let (status, told) = answer(&out);
     assert_eq!(status, -29);
-    assert_eq!(told["reason"], "not available now: 9 whole nodes");
+    assert_eq!(told["reason"], "not available now: 6 whole nodes");
     assert_eq!(topics(&out), ["job-exception", "sched.cancel"]);
     cancelled(&mut bench, request);
     assert_eq!(bench.row(request)["result"], 2);
@@ -120,7 +120,7 @@ fn what_is_required_and_there_is_granted() {
 #[test]
 fn a_scheduler_that_does_not_say_has_two_seconds() {
     let (mut bench, job) = start(settings());
-    let out = alloc(&mut bench, job, "extend", &json!([required(9)]));
+    let out = alloc(&mut bench, job, "extend", &json!([required(6)]));
     assert!(unanswered(&bench.deny(&out, "sched.explain", 38, "")));
     bench.manager.advance(bench.now + 3.0);
     assert_eq!(answer(&bench.manager.flush().unwrap()).0, -29);
@@ -183,15 +183,25 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
         (status, result(&told, "pmix.alloc.nlist")),
         (0, json!("n[4-6]"))
     );
+    assert_eq!(told["reason"], "in part: 3 of 6 nodes");
     // Nothing is free at all.
     bench.now += 100.0;
-    let out = alloc(&mut bench, job, "extend", &json!([nodes(6), limit(60)]));
+    let out = alloc(&mut bench, job, "extend", &json!([nodes(3), limit(60)]));
     let request = asked(&out);
     bench.now += 61.0;
     bench.manager.advance(bench.now);
     bench.manager.flush().unwrap();
     let out = cancelled(&mut bench, request);
-    assert_eq!(answer(&looked(&mut bench, &out)).0, -24);
+    let (status, told) = answer(&looked(&mut bench, &out));
+    assert_eq!(
+        (status, &told["reason"]),
+        (
+            -24,
+            &json!(
+                "no part of 3 whole nodes is free and not reserved, and the caller waits no longer"
+            )
+        )
+    );
     // Of one node there is no part.
     alloc(&mut bench, job, "extend", &json!([nodes(1), limit(60)]));
     bench.now += 61.0;
@@ -209,6 +219,24 @@ fn what_can_never_be_is_refused_with_the_schedulers_words() {
         (status, &told["reason"]),
         (-29, &json!("99 nodes are not there"))
     );
+}
+
+#[test]
+fn more_than_there_is_beside_the_job_is_refused() {
+    let (mut bench, job) = start(settings());
+    let (status, told) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(7)])));
+    assert_eq!(
+        (status, &told["reason"]),
+        (
+            -29,
+            &json!("7 nodes more can never be: of 10 it has 4 already")
+        )
+    );
+    let cpus = |number| json!([{"key": "pmix.alloc.ncpus", "value": number}]);
+    assert_eq!(answer(&alloc(&mut bench, job, "extend", &cpus(25))).0, -29);
+    for most in [cpus(24), json!([nodes(6)])] {
+        assert!(unanswered(&alloc(&mut bench, job, "extend", &most)));
+    }
 }
 
 #[test]
@@ -231,7 +259,11 @@ fn a_request_is_cancelled_by_name_by_task_and_by_its_job() {
     assert_eq!(answer(&out).1["cancelled"], json!([]), "they are task 0's");
     // Somebody cancels the job that stands for a request.
     let raise = json!({"id": third, "type": "cancel", "severity": 0});
-    assert_eq!(answer(&bench.request("job-manager.raise", &raise)).0, -180);
+    let (status, told) = answer(&bench.request("job-manager.raise", &raise));
+    assert_eq!(
+        (status, &told["reason"]),
+        (-180, &json!("its job in the queue was cancelled"))
+    );
     // What still waits when the job ends is over.
     let out = bench.end(job, 0);
     assert_eq!(query(&mut bench, job)[1]["status"], -180);

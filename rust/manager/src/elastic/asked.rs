@@ -49,6 +49,7 @@ impl Manager {
         self.within_limits(asker.job, &ask)?;
         if let Some(target) = joins {
             self.may_grow(target, &ask).map_err(denied)?;
+            self.can_grow(target, &ask)?;
         }
         if ask.required && !self.allocator.is_ready() {
             let reason = "not available now: no scheduler is ready";
@@ -147,7 +148,9 @@ impl Manager {
                 self.deny(id, Status::OUT_OF_RESOURCE, &reason, now);
             }
             Form::Part => {
-                let reason = format!("nothing of {asked} is free, and the caller waits no longer");
+                let reason = format!(
+                    "no part of {asked} is free and not reserved, and the caller waits no longer"
+                );
                 self.deny(id, Status::TIMEOUT, &reason, now);
             }
         }

@@ -80,11 +80,12 @@ impl Manager {
             let seconds = whole_seconds(end - start);
             results.push(Attribute::result(Key::Time, Data::Whole(seconds)));
         }
-        let mut reason = String::new();
+        let mut reasons = Vec::new();
+        reasons.extend(requested.ask.part(&r));
         let unmet = requested.ask.unmet(&r, queue.as_deref());
         if !unmet.is_empty() {
             let unmet = unmet.join(",");
-            reason = format!("not met: {unmet}");
+            reasons.push(format!("not met: {unmet}"));
             results.push(Attribute {
                 key: DROPPED.to_owned(),
                 required: false,
@@ -92,7 +93,7 @@ impl Manager {
             });
         }
         let end = End {
-            reason,
+            reason: reasons.join("; "),
             results: json_of(&results),
             nodes: u32::try_from(r.nnodes()).unwrap_or(u32::MAX),
             ..End::default()
@@ -145,7 +146,14 @@ impl Manager {
         let number = (requested.job, requested.seq);
         if self.is_open(number) {
             let denial = match job.fatal() {
-                Some(it) if it.kind == "cancel" => Denial::new(Status::CANCELLED, &it.note),
+                Some(it) if it.kind == "cancel" => {
+                    let note = if it.note.is_empty() {
+                        "its job in the queue was cancelled"
+                    } else {
+                        &it.note
+                    };
+                    Denial::new(Status::CANCELLED, note)
+                }
                 Some(it) => Denial::new(Status::OUT_OF_RESOURCE, &it.note),
                 None => Denial::new(Status::CANCELLED, "its job has ended"),
             };

@@ -153,6 +153,26 @@ impl Manager {
         policy::check_growth(would.nodes, would.cores, queue, &self.settings)
     }
 
+    /// Whether there is so much beside what an allocation has: that cannot be given to it again.
+    pub(super) fn can_grow(&self, target: u64, ask: &Ask) -> Result<(), Denial> {
+        let extent = self.jobs.get(&target).and_then(|it| it.extent());
+        let (Some(extent), Some((nodes, cores))) = (extent, self.claims.size()) else {
+            return Ok(());
+        };
+        let asked = Use::size_of(ask);
+        let (what, wanted, has, all) = if ask.cpus == 0 {
+            ("nodes", asked.nodes, extent.nnodes() as u64, nodes)
+        } else {
+            ("cores", asked.cores, extent.ncores(), cores)
+        };
+        if wanted.saturating_add(has) > all {
+            let reason =
+                format!("{wanted} {what} more can never be: of {all} it has {has} already");
+            return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
+        }
+        Ok(())
+    }
+
     /// The ranks of a job on which the asker runs; none for the job as a whole. Where it cannot
     /// be told, all of the job's own.
     pub(super) fn own_node(&mut self, asker: &Asker) -> IdSet {
