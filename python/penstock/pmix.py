@@ -134,6 +134,7 @@ class Lent:
         hosts: what they were.
         returning: nodes of these that are asked back.
         until: when they are asked back by themselves, seconds since the epoch.
+        cpus: cpus that are lent of each.
     """
 
     id: str | None
@@ -141,6 +142,7 @@ class Lent:
     hosts: str
     returning: int
     until: float | None
+    cpus: int
 
 
 class Wanted(TypedDict, total=False):

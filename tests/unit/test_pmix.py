@@ -40,7 +40,7 @@ ROW = {
     "estimate": None,
     "results": [],
 }
-LOAN = {"id": "loan", "nodes": 2, "hosts": "n[4-5]", "returning": 0, "until": None}
+LOAN = {"id": "loan", "nodes": 2, "hosts": "n[4-5]", "returning": 0, "until": None, "cpus": 4}
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_both_ways_to_ask_say_the_same(fake, says):
     topics = ["pmix.alloc"] * 5 + ["pmix.cancel", "pmix.query", "pmix.query", "pmix.events"]
     sent = [asked(fake, topic) for topic in topics]
     assert trio.run(ask) == blocking
-    assert blocking[3] == [Lent("loan", 2, "n[4-5]", 0, None)]
+    assert blocking[3] == [Lent("loan", 2, "n[4-5]", 0, None, 4)]
     assert [(it.status, it.id) for it in blocking[4]] == [(0, "mine"), (-29, "b")]
     again = [asked(fake, topic) for topic in ["pmix.alloc"] * 5 + ["pmix.events"]]
     assert again == [*sent[:5], sent[8]]

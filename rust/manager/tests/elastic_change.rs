@@ -420,29 +420,6 @@ fn what_is_not_there_costs_a_job_nothing() {
 }
 
 #[test]
-fn a_return_is_required_by_any_flag() {
-    let (mut bench, job) = start(settings());
-    let time = json!({"key": "pmix.alloc.time", "value": 600});
-    alloc(
-        &mut bench,
-        job,
-        "release",
-        &json!([reqid("loan"), nodes(1), time]),
-    );
-    let flag = json!({"key": "pmix.timeout", "required": true, "value": 0});
-    let out = alloc(
-        &mut bench,
-        job,
-        "reacquire",
-        &json!([existing("loan"), flag]),
-    );
-    let request = asked(&out);
-    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
-    let out = cancelled(&mut bench, request);
-    assert_eq!(answer(&looked(&mut bench, &out)).0, -29);
-}
-
-#[test]
 fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
     let (mut bench, job) = start(settings());
     // A job that has two of the cores of one node.

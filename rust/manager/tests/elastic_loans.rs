@@ -228,3 +228,25 @@ fn what_is_lent_of_an_allocation_ends_with_it() {
     give(&mut bench, back, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
 }
+
+#[test]
+fn a_return_is_required_by_any_flag() {
+    let (mut bench, job) = start(settings());
+    alloc(
+        &mut bench,
+        job,
+        "release",
+        &json!([reqid("loan"), nodes(1), time(600)]),
+    );
+    let flag = json!({"key": "pmix.timeout", "required": true, "value": 0});
+    let out = alloc(
+        &mut bench,
+        job,
+        "reacquire",
+        &json!([existing("loan"), flag]),
+    );
+    let request = asked(&out);
+    assert_eq!(topics(&looked(&mut bench, &out)), ["sched.cancel"]);
+    let out = cancelled(&mut bench, request);
+    assert_eq!(answer(&looked(&mut bench, &out)).0, -29);
+}

@@ -5,26 +5,12 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use common::cores::{Asked, CORES, Cores, NODES, Scheduler, cores_in, r_of, ranks_of, whole};
 use common::{Bench, Directory, body, settings};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
-
-const NODES: u32 = 8;
-
-fn r_of(ranks: &BTreeSet<u32>) -> String {
-    let ids: IdSet = ranks.iter().copied().collect();
-    format!(
-        r#"{{"version":1,"execution":{{"R_lite":[{{"rank":"{ids}","children":{{"core":"0-3"}}}}],"nodelist":["n[{ids}]"],"starttime":1000.0,"expiration":90000.0}}}}"#
-    )
-}
-
-fn ranks_in(r: &Value) -> BTreeSet<u32> {
-    let entries = r["execution"]["R_lite"].as_array().unwrap().iter();
-    let ids = entries.map(|it| it["rank"].as_str().unwrap().parse::<IdSet>().unwrap());
-    ids.flat_map(|it| it.iter().collect::<Vec<_>>()).collect()
-}
 
 struct Random(u64);
 
@@ -38,22 +24,6 @@ impl Random {
 
     fn one_in(&mut self, many: u64) -> bool {
         self.below(many) == 0
-    }
-}
-
-/// A scheduler of whole nodes.
-#[derive(Default)]
-struct Scheduler {
-    /// Least and most nodes, and the only ranks that will do.
-    waiting: BTreeMap<u64, (u32, u32, Option<BTreeSet<u32>>)>,
-    holds: BTreeMap<u64, BTreeSet<u32>>,
-    questions: Vec<Message>,
-}
-
-impl Scheduler {
-    fn free(&self) -> BTreeSet<u32> {
-        let held: BTreeSet<u32> = self.holds.values().flatten().copied().collect();
-        (0..NODES).filter(|rank| !held.contains(rank)).collect()
     }
 }
 
@@ -91,25 +61,9 @@ impl World {
             "sched.alloc" => {
                 let asked = body(message);
                 let id = asked["id"].as_u64().unwrap();
-                let resource = &asked["jobspec"]["resources"][0];
-                let (least, most) = match &resource["count"] {
-                    Value::String(range) => {
-                        let (least, most) = range.split_once('-').unwrap();
-                        (least.parse().unwrap(), most.parse().unwrap())
-                    }
-                    number => {
-                        let number = u32::try_from(number.as_u64().unwrap()).unwrap();
-                        (number, number)
-                    }
-                };
-                let hosts = &asked["jobspec"]["attributes"]["system"]["constraints"]["hostlist"][0];
-                let only = hosts.as_str().map(|hosts| {
-                    let hosts: penstock_hostlist::Hostlist = hosts.parse().unwrap();
-                    let all = (0..NODES).filter(|rank| hosts.contains(&format!("n{rank}")));
-                    all.collect()
-                });
                 assert!(!self.scheduler.holds.contains_key(&id), "asked for twice");
-                self.scheduler.waiting.insert(id, (least, most, only));
+                let asked = Asked::of(&asked["jobspec"]);
+                self.scheduler.waiting.insert(id, asked);
                 Vec::new()
             }
             "sched.cancel" => {
@@ -132,8 +86,8 @@ impl World {
                     .holds
                     .get_mut(&id)
                     .expect("freed what is not held");
-                for rank in ranks_in(&freed["R"]) {
-                    assert!(holds.remove(&rank), "rank {rank} of {id} freed twice");
+                for core in cores_in(&freed["R"]) {
+                    assert!(holds.remove(&core), "{core:?} of {id} freed twice");
                 }
                 let last = freed["final"].as_bool().unwrap();
                 assert!(!last || holds.is_empty(), "{id} keeps {holds:?} for good");
@@ -153,22 +107,17 @@ impl World {
     /// The scheduler gives what fits, in order, and says that it has looked.
     fn pass(&mut self) {
         for id in self.scheduler.waiting.keys().copied().collect::<Vec<_>>() {
-            let Some((least, most, only)) = self.scheduler.waiting.get(&id).cloned() else {
+            let Some(asked) = self.scheduler.waiting.get(&id) else {
                 continue;
             };
-            let mut free = self.scheduler.free();
-            if let Some(only) = only {
-                free.retain(|rank| only.contains(rank));
-            }
-            let ranks: BTreeSet<u32> = free.into_iter().take(most as usize).collect();
-            if ranks.len() < least as usize {
+            let Some(cores) = asked.fit(self.scheduler.free()) else {
                 continue;
-            }
+            };
             self.scheduler.waiting.remove(&id);
-            let r = r_of(&ranks);
+            let r = r_of(&cores);
             let committed = self.bench.commit_r(id, &r);
             assert_eq!(committed[0].errnum(), 0, "{:?}", committed[0].error_text());
-            self.scheduler.holds.insert(id, ranks);
+            self.scheduler.holds.insert(id, cores);
             let out = self
                 .bench
                 .answer("sched.alloc", &json!({"id": id, "type": 0}));
@@ -197,8 +146,16 @@ impl World {
         let id = format!("r{}", self.random.below(6));
         let count = 1 + self.random.below(4);
         let required = self.random.one_in(3);
-        let mut attributes =
-            vec![json!({"key": "pmix.alloc.nnodes", "required": required, "value": count})];
+        let mut attributes = Vec::new();
+        let cpus = self.random.one_in(4);
+        if !cpus || self.random.one_in(2) {
+            let nodes = json!({"key": "pmix.alloc.nnodes", "required": required, "value": count});
+            attributes.push(nodes);
+        }
+        if cpus {
+            let cpus = 1 + self.random.below(6);
+            attributes.push(json!({"key": "pmix.alloc.ncpus", "value": cpus}));
+        }
         if self.random.one_in(2) {
             attributes.push(json!({"key": "pmix.alloc.reqid", "value": id}));
         }
@@ -263,49 +220,86 @@ impl World {
         {
             let held = body(message);
             let id = held["id"].as_u64().unwrap();
-            let mut ranks = self.r_of_job(id);
+            let mut cores = self.r_of_job(id);
             let free = held["free"].as_str().unwrap_or_default();
-            for rank in &free.parse::<IdSet>().unwrap() {
-                ranks.remove(&rank);
-            }
-            told.insert(id, ranks);
+            let free: IdSet = free.parse().unwrap();
+            cores.retain(|(rank, _)| !free.contains(*rank));
+            told.insert(id, cores);
         }
         assert_eq!(told, self.scheduler.holds, "hello tells what is held");
         self.hear(out);
     }
 
     /// R as a scheduler looks it up.
-    fn r_of_job(&mut self, id: u64) -> BTreeSet<u32> {
+    fn r_of_job(&mut self, id: u64) -> Cores {
         use base64::Engine as _;
         let key = format!("job.{}.R", Fluid(id).dothex());
         let out = self.bench.request("kvs.lookup", &json!({ "key": key }));
         let data = body(&out[0])["val"]["data"].as_str().unwrap().to_owned();
         let text = base64::engine::general_purpose::STANDARD.decode(data);
-        ranks_in(&serde_json::from_slice(&text.unwrap()).unwrap())
+        cores_in(&serde_json::from_slice(&text.unwrap()).unwrap())
+    }
+
+    /// What is lent is lent still, or has come back: cpu for cpu.
+    fn check_loans(&mut self, job: u64) {
+        let log = self.bench.log(job);
+        let is = |event: &Value, name: &str| event["name"] == name;
+        let mut returns = BTreeSet::new();
+        let (mut lent, mut back) = (0, 0);
+        for event in &log {
+            let context = &event["context"];
+            let seq = context["seq"].as_u64();
+            if is(event, "penstock.alloc-request") && context["directive"] == "reacquire" {
+                returns.insert(seq);
+            } else if is(event, "penstock.alloc-end") && context["status"] == 0 {
+                for lend in context["lent"].as_array().into_iter().flatten() {
+                    lent += lend["nodes"].as_u64().unwrap() * lend["cpus"].as_u64().unwrap();
+                }
+                let results = context["results"].as_array().into_iter().flatten();
+                let mut cpus = results.filter(|it| it["key"] == "pmix.alloc.ncpulist");
+                if let Some(cpus) = cpus.next().filter(|_| returns.contains(&seq)) {
+                    let cpus = cpus["value"].as_str().unwrap().split(',');
+                    back += cpus.map(|it| it.parse::<u64>().unwrap()).sum::<u64>();
+                }
+            }
+        }
+        let out = self.bench.request("pmix.query", &json!({ "job": job }));
+        let answer = body(&out[0]);
+        let rows = answer["lent"].as_array().unwrap().iter();
+        let still = rows.map(|it| it["nodes"].as_u64().unwrap() * it["cpus"].as_u64().unwrap());
+        let still: u64 = still.sum();
+        if log.iter().any(|it| is(it, "penstock.loan-end")) {
+            assert!(lent >= still + back, "{lent}: {still} still, {back} back");
+        } else {
+            assert_eq!(lent, still + back, "lent still, or back");
+        }
     }
 
     fn check(&mut self) {
-        let mut shown: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
         for job in self.jobs.clone() {
             let row = self.bench.row(job);
             if row["state"] != 16 {
                 continue;
             }
-            let ranks: IdSet = row["ranks"].as_str().unwrap().parse().unwrap();
-            let ranks: BTreeSet<u32> = ranks.iter().collect();
             let grants = row["annotations"]["elastic"]["grants"].as_array();
             let mut all = self.scheduler.holds.get(&job).cloned().unwrap_or_default();
             for grant in grants.into_iter().flatten() {
                 let grant: Fluid = grant.as_str().unwrap().parse().unwrap();
                 all.extend(self.scheduler.holds.get(&grant.0).into_iter().flatten());
             }
-            assert_eq!(ranks, all, "job {job} has its own and its grants");
-            assert!(ranks.contains(&(if job == self.jobs[0] { 0 } else { 3 })));
-            shown.insert(job, ranks);
+            let found = json!({"id": job, "keys": ["R"]});
+            let found = self.bench.request("job-info.lookup", &found);
+            let r = serde_json::from_str(body(&found[0])["R"].as_str().unwrap()).unwrap();
+            assert_eq!(cores_in(&r), all, "job {job} has its own and its grants");
+            assert!(ranks_of(&all).contains(if job == self.jobs[0] { 0 } else { 3 }));
         }
         let held: usize = self.scheduler.holds.values().map(BTreeSet::len).sum();
         let free = self.scheduler.free().len();
-        assert_eq!(held + free, NODES as usize, "nothing is granted twice");
+        assert_eq!(
+            held + free,
+            (NODES * CORES) as usize,
+            "nothing is granted twice"
+        );
         for job in self.jobs.clone() {
             let out = self.bench.request("pmix.query", &json!({ "job": job }));
             let answer = body(&out[0]);
@@ -331,7 +325,7 @@ impl World {
 impl World {
     fn start(seed: u64, directory: &Directory) -> Self {
         let mut bench = directory.open(settings(), 1000.0);
-        let all = r_of(&(0..NODES).collect());
+        let all = r_of(&whole(0..NODES));
         let inventory = penstock_rset::ResourceSet::from_json(&all).unwrap();
         bench.manager.set_inventory(inventory);
         bench.scheduler(None);
@@ -345,13 +339,13 @@ impl World {
         };
         for ranks in [0..3, 3..4] {
             let (job, _) = world.bench.submit(&json!({"duration": 80000}));
-            let ranks: BTreeSet<u32> = ranks.collect();
-            world.bench.commit_r(job, &r_of(&ranks));
+            let cores = whole(ranks);
+            world.bench.commit_r(job, &r_of(&cores));
             world
                 .bench
                 .answer("sched.alloc", &json!({"id": job, "type": 0}));
             world.bench.exec(job, "start", &json!({}));
-            world.scheduler.holds.insert(job, ranks);
+            world.scheduler.holds.insert(job, cores);
             world.jobs.push(job);
         }
         world
@@ -383,7 +377,7 @@ fn resources_are_conserved() {
                     world.bench.manager = common::empty_manager();
                     let (bench, out) = directory.reopen(settings(), now + 1.0);
                     world.bench = bench.with_tag(world.bench.tag());
-                    let all = r_of(&(0..NODES).collect());
+                    let all = r_of(&whole(0..NODES));
                     let inventory = penstock_rset::ResourceSet::from_json(&all).unwrap();
                     world.bench.manager.set_inventory(inventory);
                     world.scheduler.waiting.clear();
@@ -396,6 +390,9 @@ fn resources_are_conserved() {
                 }
             }
             world.check();
+        }
+        for job in world.jobs.clone() {
+            world.check_loans(job);
         }
         // The end of the jobs is the end of what they asked for; time ends the rest.
         for job in world.jobs.clone() {
@@ -419,8 +416,8 @@ fn resources_are_conserved() {
         world.pass();
         world.advance(3.0);
         assert_eq!(world.scheduler.holds, BTreeMap::new());
-        assert_eq!(world.scheduler.free().len(), NODES as usize);
-        assert_eq!(world.scheduler.waiting, BTreeMap::new());
+        assert_eq!(world.scheduler.free(), whole(0..NODES));
+        assert!(world.scheduler.waiting.is_empty());
         assert!(
             world.callers.values().all(|it| *it),
             "every call is answered"

@@ -39,7 +39,7 @@ impl Manager {
         let rows: Vec<Value> = meant.into_iter().map(|it| self.standing(it)).collect();
         let lends = account.into_iter().flat_map(Account::lends);
         let lent = lends.map(|(_, lend)| {
-            json!({"id": lend.id, "nodes": lend.nodes - lend.returned, "hosts": lend.hosts,
+            json!({"id": lend.id, "nodes": lend.nodes - lend.returned, "hosts": lend.hosts, "cpus": lend.cpus,
                    "returning": lend.returning, "until": lend.until})
         });
         let lent: Vec<Value> = lent.collect();

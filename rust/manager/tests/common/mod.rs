@@ -1,6 +1,7 @@
 //! A job manager with a hand-driven scheduler and execution service at its sides.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
+pub mod cores;
 pub mod elastic;
 
 use std::path::PathBuf;
