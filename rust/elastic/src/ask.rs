@@ -72,6 +72,9 @@ pub struct Ask {
     /// Whether it is refused where it cannot be had now.
     #[serde(default)]
     pub required: bool,
+    /// Nodes that other requests ask for to the same end.
+    #[serde(default)]
+    pub elsewhere: u32,
     /// Attributes that are not supported, and were not required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
@@ -145,6 +148,7 @@ impl Ask {
             own: false,
             only_queue: request.queue.as_ref().is_some_and(|it| it.required),
             required: request.required,
+            elsewhere: 0,
             dropped,
         })
     }

@@ -122,6 +122,14 @@ fn no_more_comes_back_than_was_lent() {
         .filter(|it| it["directive"] == "reacquire" && it["state"] == "queued")
         .collect();
     assert_eq!(back.len(), 2);
+    let first = asked(&out);
+    give_cores(&mut bench, first, "5", "3");
+    let rows = query(&mut bench, job);
+    let told: Vec<&Value> = rows.iter().filter(|it| it["status"] == 0).collect();
+    assert_eq!(
+        told.last().unwrap()["reason"],
+        "asked back by other requests: 1 of the nodes; not met: pmix.alloc.nlist"
+    );
 }
 
 #[test]

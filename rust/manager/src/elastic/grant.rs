@@ -82,6 +82,12 @@ impl Manager {
         }
         let mut reasons = Vec::new();
         reasons.extend(requested.ask.part(&r));
+        if requested.ask.elsewhere > 0 {
+            let nodes = requested.ask.elsewhere;
+            reasons.push(format!(
+                "asked back by other requests: {nodes} of the nodes"
+            ));
+        }
         let unmet = requested.ask.unmet(&r, queue.as_deref());
         if !unmet.is_empty() {
             let unmet = unmet.join(",");

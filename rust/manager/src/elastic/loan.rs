@@ -118,11 +118,12 @@ impl Manager {
         }
         let mut kinds = kinds.into_iter();
         let first = kinds.next().unwrap_or_default();
-        self.ask_back((number, asker, wanted), first, now)?;
+        let elsewhere = nodes - first.iter().map(|it| it.1).sum::<u32>();
+        self.ask_back((number, asker, wanted), first, elsewhere, now)?;
         for returns in kinds {
             let account = self.elastic.ledger.account(number.0);
             let number = (number.0, account.map_or(1, Account::next));
-            let begun = self.ask_back((number, asker, wanted), returns, now);
+            let begun = self.ask_back((number, asker, wanted), returns, 0, now);
             if let Err(denial) = begun {
                 self.enter(number, asker, wanted, Entry::default(), now);
                 self.end_request(number, &End::refused(denial), now);
@@ -131,11 +132,12 @@ impl Manager {
         Ok(())
     }
 
-    /// Asks for nodes of one kind.
+    /// Asks for nodes of one kind; `elsewhere` are asked for by other requests.
     fn ask_back(
         &mut self,
         (number, asker, wanted): (Number, &Asker, &Request),
         returns: Returns,
+        elsewhere: u32,
         now: f64,
     ) -> Result<(), Denial> {
         let account = self.elastic.ledger.account(number.0);
@@ -164,6 +166,7 @@ impl Manager {
             among,
             own: kind.own,
             required: wanted.required,
+            elsewhere,
             dropped: wanted.dropped.clone(),
         };
         let left = self.time_left(target, now);
@@ -185,7 +188,7 @@ impl Manager {
             rank: None,
             host: None,
         };
-        if let Err(denial) = self.ask_back((number, &asker, &wanted), returns, now) {
+        if let Err(denial) = self.ask_back((number, &asker, &wanted), returns, 0, now) {
             let name = name_of(job);
             self.note(format!("loan of job {name}: {}", denial.reason));
             self.elastic.at(now + RETRY, job);
