@@ -10,6 +10,8 @@ fn main() {
     if env::var_os("CARGO_FEATURE_SERVER").is_none() {
         return;
     }
+    // The library is to find the server's `accept` before that of the C library.
+    println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=accept");
     // Where neither names a directory, the linker looks where it always does.
     if let Ok(directory) = env::var("PENSTOCK_LIBPMIX_DIR") {
         println!("cargo::rustc-link-search=native={directory}");

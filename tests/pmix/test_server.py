@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -306,17 +307,60 @@ def test_abort_is_told_and_answered(start: Start, alloc: Path) -> None:
     assert daemon.close() == 0
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
-def test_somebody_else_is_turned_away(start: Start, alloc: Path) -> None:
-    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory where others may enter, as they may not where tests put their files."""
     with tempfile.TemporaryDirectory() as directory:
-        # Where others may enter, as they may not where tests put their files.
         Path(directory).chmod(0o755)
-        program = shutil.copy(alloc, directory)
-        [(code, lines)] = finish(daemon.run(program, ["new:nodes=1"], user=65534))
+        yield Path(directory)
+
+
+def granted(daemon: Daemon, alloc: Path) -> None:
+    """A task asks, and is answered."""
+    [(code, lines)] = finish(daemon.run(alloc, ["new:nodes=1"]))
+    assert (code, codes(lines)[2]) == (0, "rank 0: new: status 0"), lines
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
+def test_somebody_else_is_turned_away(start: Start, alloc: Path, public: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+    program = Path(shutil.copy(alloc, public))
+    [(code, lines)] = finish(daemon.run(program, ["new:nodes=1"], user=65534))
     assert code != 0
     assert "PMIx_Init" in lines[-1]
     assert daemon.asked.empty()
+    granted(daemon, alloc)
+    ended_well(daemon)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
+def test_somebody_else_who_says_nothing_is_turned_away(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+    port = daemon.port()
+    code = f"""
+import socket
+link = socket.create_connection(("127.0.0.1", {port}))
+print("connected", flush=True)
+print(link.recv(1), flush=True)
+"""
+    with subprocess.Popen(
+        ["/usr/bin/env", "python3", "-c", code], stdout=subprocess.PIPE, text=True, user=65534
+    ) as other:
+        assert other.stdout is not None
+        try:
+            assert other.stdout.readline() == "connected\n"
+            granted(daemon, alloc)
+            assert other.stdout.readline() == "b''\n"
+        finally:
+            other.kill()
+    ended_well(daemon)
+
+
+def test_a_connection_that_says_nothing_is_given_up(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+    with socket.create_connection(("127.0.0.1", daemon.port())) as link:
+        granted(daemon, alloc)
+        assert link.recv(1) == b""
     assert daemon.close() == 0
 
 

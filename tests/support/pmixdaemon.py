@@ -92,6 +92,7 @@ class Daemon:
         self.size = size
         self.stderr = directory.with_suffix(".stderr")
         self._tasks: list[subprocess.Popen[str]] = []
+        self._environment: dict[str, dict[str, str]] = {}
         ours, theirs = socket.socketpair()
         with theirs, self.stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
@@ -168,11 +169,17 @@ class Daemon:
                 self.send(message.respond(answer))
 
     def begin(self) -> dict[str, dict[str, str]]:
-        """Starts the library; the tasks' environments, by rank."""
-        response = self.ask("pmix.start", self.start)
-        assert response.errnum == 0, response.error_text
-        assert self.registered.wait(PATIENCE)
-        return dict(response.object()["environment"])
+        """Starts the library, once; the tasks' environments, by rank."""
+        if not self._environment:
+            response = self.ask("pmix.start", self.start)
+            assert response.errnum == 0, response.error_text
+            assert self.registered.wait(PATIENCE)
+            self._environment = dict(response.object()["environment"])
+        return self._environment
+
+    def port(self) -> int:
+        """Where the server's clients connect, on 127.0.0.1."""
+        return int(self.begin()["0"]["PMIX_SERVER_URI41"].rpartition(":")[2])
 
     def stats(self) -> dict[str, int]:
         """What the server has counted."""
@@ -188,7 +195,7 @@ class Daemon:
     ) -> list[subprocess.Popen[str]]:
         """Starts the tasks, perhaps as somebody else."""
         environment = self.begin()
-        self._tasks += [
+        tasks = [
             subprocess.Popen(
                 [program, *arguments],
                 env={**os.environ, **environment[str(rank)]},
@@ -199,7 +206,8 @@ class Daemon:
             )
             for rank in (range(self.size) if ranks is None else ranks)
         ]
-        return self._tasks
+        self._tasks += tasks
+        return tasks
 
     def close(self) -> int:
         """Closes the socket, as an instance does that ends; the server's exit code."""

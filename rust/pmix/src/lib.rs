@@ -3,12 +3,13 @@
 //! The server (`penstock-pmix`, feature `server`) stands between the tasks of one job, which speak PMIx, and the
 //! instance, which speaks messages of Flux. An attribute is a [`Value`] under a key ([`Info`]) on the one side and JSON
 //! on the other; [`request`] and [`answer`] are the payloads made of them, [`Parking`] holds the requests that wait
-//! for an answer, and [`Start`] is what the server is told of its job.
+//! for an answer, [`Start`] is what the server is told of its job, and [`peer`] tells whose a connection is.
 
 #![forbid(unsafe_code)]
 
 pub mod answer;
 mod parking;
+pub mod peer;
 pub mod request;
 mod start;
 pub mod status;

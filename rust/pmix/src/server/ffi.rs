@@ -4,7 +4,7 @@
 
 #![expect(unsafe_code, reason = "declares what is C")]
 
-use std::ffi::{c_char, c_int, c_short, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_short, c_uint, c_ulong, c_void};
 
 pub const MAX_NAMESPACE: usize = 255;
 pub const MAX_KEY: usize = 511;
@@ -79,6 +79,9 @@ pub struct Poll {
 
 /// The other end has closed its half (Linux).
 pub const POLLRDHUP: c_short = 0x2000;
+
+/// The connection was given up before it was accepted (errno).
+pub const ECONNABORTED: c_int = 103;
 
 const _: () = assert!(size_of::<Poll>() == 8);
 const _: () = assert!(size_of::<Proc>() == 260);
@@ -212,6 +215,9 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn getuid() -> u32;
     pub fn getgid() -> u32;
+    pub fn accept4(socket: c_int, address: *mut c_void, length: *mut c_uint, flags: c_int)
+    -> c_int;
+    pub fn __errno_location() -> *mut c_int;
     pub fn poll(entries: *mut Poll, count: c_ulong, milliseconds: c_int) -> c_int;
     pub fn free(pointer: *mut c_void);
     pub fn _exit(status: c_int) -> !;

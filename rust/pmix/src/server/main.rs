@@ -5,6 +5,7 @@
 //! ask: `pmix.alloc`, `pmix.query` and `pmix.abort`; `pmix.events` tells of requests that are over. Who asks is told
 //! by the socket: the server names no job. When the socket is closed, whoever waits is told so, and the server ends.
 
+mod accept;
 mod answers;
 mod clients;
 mod ffi;
