@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from runners import run
 
-from penstock._core import Message
+from penstock._core import Decoder, Message
+from penstock.instance import pmix
 
 SCRIPT = """#!{python}
 import json, os, socket, sys
@@ -28,7 +31,7 @@ def read():
         data = link.recv(65536)
         if not data:
             sys.exit()
-        came.extend(decoder.feed(data))
+        came.extend(it for it in decoder.feed(data) if it.topic != "pmix.ping")
     return came.pop(0)
 
 {body}
@@ -219,6 +222,59 @@ def test_a_server_that_ends_takes_its_job_with_it(tmp_path, server, end):
     run(tmp_path, scenario)
 
 
+def test_a_server_that_is_stopped_does_not_keep_its_job(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(pmix, "PING_INTERVAL", 0.01)
+    # It is not waited for.
+    monkeypatch.setattr(pmix, "END_TIMEOUT", 1000.0)
+    tmp_path = server(START, "os.kill(os.getpid(), 19)")
+
+    async def scenario(service):
+        service.start(1, ["sleep", "1000"], options={"pmix": True})
+        told = await service.over()
+        assert note(told) == ("pmix", "the job's PMIx server does not answer")
+
+    run(tmp_path, scenario)
+
+
+def test_a_server_is_asked_whether_it_goes_on():
+    failed = []
+
+    async def answer(stream, pings):
+        decoder = Decoder()
+        while pings:
+            for request in decoder.feed(await stream.receive_some(1 << 16)):
+                assert failed == []
+                if request.topic == "pmix.start":
+                    await stream.send_all(request.respond({"environment": {}}).encode())
+                else:
+                    assert request.topic == "pmix.ping"
+                    # Late, but not too late.
+                    await trio.sleep((pmix.PING_LIMIT - 0.5) * pmix.PING_INTERVAL)
+                    await stream.send_all(request.respond({}).encode())
+                    pings -= 1
+
+    async def main():
+        ours, theirs = (
+            trio.SocketStream(trio.socket.from_stdlib_socket(each)) for each in socket.socketpair()
+        )
+        ended = trio.Event()
+
+        def fail(*why):
+            failed.append(why)
+            ended.set()
+
+        link = pmix.Link(1, ours, Instance({}).ask, fail)
+        async with theirs, trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            nursery.start_soon(answer, theirs, 20)
+            await link.start({})
+            await ended.wait()
+            await link.close()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert failed == [("pmix", "the job's PMIx server does not answer")]
+
+
 def test_an_abort_ends_the_job(tmp_path, server):
     tmp_path = server(
         START,
@@ -226,11 +282,13 @@ def test_an_abort_ends_the_job(tmp_path, server):
         "result = [ask('pmix.abort', {'rank': 'x'})]",
         "result += [ask('pmix.abort', {'rank': 0, 'status': 7, 'message': 'given up'})]",
         RESULT,
-        "read()",
+        GATE,
     )
 
     async def scenario(service):
-        service.start(1, ["sleep", "1000"], options={"pmix": True})
+        # The server is there as long as the task is.
+        command = ["sh", "-c", f"trap '' TERM; cat {tmp_path}/gate"]
+        service.start(1, command, options={"pmix": True})
         told = await service.over()
         assert note(told) == ("abort", "rank 0 aborted with status 7: given up")
 

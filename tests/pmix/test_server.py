@@ -364,6 +364,15 @@ def test_a_connection_that_says_nothing_is_given_up(start: Start, alloc: Path) -
     assert daemon.close() == 0
 
 
+def test_pings_are_answered_on_the_librarys_thread(start: Start, alloc: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+    assert daemon.ask("pmix.ping", {}).errnum == errno.ENOSYS
+    daemon.begin()
+    assert daemon.ask("pmix.ping", {}).object() == {}
+    granted(daemon, alloc)
+    ended_well(daemon)
+
+
 def test_a_directory_that_others_may_enter_is_refused(start: Start, tmp_path: Path) -> None:
     daemon = start(1, lambda _daemon, _request: None)
     (tmp_path / "pmix0").chmod(0o755)

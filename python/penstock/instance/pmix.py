@@ -40,11 +40,13 @@ log = logging.getLogger("penstock.exec")
 PROGRAM = "penstock-pmix"
 STREAMING = 64
 CHUNK = 64 * 1024
-START_TAG = 1
+START_TAG, PING_TAG = 1, 2
 # Seconds until a server that does not answer counts as one that cannot be started.
 START_TIMEOUT = 60.0
-# Seconds that a server gets to end; its clients are gone by then.
-END_TIMEOUT = 10.0
+# Seconds until a killed server counts as one that cannot be killed.
+END_TIMEOUT = 5.0
+# Seconds between two questions whether libpmix still answers, and how many may go unanswered.
+PING_INTERVAL, PING_LIMIT = 5.0, 6
 # Requests of one job that may wait at a time.
 MAX_WAITING = 10_000
 # Bytes of a message; what tasks ask is small.
@@ -128,13 +130,12 @@ async def serving(
 
 
 async def _end(process: trio.Process, job: int) -> None:
-    """Waits for a server whose socket is closed."""
+    """Ends a server: its tasks have ended, or are to be killed."""
+    process.kill()
     with trio.move_on_after(END_TIMEOUT):
         await process.wait()
     if process.returncode is None:
         log.warning("job %s: its PMIx server does not end", fluid_f58(job))
-        process.kill()
-        await process.wait()
 
 
 def describe(job: int, places: Sequence[TaskPlace], directory: str) -> dict[str, Any]:
@@ -177,6 +178,8 @@ class Link:
         self._running = self._closing = False
         self._over = trio.Event()
         self._waiting = 0
+        # Whether a ping is under way.
+        self._pinged = False
 
     async def start(self, description: dict[str, Any]) -> dict[int, dict[str, str]]:
         """Has the server start; the tasks' variables, by rank.
@@ -210,6 +213,7 @@ class Link:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send)
+                nursery.start_soon(self._watch)
                 await self._receive(nursery)
                 nursery.cancel_scope.cancel()
         except Exception:
@@ -230,6 +234,18 @@ class Link:
                 await self._stream.send_all(message.encode())
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
+
+    async def _watch(self) -> None:
+        """Ends the job when its server, or libpmix in it, stands still."""
+        await self._answered.wait()
+        missed = 0
+        while missed < PING_LIMIT:
+            await trio.sleep(PING_INTERVAL)
+            missed = missed + 1 if self._pinged else 0
+            if not self._pinged:
+                self._pinged = True
+                self._outgoing.send_nowait(Message.request("pmix.ping", {}, matchtag=PING_TAG))
+        self._fail("pmix", "the job's PMIx server does not answer")
 
     async def _receive(self, nursery: trio.Nursery) -> None:
         decoder = Decoder(MAX_FRAME)
@@ -253,6 +269,8 @@ class Link:
             if message.matchtag == START_TAG and self._started is None:
                 self._started = message
                 self._answered.set()
+            elif message.matchtag == PING_TAG:
+                self._pinged = False
         elif message.kind == "request" and message.topic == "pmix.abort":
             self._abort(message)
         elif message.kind == "request" and message.topic in TOPICS:

@@ -32,6 +32,8 @@ pub enum Caller {
     Op(ffi::OpCallback, Cookie),
     /// Wants the data that all have put in.
     Modex(ffi::ModexCallback, Cookie, Vec<u8>),
+    /// Is the instance, which wants to know that the library's thread goes on: its response.
+    Ping(Vec<u8>),
 }
 
 struct Due {
@@ -145,6 +147,7 @@ impl Answers {
     fn give(&'static self, caller: Caller, answer: &Answer) {
         self.counts.answered.fetch_add(1, Ordering::Relaxed);
         match caller {
+            Caller::Ping(response) => super::server().send(response),
             Caller::Op(Some(callback), Cookie(cookie)) => {
                 // SAFETY: on the library's thread, once, with what it gave us.
                 unsafe { callback(answer.status, cookie) };

@@ -96,6 +96,12 @@ impl Server {
         self.parking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Hands a frame to the thread that writes.
+    fn send(&self, frame: Vec<u8>) {
+        // Where that has ended, so does the server.
+        let _ = self.outgoing.send(frame);
+    }
+
     /// Asks the instance; what it says goes to the waiter.
     fn ask(&'static self, topic: &str, payload: &str, waiter: Waiter) {
         let parked = self.parking().park(waiter);
@@ -269,6 +275,12 @@ fn start(payload: &[u8], outgoing: &Sender<Vec<u8>>) -> Result<String, (u32, Str
 }
 
 fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
+    if let ("pmix.ping", Some(server)) = (request.topic(), SERVER.get()) {
+        let mut response = Vec::new();
+        Message::response_to(request, 0, Some(Message::json_payload("{}"))).encode(&mut response);
+        let caller = Caller::Ping(response);
+        return server.answers.put(caller, Answer::of(status::SUCCESS));
+    }
     let answer = match (request.topic(), SERVER.get()) {
         ("pmix.start", _) => start(request.payload_json().unwrap_or_default(), outgoing),
         ("pmix.stats", Some(server)) => Ok(server.stats()),
