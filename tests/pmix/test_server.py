@@ -26,6 +26,9 @@ from pmixdaemon import (
     text,
 )
 
+from penstock._core import Decoder
+from penstock.instance.pmix import MAX_FRAME
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -361,6 +364,22 @@ def test_a_connection_that_says_nothing_is_given_up(start: Start, alloc: Path) -
     with socket.create_connection(("127.0.0.1", daemon.port())) as link:
         granted(daemon, alloc)
         assert link.recv(1) == b""
+    assert daemon.close() == 0
+
+
+def test_a_request_that_is_too_long_is_refused_alone(start: Start, tmp_path: Path) -> None:
+    daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
+    program = compile_program(Path(__file__).with_name("long.c"), tmp_path)
+    sizes = [str((1 << 20) - 1000), str(1 << 20), "10000000", "10"]
+    expected = [0, -27, -27, 0]
+    [(code, lines)] = finish(daemon.run(program, sizes))
+    assert (code, lines) == (0, [f"{size}: {it}" for size, it in zip(sizes, expected, strict=True)])
+    # As the instance reads them.
+    for request in requests(daemon, "pmix.alloc"):
+        Decoder(MAX_FRAME).feed(request.encode())
+    refused = daemon.stderr.read_text().splitlines()
+    assert [line.partition(", ")[2] for line in refused] == ["at most 1048576"] * 2
+    assert daemon.stats()["parked"] == 0
     assert daemon.close() == 0
 
 

@@ -26,8 +26,12 @@ pub fn query(id: Option<&str>) -> String {
     }
 }
 
-/// `pmix.abort`: a rank gives the job up.
+/// The longest text of [`abort`], in characters.
+const MAX_TEXT: usize = 1000;
+
+/// `pmix.abort`: a rank gives the job up. Of a long text the start is told: the job ends whatever it is.
 pub fn abort(rank: u32, status: i32, message: &str) -> String {
+    let message: String = message.chars().take(MAX_TEXT).collect();
     json!({"rank": rank, "status": status, "message": message}).to_string()
 }
 
@@ -62,6 +66,12 @@ mod tests {
                 {"key": "pmix.alloc.nnodes", "required": false, "type": "uint64", "value": 12}
             ]})
         );
+    }
+
+    #[test]
+    fn an_abort_is_told_however_long_its_text_is() {
+        let payload: Json = serde_json::from_str(&abort(1, 7, &"é".repeat(1 << 20))).unwrap();
+        assert_eq!(payload["message"], "é".repeat(MAX_TEXT));
     }
 
     #[test]

@@ -44,6 +44,9 @@ const EIO: u32 = 5;
 /// How long tasks may stay connected when the instance is gone: time to read the last answers, and to finalize.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// Bytes of a request, as the instance takes them.
+const MAX_REQUEST: usize = 1 << 20;
+
 const USAGE: &str = "usage: penstock-pmix --fd NUMBER | --version";
 
 static SERVER: OnceLock<Server> = OnceLock::new();
@@ -114,10 +117,21 @@ impl Server {
             }
         };
         let message = Message::request(topic, payload).with_matchtag(tag);
-        let sent = message.check().is_ok() && send(&self.outgoing, &message);
-        if !sent && let Some(waiter) = self.parking().take(tag) {
-            self.answers
-                .put(waiter.caller(), Answer::of(status::UNREACHABLE));
+        let mut frame = Vec::new();
+        message.encode(&mut frame);
+        // What has no frame is longer than any.
+        let code = if frame.is_empty() || frame.len() > MAX_REQUEST {
+            let size = frame.len().max(payload.len());
+            eprintln!("penstock-pmix: {topic} refused: {size} bytes, at most {MAX_REQUEST}");
+            status::BAD_PARAM
+        } else if self.outgoing.send(frame).is_err() {
+            status::UNREACHABLE
+        } else {
+            return;
+        };
+        let waiter = self.parking().take(tag);
+        if let Some(waiter) = waiter {
+            self.answers.put(waiter.caller(), Answer::of(code));
         }
     }
 
@@ -211,11 +225,12 @@ impl Server {
     }
 }
 
-/// Hands a message to the thread that writes; whether there is one.
-fn send(outgoing: &Sender<Vec<u8>>, message: &Message) -> bool {
+/// Hands a message to the thread that writes.
+fn send(outgoing: &Sender<Vec<u8>>, message: &Message) {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
-    outgoing.send(bytes).is_ok()
+    // Where that has ended, so does the server.
+    let _ = outgoing.send(bytes);
 }
 
 /// Writes what is handed in: nobody else waits where the instance is slow to read.
