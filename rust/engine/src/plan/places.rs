@@ -138,10 +138,9 @@ impl Places {
                 }
             }
         }
-        let within = steps
-            .iter_mut()
-            .filter(|step| start <= step.time && step.time < end);
-        for step in within {
+        let first = steps.partition_point(|step| step.time < start);
+        let last = steps.partition_point(|step| step.time < end).max(first);
+        for step in &mut steps[first..last] {
             step.cores += cores;
             step.gpus += gpus;
         }
