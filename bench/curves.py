@@ -42,6 +42,11 @@ CURVES = {
         "jobs that wait",
         True,
     ),
+    "conservative": (
+        "A job of the first pass, by node: 10,000 empty nodes of 64 cores",
+        "jobs that wait",
+        True,
+    ),
 }
 
 Table = dict[str, dict[str, list[tuple[float, float]]]]

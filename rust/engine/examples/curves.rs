@@ -146,6 +146,25 @@ fn replace(percent: u32, selection: Selection) {
     print("fill", selection.name(), percent, median(rounds));
 }
 
+/// The first pass over so many jobs, in slots of 1 to 15 cores, on an empty machine: for a job.
+fn first_pass(jobs: u32) {
+    let mut engine = engine(NODES, Policy::Conservative, Selection::First);
+    let mut random = Random(42);
+    for job in 0..jobs {
+        let asked = request(None, 1 + random.below(200), 1 + random.below(15));
+        let shape = engine.shape(&asked);
+        let limit = f64::from(60 * (1 + random.below(600)));
+        submit(&mut engine, job.into(), shape, limit);
+    }
+    let rounds = (0..3).map(|_| {
+        let mut engine = engine.clone();
+        time(|| assert!(!engine.schedule(0.0, usize::MAX).is_empty()))
+    });
+    let median = median(rounds.collect());
+    let policy = Policy::Conservative.to_string();
+    print("conservative", &policy, jobs, median / u128::from(jobs));
+}
+
 /// A job ends and one starts, while so many jobs of so many shapes wait on a full machine.
 fn waiting(curve: &str, x: u32, policy: Policy, depth: u32, shapes: u32) {
     let mut engine = engine(NODES, policy, Selection::First);
@@ -230,5 +249,8 @@ fn main() {
         for depth in [1000, 10_000, 100_000, 1_000_000] {
             waiting("depth", depth, policy, depth, 100);
         }
+    }
+    for jobs in [1000, 2000, 4000, 10_000] {
+        first_pass(jobs);
     }
 }

@@ -11,6 +11,8 @@
 //!   slots of two cores, limits up to 10 hours; 100,000 jobs waiting in 1,000 shapes (up to 250
 //!   slots of 1 to 15 cores, 1 to 4 nodes with up to 63 slots each) with 50 limits of 1 to 50
 //!   minutes, behind one that wants 9,990 nodes;
+//! - *fragments*: 10,000 nodes, empty; jobs of 1 to 200 slots of 1 to 15 cores wait, with 50 limits
+//!   of up to 10 hours: about 750 of them start at once;
 //! - *wide*: 100,000 nodes; 100,000 jobs running, each on a whole node, with as many distinct ends;
 //!   1,000 jobs of 1 to 2,000 nodes waiting.
 
@@ -24,7 +26,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
 
 use states::{
-    CORES, HOUR, Random, deep, engine, inventory, on_a_tenth, slots, submit, whole, wide,
+    CORES, HOUR, Random, deep, engine, fragments, inventory, on_a_tenth, slots, submit, whole, wide,
 };
 use table::{Figure, Table, peak, repeat, time};
 
@@ -173,8 +175,12 @@ fn pending_bytes(shapes: u32, limits: u32) -> usize {
 
 /// The first pass in the deep state.
 fn first_pass(policy: Policy, jobs: u32, shapes: u32) -> Figure {
-    let engine = deep(policy, jobs, shapes);
-    let rounds = (0..5).map(|_| {
+    first_passes(&deep(policy, jobs, shapes), 5)
+}
+
+/// First passes of copies.
+fn first_passes(engine: &Engine, rounds: u32) -> Figure {
+    let rounds = (0..rounds).map(|_| {
         let mut engine = engine.clone();
         let mut decisions = Vec::new();
         let took = time(|| decisions = engine.schedule(1.0, usize::MAX));
@@ -350,6 +356,15 @@ fn planning(table: &Table) {
     table.figure("deep, 1000 pending: conservative, first pass", || {
         first_pass(Policy::Conservative, 1000, 1000)
     });
+    for jobs in [1000, 4000, 20_000] {
+        table.figure(
+            &format!("fragments, {jobs} pending: conservative, first pass"),
+            || {
+                let engine = fragments(Policy::Conservative, jobs);
+                first_passes(&engine, 3)
+            },
+        );
+    }
     for (policy, target) in [(Policy::Fcfs, 1.0), (Policy::Easy, 6.0)] {
         table.row(
             &format!("deep: {policy}, estimates of 100000"),

@@ -113,6 +113,21 @@ pub fn deep(policy: Policy, jobs: u32, shapes: u32) -> Engine {
     engine
 }
 
+pub fn fragments(policy: Policy, jobs: u32) -> Engine {
+    let mut engine = engine(10_000, policy, Selection::First);
+    let mut random = Random(0x2545_F491_4F6C_DD1D);
+    let shapes: Vec<ShapeId> = (0..1000)
+        .map(|_| engine.shape(&slots(1 + random.below(200), 1 + random.below(15))))
+        .collect();
+    let limits: Vec<u32> = (0..50).map(|_| 60 * (1 + random.below(600))).collect();
+    for id in 0..jobs {
+        let shape = shapes[random.below(1000) as usize];
+        let limit = limits[random.below(50) as usize];
+        submit(&mut engine, id.into(), shape, limit);
+    }
+    engine
+}
+
 pub fn wide(policy: Policy) -> Engine {
     let nodes = 100_000;
     let mut engine = engine(nodes, policy, Selection::First);
