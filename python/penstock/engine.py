@@ -449,6 +449,9 @@ class Engine:
         under `fcfs`, some seconds with backfill. The engine remembers the first estimate of each
         job, and learns from its start how far off it was.
 
+        With `conservative`, without limits and with one group of queues, estimates are the jobs'
+        reservations: a job may start earlier, where another leaves a part of its own, never later.
+
         Args:
             now: The time.
             ids: The jobs; None for all in the queue that are not held. Of those that run, or

@@ -18,6 +18,10 @@ impl Engine {
     /// Estimates for every job in the queue that is not held, in order. The policy is run forward
     /// on a copy, in which every job ends at its planned end; one that should have ended already
     /// ends a second from now. The engine itself is left as it is.
+    ///
+    /// Under conservative backfill in one group of queues without limits an estimate is the job's
+    /// reservation after one pass: it may start earlier, where another leaves a part of what it had
+    /// reserved, but never later.
     pub fn estimate(&self, now: f64) -> Vec<Estimate> {
         let mut ahead = Forward::new(self, now);
         let order = ahead.engine.queued();
@@ -136,7 +140,7 @@ impl Forward {
         Some(starts)
     }
 
-    /// Whether every job starts when the policy has said, once there has been a pass: what
+    /// Whether no job starts later than the policy has said, once there has been a pass: what
     /// conservative backfill has reserved it does not give away, unless queues of other groups take
     /// it, or those that wait for the limits of their queue.
     fn keeps_promises(&self) -> bool {
