@@ -19,6 +19,9 @@ from runners import run
 from penstock._core import Decoder, Message
 from penstock.instance import pmix
 
+# What the instance says unasked.
+QUIET = ("pmix.ping", "pmix.ended")
+
 SCRIPT = """#!{python}
 import json, os, socket, sys
 from penstock._core import Decoder, Message
@@ -31,7 +34,7 @@ def read():
         data = link.recv(65536)
         if not data:
             sys.exit()
-        came.extend(it for it in decoder.feed(data) if it.topic != "pmix.ping")
+        came.extend(it for it in decoder.feed(data) if it.topic not in {quiet})
     return came.pop(0)
 
 {body}
@@ -79,7 +82,7 @@ def server(tmp_path, monkeypatch):
 
     def make(*body):
         program = programs / "penstock-pmix"
-        program.write_text(SCRIPT.format(python=sys.executable, body="\n".join(body)))
+        program.write_text(SCRIPT.format(python=sys.executable, quiet=QUIET, body="\n".join(body)))
         program.chmod(0o755)
         return tmp_path
 
@@ -273,6 +276,24 @@ def test_a_server_is_asked_whether_it_goes_on():
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     assert failed == [("pmix", "the job's PMIx server does not answer")]
+
+
+def test_the_server_is_told_which_task_has_ended(tmp_path, server):
+    # The other rank goes on until the server knows.
+    body = """
+data = link.recv(65536)
+result = [[it.topic, it.object()] for it in decoder.feed(data)]
+"""
+    tmp_path = server(START, body, RESULT, GATE)
+
+    async def scenario(service):
+        script = f"[ $PMIX_RANK = '<1>' ] || cat {tmp_path}/gate"
+        service.start(1, ["sh", "-c", script], ntasks=2, options={"pmix": True})
+        told = await service.over()
+        assert [kind for kind, _ in told] == ["start", "finish", "release"]
+
+    run(tmp_path, scenario)
+    assert json.loads((tmp_path / "result").read_text()) == [["pmix.ended", {"rank": 1}]]
 
 
 def test_an_abort_ends_the_job(tmp_path, server):

@@ -383,6 +383,20 @@ def test_a_request_that_is_too_long_is_refused_alone(start: Start, tmp_path: Pat
     assert daemon.close() == 0
 
 
+def test_a_fence_does_not_wait_for_a_task_that_has_ended(start: Start, tmp_path: Path) -> None:
+    daemon = start(3, lambda _daemon, _request: None)
+    program = compile_program(Path(__file__).with_name("fence.c"), tmp_path)
+    tasks = daemon.run(program, [], stdin=subprocess.PIPE)
+    assert tasks[2].wait(PATIENCE) == -signal.SIGKILL
+    assert daemon.ask("pmix.ended", {"rank": 2}).object() == {}
+    for code, lines in finish(tasks[:2]):
+        # The first may have begun before.
+        assert (code, lines[1:]) == (0, ["fence: 0", "fence: 0"])
+    assert daemon.ask("pmix.ended", {"rank": -1}).errnum == errno.EINVAL
+    assert daemon.close() == 0
+    finish(tasks[2:])
+
+
 def test_pings_are_answered_on_the_librarys_thread(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
     assert daemon.ask("pmix.ping", {}).errnum == errno.ENOSYS

@@ -192,6 +192,7 @@ class Daemon:
         *,
         ranks: Sequence[int] | None = None,
         user: int | None = None,
+        stdin: int | None = None,
     ) -> list[subprocess.Popen[str]]:
         """Starts the tasks, perhaps as somebody else."""
         environment = self.begin()
@@ -199,6 +200,7 @@ class Daemon:
             subprocess.Popen(
                 [program, *arguments],
                 env={**os.environ, **environment[str(rank)]},
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -40,7 +40,7 @@ log = logging.getLogger("penstock.exec")
 PROGRAM = "penstock-pmix"
 STREAMING = 64
 CHUNK = 64 * 1024
-START_TAG, PING_TAG = 1, 2
+START_TAG, PING_TAG, ENDED_TAG = 1, 2, 3
 # Seconds until a server that does not answer counts as one that cannot be started.
 START_TIMEOUT = 60.0
 # Seconds until a killed server counts as one that cannot be killed.
@@ -80,8 +80,10 @@ async def serving(
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
     children: Children,
-) -> AsyncIterator[dict[int, dict[str, str]]]:
+) -> AsyncIterator[tuple[dict[int, dict[str, str]], Callable[[int], None]]]:
     """Runs a server for a job's tasks; gives the variables that each rank needs to find it.
+
+    With them comes a function to be told the rank of each task that has ended.
 
     Args:
         job: the job's id.
@@ -122,7 +124,7 @@ async def serving(
                 link = Link(job, stream, ask, fail)
                 try:
                     start_soon(link.run)
-                    yield await link.start(describe(job, places, directory))
+                    yield await link.start(describe(job, places, directory)), link.ended
                 finally:
                     with trio.CancelScope(shield=True):
                         await link.close()
@@ -197,6 +199,11 @@ class Link:
             raise PmixError(f"the PMIx server has not started: {answer.error_text}")
         environment = answer.object()["environment"]
         return {int(rank): variables for rank, variables in environment.items()}
+
+    def ended(self, rank: int) -> None:
+        """A task has ended: a fence of the others does not wait for it."""
+        message = Message.request("pmix.ended", {"rank": rank}, matchtag=ENDED_TAG)
+        self._outgoing.send_nowait(message)
 
     async def run(self) -> None:
         """Hands on what the server asks, until one side closes the socket."""

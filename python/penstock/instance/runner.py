@@ -336,7 +336,7 @@ class LocalRunner:
         if job.ending.is_set():
             return None
         if not pmix.wanted(jobspec):
-            return await self._run_places(job, jobspec, payload["id"], places, {})
+            return await self._run_places(job, jobspec, payload["id"], places, {}, None)
         async with pmix.serving(
             payload["id"],
             places,
@@ -344,10 +344,10 @@ class LocalRunner:
             fail=functools.partial(self._fail, job),
             start_soon=self._begin,
             children=self._children,
-        ) as variables:
+        ) as (variables, ended):
             if job.ending.is_set():
                 return None
-            return await self._run_places(job, jobspec, payload["id"], places, variables)
+            return await self._run_places(job, jobspec, payload["id"], places, variables, ended)
 
     async def _run_places(
         self,
@@ -356,6 +356,7 @@ class LocalRunner:
         job_id: int,
         places: list[TaskPlace],
         variables: dict[int, dict[str, str]],
+        ended: Callable[[int], None] | None,
     ) -> int:
         status = self._spawn_all(job, jobspec, job_id, places, variables)
         self._followers.arrived(job_id)
@@ -363,8 +364,9 @@ class LocalRunner:
             nursery.start_soon(self._watch_expiration, job)
             nursery.start_soon(self._watch_ending, job)
             async with trio.open_nursery() as waiting:
-                for task in job.tasks:
-                    waiting.start_soon(task.ended.wait)
+                # Where one could not be started, there are fewer tasks.
+                for task, place in zip(job.tasks, places, strict=False):
+                    waiting.start_soon(_wait, task, place.rank, ended)
             nursery.cancel_scope.cancel()
         return max([status, *(it.status or 0 for it in job.tasks if not it.dismissed)])
 
@@ -470,6 +472,12 @@ class LocalRunner:
                 await self._reaper.end_escaped({mark})
             except OSError as error:
                 log.warning("job %s: cannot look for what it left behind: %s", name, error)
+
+
+async def _wait(task: Task, rank: int, ended: Callable[[int], None] | None) -> None:
+    await task.ended.wait()
+    if ended is not None:
+        ended(rank)
 
 
 def _is_job_id(value: object) -> bool:

@@ -35,6 +35,20 @@ pub fn abort(rank: u32, status: i32, message: &str) -> String {
     json!({"rank": rank, "status": status, "message": message}).to_string()
 }
 
+/// `pmix.ended`: the rank of a task that has ended.
+pub fn ended(payload: &[u8]) -> Result<u32, String> {
+    let json: Json = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
+    json["rank"]
+        .as_u64()
+        .and_then(|rank| u32::try_from(rank).ok())
+        .ok_or_else(|| {
+            format!(
+                "`rank`: expected a number of 32 bits, found {}",
+                json["rank"]
+            )
+        })
+}
+
 /// The request that a query's qualifiers name: by `pmix.alloc.reqid`, as the library calls the user's id, or by
 /// `pmix.alloc.id`, as RFC 0005 does. `None` if they name none.
 pub fn named(qualifiers: &[Info]) -> Option<&str> {

@@ -6,9 +6,9 @@
 #![expect(unsafe_code, reason = "calls back into C")]
 
 use std::collections::VecDeque;
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_pmix::answer::Answer;
@@ -62,7 +62,8 @@ pub struct Counts {
 /// The answers that wait for the library's thread.
 pub struct Answers {
     namespace: CString,
-    local: c_int,
+    /// How many tasks run here: every call of [`give`] tells the library anew.
+    local: AtomicI32,
     queue: Mutex<Queue>,
     /// What has happened.
     pub counts: Counts,
@@ -73,10 +74,20 @@ impl Answers {
     pub fn new(namespace: CString, local: c_int) -> Self {
         Self {
             namespace,
-            local,
+            local: local.into(),
             queue: Mutex::default(),
             counts: Counts::default(),
         }
+    }
+
+    /// Counts a task that has ended.
+    pub fn ended(&self) {
+        self.local.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The job's name among processes.
+    pub fn namespace(&self) -> &CStr {
+        &self.namespace
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -103,7 +114,7 @@ impl Answers {
         let code = unsafe {
             ffi::PMIx_server_register_nspace(
                 self.namespace.as_ptr(),
-                self.local,
+                self.local.load(Ordering::Relaxed),
                 ptr::null_mut(),
                 0,
                 Some(give),

@@ -198,6 +198,11 @@ unsafe extern "C" {
         callback: OpCallback,
         cbdata: *mut c_void,
     ) -> c_int;
+    pub fn PMIx_server_deregister_client(
+        proc: *const Proc,
+        callback: OpCallback,
+        cbdata: *mut c_void,
+    );
     pub fn PMIx_server_setup_fork(proc: *const Proc, environment: *mut *mut *mut c_char) -> c_int;
     pub fn PMIx_Notify_event(
         status: c_int,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
 use penstock_pmix::{Info, Start, Value, nodes_regex, ranks_regex};
@@ -116,6 +116,17 @@ pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Env
         .map(|&rank| Ok((rank, environment(&proc(namespace, rank))?)))
         .collect()
 }
+
+/// Has the library wait for a task no more.
+pub fn forget(namespace: &CStr, rank: u32) {
+    let proc = proc(namespace, rank);
+    // SAFETY: the process is copied; with a callback, the call does not wait.
+    unsafe {
+        ffi::PMIx_server_deregister_client(&raw const proc, Some(forgotten), ptr::null_mut());
+    }
+}
+
+unsafe extern "C" fn forgotten(_status: c_int, _cbdata: *mut c_void) {}
 
 /// What every task of the job may know of it.
 fn job_data(start: &Start) -> Vec<Info> {

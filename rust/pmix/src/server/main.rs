@@ -30,7 +30,8 @@ use std::thread;
 use std::time::Duration;
 
 use penstock_pmix::answer::Answer;
-use penstock_pmix::{Parking, Start, request, status};
+use penstock_pmix::request::{self, ended};
+use penstock_pmix::{Parking, Start, status};
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message, STREAMING};
 use serde_json::json;
 
@@ -299,6 +300,13 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
     let answer = match (request.topic(), SERVER.get()) {
         ("pmix.start", _) => start(request.payload_json().unwrap_or_default(), outgoing),
         ("pmix.stats", Some(server)) => Ok(server.stats()),
+        ("pmix.ended", Some(server)) => ended(request.payload_json().unwrap_or_default())
+            .map(|rank| {
+                server.answers.ended();
+                library::forget(server.answers.namespace(), rank);
+                "{}".to_owned()
+            })
+            .map_err(|text| (EINVAL, text)),
         (topic, _) => Err((ENOSYS, format!("unknown method `{topic}`"))),
     };
     let response = match &answer {
