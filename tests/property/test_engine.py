@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -345,9 +346,12 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, selection, 
             (engine.mark_up if up else engine.mark_down)(str(rank))
             nodes[rank].up = up
         elif operation == "shrink":
-            engine.shrink(str(args[0]))
-            if args[0] < len(nodes):
+            if args[0] < len(nodes) and nodes[args[0]].there:
+                engine.shrink(str(args[0]))
                 nodes[args[0]].there = nodes[args[0]].up = False
+            else:
+                with pytest.raises(EngineError, match="expected ranks of the inventory"):
+                    engine.shrink(str(args[0]))
         elif operation == "grow":
             rank, cores, up = args
             if rank < len(nodes) and nodes[rank].there:

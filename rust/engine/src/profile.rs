@@ -64,6 +64,25 @@ impl Profile {
         }
     }
 
+    /// So much is free from a time on, and from each of these times on, in order, so much more.
+    pub fn rising(time: f64, free: i64, more: impl Iterator<Item = (f64, i64)>) -> Self {
+        let mut steps = vec![Step { time, free }];
+        let mut last = Step { time, free };
+        for (time, amount) in more {
+            last.free += amount;
+            if time > last.time {
+                last.time = time;
+                steps.push(last);
+            } else if let Some(step) = steps.last_mut() {
+                step.free = last.free;
+            }
+        }
+        let blocks = steps.chunks(WIDE / 2);
+        Self {
+            blocks: blocks.map(|steps| Block::of(steps.to_vec())).collect(),
+        }
+    }
+
     /// The last step that begins at a time or before it; the first of all for an earlier time.
     fn locate(&self, time: f64) -> At {
         let later = |block: &Block| block.steps[0].time <= time;
@@ -248,6 +267,23 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn rising_is_adding_one_after_the_other(
+            mut more in proptest::collection::vec((0_u32..200, 1_i64..9), 0..300),
+        ) {
+            more.sort_unstable();
+            let more: Vec<_> = more.iter().map(|it| (f64::from(it.0), it.1)).collect();
+            let rising = Profile::rising(0.0, -5, more.iter().copied());
+            let mut added = Profile::new(0.0, -5);
+            for (time, amount) in &more {
+                added.add(*time, f64::INFINITY, *amount);
+            }
+            for time in 0..200 {
+                let time = f64::from(time);
+                prop_assert_eq!(rising.least_in(time, time), added.least_in(time, time));
+            }
+        }
+
         #[test]
         fn it_is_what_a_list_of_holders_says(
             holders in proptest::collection::vec((0_u32..200, 1_u32..60, 1_i64..5, any::<bool>()), 1..200),

@@ -44,26 +44,21 @@ pub(crate) struct Quotas {
 }
 
 fn quota(books: &Books, queue: QueueId, now: f64) -> Quota {
-    let mut quota = books
-        .queues
-        .left(queue)
-        .map(|left| left.map(|left| Profile::new(now, left)));
     let ending = books.runs.iter().filter(|(_, it)| it.queue == queue);
     let ending = ending.filter(|(_, it)| it.end.is_finite());
     let mut ending: Vec<_> = ending
         .map(|(_, it)| (planned(it.end, now), it.counted))
         .collect();
-    // In order, each is added at the end.
-    ending.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for (end, (nodes, cores)) in ending {
-        let usage = Usage::new(nodes.into(), cores);
-        for (profile, amount) in quota.iter_mut().zip(usage.0) {
-            if let Some(profile) = profile {
-                profile.add(end, f64::INFINITY, amount);
-            }
-        }
-    }
-    quota
+    ending.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let [jobs, nodes, cores] = books.queues.left(queue);
+    let profile = |left: Option<i64>, which: usize| {
+        let back = ending.iter().map(|(end, (nodes, cores))| {
+            let usage = Usage::new((*nodes).into(), *cores);
+            (*end, usage.0[which])
+        });
+        left.map(|left| Profile::rising(now, left, back))
+    };
+    [profile(jobs, 0), profile(nodes, 1), profile(cores, 2)]
 }
 
 impl Quotas {

@@ -31,13 +31,13 @@ fn whole(count: u32, duration: f64) -> Request {
 
 /// Six nodes of four cores. Job 1, of another queue, has three until 60; job 2, of a queue with
 /// these limits, needs four.
-fn waiting(policy: Policy, limits: QueueOptions) -> (Engine, QueueId) {
+fn waiting(policy: Policy, limits: &QueueOptions) -> (Engine, QueueId) {
     let mut engine = engine(policy, &[(4, 0); 6]);
     let (limited, other) = (engine.queue("limited"), engine.queue("other"));
     let group = Some("one".to_owned());
     let options = QueueOptions {
         group: group.clone(),
-        ..limits
+        ..limits.clone()
     };
     engine.set_queue(limited, options);
     let options = QueueOptions {
@@ -69,7 +69,7 @@ fn a_job_that_would_hold_up_a_reservation_by_a_limit_waits() {
             ([None, Some(4), None], "4 nodes"),
             ([None, None, Some(16)], "16 cores"),
         ] {
-            let (mut engine, queue) = waiting(policy, limits(count));
+            let (mut engine, queue) = waiting(policy, &limits(count));
             submit_to(&mut engine, 3, queue, whole(1, 1000.0));
             assert_eq!(started(&mut engine, 0.0), [0_u64; 0], "{policy}, {what}");
             let reason = engine.explain(3, 0.0).unwrap();
@@ -107,7 +107,7 @@ fn a_job_that_leaves_a_reservation_its_room_starts() {
             [None, Some(5), None],
             [None, None, Some(20)],
         ] {
-            let (mut engine, queue) = waiting(policy, limits(count));
+            let (mut engine, queue) = waiting(policy, &limits(count));
             for id in [3, 4] {
                 submit_to(&mut engine, id, queue, whole(1, 1000.0));
             }
@@ -121,7 +121,7 @@ fn a_job_that_leaves_a_reservation_its_room_starts() {
 #[test]
 fn a_range_takes_what_the_limits_leave_beside_a_reservation() {
     for policy in BACKFILL {
-        let (mut engine, queue) = waiting(policy, limits([None, Some(5), None]));
+        let (mut engine, queue) = waiting(policy, &limits([None, Some(5), None]));
         let range = Request {
             nnodes: Some(Count::range(1, Some(2), Operator::Add, 1).unwrap()),
             ..whole(1, 1000.0)
@@ -134,7 +134,7 @@ fn a_range_takes_what_the_limits_leave_beside_a_reservation() {
 
 #[test]
 fn reservations_of_a_queue_leave_each_other_room() {
-    let (mut engine, queue) = waiting(Policy::Conservative, limits([Some(1), None, None]));
+    let (mut engine, queue) = waiting(Policy::Conservative, &limits([Some(1), None, None]));
     for (id, duration) in [(3, 70.0), (4, 30.0)] {
         submit_to(&mut engine, id, queue, whole(1, duration));
     }
