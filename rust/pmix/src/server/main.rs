@@ -304,6 +304,10 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
             .map(|rank| {
                 server.answers.ended();
                 library::forget(server.answers.namespace(), rank);
+                // Has the library told the number that is left.
+                server
+                    .answers
+                    .put(Caller::Ping(Vec::new()), Answer::of(status::SUCCESS));
                 "{}".to_owned()
             })
             .map_err(|text| (EINVAL, text)),
