@@ -49,7 +49,10 @@ impl Manager {
         self.within_limits(asker.job, &ask)?;
         if let Some(target) = joins {
             self.may_grow(target, &ask).map_err(denied)?;
-            self.can_grow(target, &ask)?;
+            // What never can be has a part when the caller waits no longer.
+            if wanted.timeout.is_none() || !ask.has_parts() {
+                self.can_grow(target, &ask)?;
+            }
         }
         if ask.required && !self.allocator.is_ready() {
             let reason = "not available now: no scheduler is ready";

@@ -153,21 +153,23 @@ impl Manager {
         policy::check_growth(would.nodes, would.cores, queue, &self.settings)
     }
 
-    /// Whether there is so much beside what an allocation has: that cannot be given to it again.
+    /// Whether there is so much beside what an allocation never gives up: one of its nodes.
     pub(super) fn can_grow(&self, target: u64, ask: &Ask) -> Result<(), Denial> {
         let extent = self.jobs.get(&target).and_then(|it| it.extent());
         let (Some(extent), Some((nodes, cores))) = (extent, self.claims.size()) else {
             return Ok(());
         };
         let asked = Use::size_of(ask);
-        let (what, wanted, has, all) = if ask.cpus == 0 {
-            ("nodes", asked.nodes, extent.nnodes() as u64, nodes)
+        let least = extent.nodes().map(|it| it.cores.len()).min();
+        let (what, wanted, kept, all) = if ask.cpus == 0 {
+            ("nodes", asked.nodes, 1, nodes)
         } else {
-            ("cores", asked.cores, extent.ncores(), cores)
+            ("cores", asked.cores, least.unwrap_or(0), cores)
         };
-        if wanted.saturating_add(has) > all {
-            let reason =
-                format!("{wanted} {what} more can never be: of {all} it has {has} already");
+        if wanted.saturating_add(kept) > all {
+            let reason = format!(
+                "{wanted} {what} more can never be: there are {all}, of which it keeps {kept}"
+            );
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
         Ok(())
