@@ -11,7 +11,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
-.PHONY: run test test-rust test-python test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
+.PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
 	wheel-ft conformance mutations bench-curves bench-engine compare pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
@@ -46,6 +46,10 @@ test-pmix-asan: $(VENV)/.built  ## The same with AddressSanitizer in server and 
 		ASAN_OPTIONS=detect_leaks=1 \
 		LSAN_OPTIONS=suppressions=$(CURDIR)/tests/pmix/leaks.supp:print_suppressions=0 \
 		$(BIN)/python -m pytest tests/pmix
+
+test-optional: $(VENV)/.built  ## What there is only with numpy and pyarrow: arrays as columns, Parquet
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow
+	$(BIN)/python -m pytest tests/unit/test_engine_columns.py tests/unit/test_idset.py tests/unit/test_sim_files.py
 
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist
