@@ -38,7 +38,7 @@ impl Form {
 }
 
 /// What a scheduler is asked for.
-#[allow(
+#[expect(
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and has its name in an event"
 )]

@@ -54,7 +54,7 @@ fn is_number(kind: &str) -> bool {
         )
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 fn is_false(flag: &bool) -> bool {
     !*flag
 }

@@ -184,7 +184,7 @@ impl Request {
             }
             Key::Timeout => {
                 let seconds = match &attribute.data {
-                    #[allow(clippy::cast_precision_loss, reason = "seconds that anybody waits")]
+                    #[expect(clippy::cast_precision_loss, reason = "seconds that anybody waits")]
                     Data::Whole(number) => *number as f64,
                     Data::Real(number) if *number >= 0.0 => *number,
                     _ => return Err(wrong(attribute, "expected seconds, 0 or more")),

@@ -6,21 +6,22 @@
 mod floors;
 mod places;
 mod stretches;
+mod sums;
 #[cfg(test)]
 mod tests;
 
 use self::floors::Floors;
 use self::places::Places;
+use self::sums::Sums;
 use crate::books::{Books, INSTANT};
 use crate::machine::{Cap, Machine, ShapeId, Share, Shares};
-use crate::profile::Profile;
 use crate::queue::Class;
 
 /// A plan from now on.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
     /// Units, wherever they are.
-    Units(Profile),
+    Units(Sums),
     /// Cores and gpus of each node.
     Places(Places),
 }
@@ -88,7 +89,7 @@ impl Plan {
         match shape {
             Some(shape) if cores || nodes => {
                 let free = books.machine.units_now(shape);
-                let mut profile = Profile::new(now, signed(free));
+                let mut sums = Sums::new(now, signed(free));
                 for (_, it) in books.runs.iter() {
                     let up = it.shares.iter().filter(|it| books.machine.is_up(it.place));
                     let units: u64 = if cores {
@@ -96,9 +97,9 @@ impl Plan {
                     } else {
                         up.count() as u64
                     };
-                    profile.add(planned(it.end, now), f64::INFINITY, signed(units));
+                    sums.add((planned(it.end, now), f64::INFINITY), signed(units));
                 }
-                Self::Units(profile)
+                Self::Units(sums)
             }
             _ => {
                 let mut places = Places::new(&books.machine, now);
@@ -126,7 +127,7 @@ impl Plan {
         };
         let it = &books.queue.classes[class as usize];
         match self {
-            Self::Units(profile) => {
+            Self::Units(Sums { profile, .. }) => {
                 let (need, units) = (signed(it.need), units_of(it, &shares));
                 if now + limit <= profile.until(now, units) {
                     return Ok(shares);
@@ -177,12 +178,9 @@ impl Plan {
     ) -> (f64, Hold) {
         let need = machine.need(shape);
         match self {
-            Self::Units(profile) => {
-                let units = signed(need);
-                (
-                    profile.earliest(not_before, limit, units),
-                    Hold::Units(units),
-                )
+            Self::Units(sums) => {
+                let start = sums.earliest(machine.demand(shape), need, not_before, limit);
+                (start, Hold::Units(signed(need)))
             }
             Self::Places(places) => {
                 let (start, parts) = places.earliest(machine, shape, need, not_before, limit);
@@ -195,7 +193,7 @@ impl Plan {
     pub fn hold(&mut self, machine: &Machine, hold: &Hold, (start, end): (f64, f64), back: bool) {
         let sign = if back { 1 } else { -1 };
         match (self, hold) {
-            (Self::Units(profile), Hold::Units(units)) => profile.add(start, end, sign * units),
+            (Self::Units(sums), Hold::Units(units)) => sums.add((start, end), sign * units),
             (Self::Places(places), Hold::Places(parts)) => {
                 for (place, cores, gpus) in parts {
                     let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
@@ -213,15 +211,16 @@ impl Plan {
     /// it is now, or fuller.
     pub fn known(&self) -> Floors {
         match self {
-            Self::Units(_) => Floors::default(),
+            Self::Units(sums) => sums.floors.clone(),
             Self::Places(places) => places.floors.clone(),
         }
     }
 
     /// Knows again what was known.
     pub fn know(&mut self, known: Floors) {
-        if let Self::Places(places) = self {
-            places.floors = known;
+        match self {
+            Self::Units(sums) => sums.floors = known,
+            Self::Places(places) => places.floors = known,
         }
     }
 
@@ -235,7 +234,7 @@ impl Plan {
     ) -> Option<Hold> {
         let need = machine.need(shape);
         match self {
-            Self::Units(profile) => {
+            Self::Units(Sums { profile, .. }) => {
                 let units = signed(need);
                 (start + limit <= profile.until(start, units)).then_some(Hold::Units(units))
             }
@@ -248,7 +247,9 @@ impl Plan {
     /// Whether it is free from a time until before another.
     pub fn has_room(&self, machine: &Machine, hold: &Hold, (start, end): (f64, f64)) -> bool {
         match (self, hold) {
-            (Self::Units(profile), Hold::Units(units)) => end <= profile.until(start, *units),
+            (Self::Units(Sums { profile, .. }), Hold::Units(units)) => {
+                end <= profile.until(start, *units)
+            }
             (Self::Places(places), Hold::Places(parts)) => {
                 parts.iter().all(|(place, cores, gpus)| {
                     let free = places.window(machine, *place, start, end);
@@ -270,7 +271,7 @@ impl Plan {
     /// Whether more is planned than there is.
     pub fn is_overfull(&self) -> bool {
         match self {
-            Self::Units(profile) => profile.least() < 0,
+            Self::Units(Sums { profile, .. }) => profile.least() < 0,
             Self::Places(places) => places.is_overfull(),
         }
     }

@@ -95,7 +95,7 @@ impl Elastic {
 
     /// When there is something to do next.
     pub(crate) fn deadline(&self) -> Option<f64> {
-        #[allow(
+        #[expect(
             clippy::cast_precision_loss,
             reason = "milliseconds of any real date are exact in a float"
         )]

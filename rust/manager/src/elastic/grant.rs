@@ -249,7 +249,7 @@ fn has_grant(job: &Job, id: u64) -> bool {
 }
 
 /// Seconds, as many as are whole.
-#[allow(
+#[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a float out of range saturates"
