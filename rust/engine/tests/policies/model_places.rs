@@ -1,0 +1,359 @@
+//! First come first served and EASY against a walk over a plain list that places one job after
+//! the other, on machines with gpus, whole nodes and constraints.
+
+use std::collections::BTreeMap;
+
+use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId};
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+use proptest::prelude::*;
+
+use crate::steps::{Node, Step, Want, nodes, step};
+
+/// What is free of each node: cores, gpus.
+type Free = Vec<(u32, u32)>;
+/// What a job holds: cores and gpus by node.
+type Held = BTreeMap<usize, (u32, u32)>;
+
+#[derive(Clone, Debug)]
+struct Model {
+    nodes: Vec<Node>,
+    free: Free,
+    queue: BTreeMap<u64, Want>,
+    running: BTreeMap<u64, (Held, f64)>,
+}
+
+impl Model {
+    fn units(&self, want: Want, place: usize, free: (u32, u32)) -> u32 {
+        let node = self.nodes[place];
+        if !node.up || (want.big && !node.big) {
+            return 0;
+        }
+        let slots = (free.0 / want.cores).min(free.1.checked_div(want.gpus).unwrap_or(u32::MAX));
+        if want.nnodes.is_none() {
+            return slots;
+        }
+        let whole = free == (node.cores, node.gpus);
+        u32::from(slots >= want.slots && (whole || !want.exclusive))
+    }
+
+    fn need(want: Want) -> u32 {
+        want.nnodes.unwrap_or(want.slots)
+    }
+
+    fn all_units(&self, want: Want, free: &Free) -> u32 {
+        let places = free.iter().enumerate();
+        places
+            .map(|(place, free)| self.units(want, place, *free))
+            .sum()
+    }
+
+    fn amount(&self, want: Want, place: usize, units: u32) -> (u32, u32) {
+        if want.nnodes.is_some() && want.exclusive {
+            let node = self.nodes[place];
+            return (node.cores, node.gpus);
+        }
+        let slots = if want.nnodes.is_some() {
+            want.slots
+        } else {
+            units
+        };
+        (want.cores * slots, want.gpus * slots)
+    }
+
+    /// First fit, on nodes that `accept` takes.
+    fn place(&self, want: Want, accept: impl Fn(usize, (u32, u32)) -> bool) -> Option<Held> {
+        let mut left = Self::need(want);
+        let mut held = Held::new();
+        for (place, free) in self.free.iter().enumerate() {
+            let units = self.units(want, place, *free).min(left);
+            if units > 0 {
+                let amount = self.amount(want, place, units);
+                if accept(place, amount) {
+                    held.insert(place, amount);
+                    left -= units;
+                }
+            }
+        }
+        (left == 0).then_some(held)
+    }
+
+    fn take(&mut self, id: u64, held: Held, end: f64) {
+        for (place, (cores, gpus)) in &held {
+            self.free[*place].0 -= cores;
+            self.free[*place].1 -= gpus;
+        }
+        self.queue.remove(&id);
+        self.running.insert(id, (held, end));
+    }
+
+    fn finish(&mut self, id: u64) {
+        let (held, _) = self.running.remove(&id).expect("it runs");
+        for (place, (cores, gpus)) in held {
+            self.free[place].0 += cores;
+            self.free[place].1 += gpus;
+        }
+    }
+
+    fn order(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.queue.keys().copied().collect();
+        ids.retain(|id| self.queue[id].priority > 0);
+        ids.sort_by_key(|id| (u32::MAX - self.queue[id].priority, *id));
+        ids
+    }
+
+    fn cost(&self, first: Want, free: &Free, place: usize, amount: (u32, u32)) -> u32 {
+        let before = free[place];
+        let after = (before.0 - amount.0, before.1 - amount.1);
+        self.units(first, place, before) - self.units(first, place, after)
+    }
+
+    /// Whether the nodes that are up would do, if nothing ran.
+    fn is_reachable(&self, want: Want) -> bool {
+        let nodes = self.nodes.iter();
+        let free = nodes.map(|it| (it.cores, it.gpus)).collect();
+        self.all_units(want, &free) >= Self::need(want)
+    }
+
+    /// When the job can start as planned, and what is free then.
+    fn shadow(&self, want: Want, now: f64) -> (f64, Free) {
+        let planned = |end: f64| if end <= now { now + 1.0 } else { end };
+        let mut ends: Vec<f64> = self.running.values().map(|it| planned(it.1)).collect();
+        ends.sort_by(f64::total_cmp);
+        let mut free = self.free.clone();
+        for time in ends {
+            free.clone_from(&self.free);
+            for (held, end) in self.running.values() {
+                if planned(*end) <= time {
+                    for (place, (cores, gpus)) in held {
+                        free[*place].0 += cores;
+                        free[*place].1 += gpus;
+                    }
+                }
+            }
+            if self.all_units(want, &free) >= Self::need(want) {
+                return (time, free);
+            }
+        }
+        (f64::INFINITY, free)
+    }
+
+    /// One pass. Returns what started, and whether as backfill.
+    fn pass(&mut self, now: f64, policy: Policy) -> Vec<(u64, bool)> {
+        let mut started = Vec::new();
+        let mut blocked: Option<(Want, f64, Free, u32)> = None;
+        let mut passed = false;
+        for id in self.order() {
+            let want = self.queue[&id];
+            let end = now + want.limit();
+            let Some(held) = self.place(want, |_, _| true) else {
+                if blocked.is_none() {
+                    if policy == Policy::Fcfs {
+                        return started;
+                    }
+                    if !self.is_reachable(want) {
+                        passed = true;
+                        continue;
+                    }
+                    let (time, free) = self.shadow(want, now);
+                    let units = self.all_units(want, &free);
+                    let spare = units.saturating_sub(Self::need(want));
+                    blocked = Some((want, time, free, spare));
+                }
+                continue;
+            };
+            let Some((first, time, mut free, mut spare)) = blocked.clone() else {
+                self.take(id, held, end);
+                started.push((id, passed));
+                continue;
+            };
+            let pool =
+                first.nnodes.is_none() && (first.cores, first.gpus, first.big) == (1, 0, false);
+            let mut chosen = held;
+            // One without a limit never ends as planned.
+            if end > time || end.is_infinite() {
+                let harm = |place, amount| self.cost(first, &free, place, amount);
+                let mut cost: u32 = chosen
+                    .iter()
+                    .map(|(place, amount)| harm(*place, *amount))
+                    .sum();
+                if cost > spare {
+                    if pool {
+                        continue;
+                    }
+                    let beside = self.place(want, |place, amount| harm(place, amount) == 0);
+                    let Some(beside) = beside else {
+                        continue;
+                    };
+                    chosen = beside;
+                    cost = 0;
+                }
+                spare -= cost;
+                for (place, (cores, gpus)) in &chosen {
+                    free[*place].0 -= cores;
+                    free[*place].1 -= gpus;
+                }
+            }
+            blocked = Some((first, time, free, spare));
+            self.take(id, chosen, end);
+            started.push((id, true));
+        }
+        started
+    }
+
+    fn schedule(&mut self, now: f64, policy: Policy) -> Vec<(u64, bool)> {
+        let mut all = Vec::new();
+        loop {
+            let started = self.pass(now, policy);
+            if started.is_empty() {
+                return all;
+            }
+            all.extend(started);
+        }
+    }
+
+    fn inventory(&self) -> ResourceSet {
+        let mut r = ResourceSet::new();
+        let mut big = IdSet::new();
+        for (rank, node) in (0_u32..).zip(&self.nodes) {
+            let (cores, gpus) = ((0..node.cores).collect(), (0..node.gpus).collect());
+            r.insert(rank, &format!("n{rank}"), cores, gpus)
+                .expect("a new rank");
+            if node.big {
+                big.insert(rank);
+            }
+        }
+        if !big.is_empty() {
+            r.add_property("big", &big).expect("the ranks exist");
+        }
+        r
+    }
+}
+
+#[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
+fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
+    let free = nodes.iter().map(|node| (node.cores, node.gpus)).collect();
+    let mut model = Model {
+        nodes,
+        free,
+        queue: BTreeMap::new(),
+        running: BTreeMap::new(),
+    };
+    let options = Options {
+        policy,
+        ..Options::default()
+    };
+    let mut engine = Engine::with_options(&model.inventory(), options).expect("R is complete");
+    for (rank, node) in (0_u32..).zip(&model.nodes) {
+        if node.up {
+            engine.mark_up(&IdSet::from_iter([rank]));
+        }
+    }
+    let mut now = 100.0;
+    let mut next = 1;
+    for step in steps {
+        match step {
+            Step::Submit(want) => {
+                if engine.feasible(&want.request()).is_err() {
+                    continue;
+                }
+                let job = Job {
+                    id: next,
+                    priority: want.priority,
+                    request: want.request(),
+                    queue: QueueId::default(),
+                };
+                engine.submit(job).expect("a new job");
+                model.queue.insert(next, want);
+                next += 1;
+            }
+            Step::Wait(halves) => now += f64::from(halves) * 0.5,
+            Step::Finish(index) => {
+                let ids: Vec<u64> = model.running.keys().copied().collect();
+                if let Some(id) = ids.get(index % ids.len().max(1)) {
+                    engine.free(*id, None).expect("it runs");
+                    model.finish(*id);
+                }
+            }
+            Step::Due => {
+                let ends = model.running.values().map(|it| it.1);
+                now = ends.fold(f64::INFINITY, f64::min).clamp(now, now + 100.0);
+                let due = model.running.iter().filter(|it| it.1.1 <= now);
+                let due: Vec<u64> = due.map(|it| *it.0).collect();
+                assert_eq!(engine.finish(&due), due.len());
+                for id in due {
+                    model.finish(id);
+                }
+            }
+            Step::Cancel(index) => {
+                let id = index as u64;
+                assert_eq!(engine.cancel(id), model.queue.remove(&id).is_some());
+            }
+            Step::Prioritize(index, priority) => {
+                let id = index as u64;
+                let found = engine.prioritize(&[(id, priority)]);
+                assert_eq!(found, usize::from(model.queue.contains_key(&id)));
+                if let Some(want) = model.queue.get_mut(&id) {
+                    want.priority = priority;
+                }
+            }
+            Step::Mark(place, up) => {
+                if let Some(node) = model.nodes.get_mut(place) {
+                    node.up = up;
+                    let rank = IdSet::from_iter([u32::try_from(place).expect("few nodes")]);
+                    if up {
+                        engine.mark_up(&rank);
+                    } else {
+                        engine.mark_down(&rank);
+                    }
+                }
+            }
+        }
+        if !each && next % 3 != 0 {
+            continue;
+        }
+        let expected = model.schedule(now, policy);
+        let decisions = engine.schedule(now, usize::MAX);
+        let found: Vec<(u64, bool)> = decisions
+            .iter()
+            .map(|decision| match decision {
+                Decision::Alloc { id, backfilled } => (*id, *backfilled),
+                Decision::Deny { id, note } => panic!("job {id} denied: {note}"),
+            })
+            .collect();
+        assert_eq!(found, expected);
+        for (id, _) in found {
+            let r = engine.r(id).expect("it runs");
+            let held: Held = r
+                .nodes()
+                .map(|node| {
+                    let cores = u32::try_from(node.cores.len()).expect("few cores");
+                    let gpus = u32::try_from(node.gpus.len()).expect("few gpus");
+                    (node.rank as usize, (cores, gpus))
+                })
+                .collect();
+            assert_eq!(held, model.running[&id].0, "job {id}");
+        }
+        assert_eq!(engine.queue_len(), model.queue.len());
+        assert_eq!(engine.queued(), model.order());
+        assert_eq!(engine.head(), model.order().first().copied());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn first_come_first_served(nodes in nodes(), steps in prop::collection::vec(step(), 1..60)) {
+        check(nodes, steps, Policy::Fcfs, true);
+    }
+
+    #[test]
+    fn easy(
+        nodes in nodes(),
+        steps in prop::collection::vec(step(), 1..60),
+        each in any::<bool>(),
+    ) {
+        check(nodes, steps, Policy::Easy, each);
+    }
+}
