@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `read` | 100,000 jobs in SWF |
 //! | `replay/whole` | 100,000 jobs of 1 to 10,000 nodes on 10,000 nodes of one core |
+//! | `replay/wide` | 100,000 jobs of 1 to 20,000 cores on 10,000 nodes of two cores |
 //! | `replay/cores` | 100,000 jobs of 1 to 128 cores on 1,000 nodes of 64 cores |
 //! | `replay/pool` | 100,000 jobs of 1 to 128 cores on a pool of 128 |
 
@@ -64,6 +65,7 @@ fn replay(c: &mut Criterion) {
     group.measurement_time(Duration::from_secs(5));
     for (name, machine, workload) in [
         ("whole", nodes(10_000, 1), workload(10_000, 10_000)),
+        ("wide", nodes(10_000, 2), workload(20_000, 20_000)),
         ("cores", nodes(1_000, 64), workload(128, 64_000)),
         ("pool", Machine::Pool(128), workload(128, 128)),
     ] {

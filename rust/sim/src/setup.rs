@@ -13,12 +13,11 @@ use crate::error::{brief, grouped};
 use crate::failures::Failures;
 use crate::workload::{JobShape, MAX_SECONDS, Workload};
 
-/// Cores of the nodes that a pool is made of inside.
-const POOL_NODE: u64 = 64;
-/// Nodes that a pool is made of at most; beyond that they grow.
-const POOL_NODES: u64 = 100_000;
+/// Cores of the nodes that a pool is made of inside: few nodes, as each costs more than a word of
+/// cores does.
+const POOL_NODE: u64 = 4096;
 /// Cores of a pool at most.
-const POOL_CORES: u64 = 100_000_000;
+pub(crate) const POOL_CORES: u64 = 100_000_000;
 
 /// What there is.
 #[derive(Clone, Debug)]
@@ -123,11 +122,10 @@ impl Hardware {
             let text = format!("a pool: expected 1 to {most} cores, found {found}");
             return Err(Error::new(text));
         }
-        let size = POOL_NODE.max(cores.div_ceil(POOL_NODES));
         let mut resources = ResourceSet::new();
-        let full = cores / size;
+        let full = cores / POOL_NODE;
         let fail = |error: &dyn std::fmt::Display| Error::new(format!("a pool: {error}"));
-        for (first, count, size) in [(0, full, size), (full, 1, cores % size)] {
+        for (first, count, size) in [(0, full, POOL_NODE), (full, 1, cores % POOL_NODE)] {
             if count == 0 || size == 0 {
                 continue;
             }

@@ -42,7 +42,7 @@ pub struct Simulation {
     workload: Arc<Workload>,
     setup: Setup,
     scheduler: Scheduler,
-    /// Where whole nodes are counted out, rather than matched.
+    /// Where nodes or cores are counted out, rather than matched.
     units: Option<Units>,
     machine_cores: u64,
     machine_nodes: u64,
@@ -88,7 +88,7 @@ impl Simulation {
             .collect();
         let units = Units::of(&hardware, &setup, &requests)?;
         let (scheduler, units) = if let Some((units, requests)) = units {
-            let pool = Hardware::pool(hardware.nodes)?.resources;
+            let pool = Hardware::pool(units.count())?.resources;
             let scheduler = Scheduler::new(&pool, &setup, &requests, &workload.queues)?;
             (scheduler, Some(units))
         } else {
@@ -391,9 +391,12 @@ impl Simulation {
             (cores, 1, 0)
         } else if let Some(units) = &mut self.units {
             let (cores, ranks) = units.take(place, self.workload.shape[index]);
-            let ranges = ranks.ranges().map(|it| (*it.start(), *it.end()));
-            self.results.keep(index, ranges);
-            (cores, ranks.len(), ranks.first().unwrap_or(0))
+            self.results.keep(index, ranks.iter().copied());
+            let nodes = ranks
+                .iter()
+                .map(|(first, last)| u64::from(last - first) + 1);
+            let first = ranks.first().map_or(0, |(first, _)| *first);
+            (cores, nodes.sum(), first)
         } else {
             let cores = self.scheduler.held(id(place), &mut self.ranks);
             self.failures.start(place, &self.ranks);

@@ -1,33 +1,40 @@
-//! Nodes that are all alike, of which every job takes whole ones: which of them a job gets makes
-//! no difference to when it starts. The scheduler then has one pool to look after, whose cores are
-//! the nodes, and the ranks are counted out here, from the lowest on. The starts and the ranks are
-//! those that the nodes themselves would have given; the cost no longer grows with the nodes of a
-//! job, but with the ranges of their ranks.
+//! Nodes that are all alike, of which every job takes whole ones, or of which every job takes
+//! cores, wherever they are: which of them a job gets makes no difference to when it starts. The
+//! scheduler then has one pool to look after, whose cores are these units, and which units a job
+//! has is counted out here, from the lowest rank on. The starts and the ranks are those that the
+//! nodes themselves would have given; the cost no longer grows with the nodes of a job, but with
+//! the ranges of its units.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use penstock_engine::{Engine, Options, Selection};
 use penstock_idset::IdSet;
 use penstock_jobspec::{Count, Request};
 
 use crate::Error;
-use crate::setup::{Hardware, Setup};
+use crate::setup::{Hardware, POOL_CORES, Setup};
 
-/// Who has which of the nodes.
+/// Who has which of the units. Those of rank `r` have the numbers from `r * per_rank` on.
 pub(crate) struct Units {
-    free: IdSet,
-    held: HashMap<u32, IdSet>,
-    /// Cores of a node.
+    /// Ranges of those that are free: the last of each by its first. No two touch.
+    free: BTreeMap<u32, u32>,
+    /// Ranges of those that each running job has.
+    held: HashMap<u32, Vec<(u32, u32)>>,
+    /// The ranks that the job which started last is on: first and last of ranges, in order.
+    ranks: Vec<(u32, u32)>,
+    count: u64,
+    per_rank: u32,
+    /// Cores of a unit.
     cores: u64,
-    /// Nodes of a job of each shape.
+    /// Units of a job of each shape.
     counts: Vec<u32>,
     /// Why jobs of some shapes can never run, in the words of the nodes.
     notes: HashMap<u32, String>,
 }
 
 impl Units {
-    /// The nodes, and what the pool of them is asked for; nothing where it makes a difference which
-    /// node a job has.
+    /// The units, and what the pool of them is asked for; nothing where it makes a difference which
+    /// of them a job has.
     pub fn of(
         hardware: &Hardware,
         setup: &Setup,
@@ -42,25 +49,30 @@ impl Units {
         let Some(size) = sizes.next().filter(|first| sizes.all(|it| it == *first)) else {
             return Ok(None);
         };
-        let mut way = None;
-        let mut counts = Vec::with_capacity(requests.len());
+        // Beside each other the two ways are not quite the same to every policy.
+        let counts = |count: &dyn Fn(&Request) -> Option<u32>| {
+            let counts = requests.iter().map(count);
+            counts.collect::<Option<Vec<u32>>>()
+        };
+        let (counts, per_rank, cores) = if let Some(counts) = counts(&cores_anywhere) {
+            (counts, size.0, 1)
+        } else if let Some(counts) = counts(&|it| whole_nodes(it, size)) {
+            (counts, 1, size.0)
+        } else {
+            return Ok(None);
+        };
+        let Some((all, per_rank)) = units(&hardware.resources.ranks(), per_rank) else {
+            return Ok(None);
+        };
         let (mut pooled, mut large) = (Vec::with_capacity(requests.len()), Vec::new());
-        for (shape, request) in (0u32..).zip(requests) {
-            let Some((its, count)) = whole(request, size) else {
-                return Ok(None);
-            };
-            // Beside each other they are not quite the same to every policy.
-            if *way.get_or_insert(its) != its {
-                return Ok(None);
-            }
-            if u64::from(count) > hardware.nodes {
+        for ((shape, request), count) in (0u32..).zip(requests).zip(&counts) {
+            if u64::from(*count) > all.len() {
                 large.push(shape);
             }
-            counts.push(count);
             pooled.push(Request {
                 nnodes: None,
                 exclusive: false,
-                slots: Count::exactly(count),
+                slots: Count::exactly(*count),
                 cores_per_slot: Count::exactly(1),
                 gpus_per_slot: Count::exactly(0),
                 duration: request.duration,
@@ -78,28 +90,62 @@ impl Units {
             }
         }
         let units = Self {
-            free: hardware.resources.ranks(),
+            count: all.len(),
+            free: all.ranges().map(|it| (*it.start(), *it.end())).collect(),
             held: HashMap::new(),
-            cores: size.0,
+            ranks: Vec::new(),
+            per_rank,
+            cores,
             counts,
             notes,
         };
         Ok(Some((units, pooled)))
     }
 
-    /// A job of a shape starts: returns its cores and the ranks of its nodes.
-    pub fn take(&mut self, place: u32, shape: u32) -> (u64, &IdSet) {
-        let nodes = u64::from(self.counts[shape as usize]);
-        let taken = self.free.take_first(nodes).unwrap_or_default();
-        let held = self.held.entry(place).or_default();
-        *held = taken;
-        (nodes * self.cores, held)
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
-    /// A job gives its nodes back.
+    /// A job of a shape starts: returns its cores, and the ranks that it is on as first and last of
+    /// ranges.
+    pub fn take(&mut self, place: u32, shape: u32) -> (u64, &[(u32, u32)]) {
+        let count = self.counts[shape as usize];
+        let mut taken = Vec::new();
+        self.ranks.clear();
+        let (mut left, mut next) = (count, 0);
+        while left > 0
+            && let Some((first, last)) = self.free.pop_first()
+        {
+            // As many of the range as are left, which are at least one.
+            let until = last.min(first.saturating_add(left - 1));
+            left -= until - first + 1;
+            if until < last {
+                self.free.insert(until + 1, last);
+            }
+            taken.push((first, until));
+            // It may begin on the rank that the one before ends on.
+            let (on, to) = (next.max(first / self.per_rank), until / self.per_rank);
+            if on <= to {
+                self.ranks.push((on, to));
+                next = to + 1;
+            }
+        }
+        self.held.insert(place, taken);
+        (u64::from(count) * self.cores, &self.ranks)
+    }
+
+    /// A job gives its units back.
     pub fn give(&mut self, place: u32) {
-        if let Some(ranks) = self.held.remove(&place) {
-            self.free.union_with(&ranks);
+        for (mut first, mut last) in self.held.remove(&place).unwrap_or_default() {
+            let before = self.free.range(..first).next_back();
+            if let Some((start, _)) = before.filter(|(_, end)| **end + 1 == first) {
+                first = *start;
+            }
+            if let Some(end) = self.free.remove(&(last + 1)) {
+                last = end;
+            }
+            self.free.insert(first, last);
         }
     }
 
@@ -109,29 +155,34 @@ impl Units {
     }
 }
 
-/// How a request is for whole nodes, if it is, of which any will do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Cores, each of which is a node.
-    Cores,
-    /// Nodes for itself.
-    Nodes,
+/// So many units of each rank, with how many those are; nothing where they have no numbers, or a
+/// pool has no room for them.
+fn units(ranks: &IdSet, per_rank: u64) -> Option<(IdSet, u32)> {
+    let per_rank = u32::try_from(per_rank).ok().filter(|it| *it > 0)?;
+    let mut units = IdSet::new();
+    for range in ranks.ranges() {
+        let last = range.end().checked_mul(per_rank)?.checked_add(per_rank)?;
+        units.insert_range(range.start() * per_rank..=last - 1);
+    }
+    (units.len() <= POOL_CORES).then_some((units, per_rank))
 }
 
-/// How a request is for whole nodes of so many cores and gpus, and for how many; nothing where it
-/// takes parts of nodes, asks for certain ones, or could be met in several ways.
-fn whole(request: &Request, (cores, gpus): (u64, u64)) -> Option<(Way, u32)> {
-    if request.constraint.is_some() || !request.is_exact() {
-        return None;
-    }
+/// How many cores a request is for, if any cores will do.
+fn cores_anywhere(request: &Request) -> Option<u32> {
+    let (each, gpus_each) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
+    let anywhere = request.nnodes.is_none() && !request.exclusive;
+    let exactly = (each, gpus_each) == (1, 0) && request.is_exact();
+    let will_do = anywhere && exactly && request.constraint.is_none();
+    will_do.then(|| request.slots.min())
+}
+
+/// How many whole nodes of so many cores and gpus a request is for, if any will do; nothing where
+/// it takes parts of nodes, asks for certain ones, or could be met in several ways.
+fn whole_nodes(request: &Request, (cores, gpus): (u64, u64)) -> Option<u32> {
+    let nodes = request.nnodes.as_ref().filter(|_| request.exclusive)?;
     let slots = u64::from(request.slots.min());
     let (each, gpus_each) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
-    match &request.nnodes {
-        Some(nodes) if request.exclusive => {
-            let fits = slots * u64::from(each) <= cores && slots * u64::from(gpus_each) <= gpus;
-            fits.then(|| (Way::Nodes, nodes.min()))
-        }
-        None if (cores, each, gpus_each) == (1, 1, 0) => Some((Way::Cores, request.slots.min())),
-        _ => None,
-    }
+    let fits = slots * u64::from(each) <= cores && slots * u64::from(gpus_each) <= gpus;
+    let will_do = fits && request.constraint.is_none() && request.is_exact();
+    will_do.then(|| nodes.min())
 }

@@ -1,5 +1,5 @@
-//! Jobs of whole nodes that are all alike are counted out rather than matched: nothing may be
-//! otherwise than with the engine's own nodes.
+//! Jobs of whole nodes that are all alike, or of cores anywhere on them, are counted out rather
+//! than matched: nothing may be otherwise than with the engine's own nodes.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     proptest::collection::vec(job, 0..40)
 }
 
-/// The jobs, for whole nodes of two cores, or for cores that are nodes each.
+/// The jobs, for whole nodes of two cores, or for cores anywhere.
 fn workload(jobs: &[Job], whole: bool) -> Workload {
     let mut workload = Workload::new("test");
     for (id, (submit, run, limit, nodes, slots, priority)) in (1..).zip(jobs) {
@@ -37,7 +37,7 @@ fn workload(jobs: &[Job], whole: bool) -> Workload {
             shape: if whole {
                 shape
             } else {
-                JobShape::cores(*nodes)
+                JobShape::cores(nodes * slots)
             },
             priority: *priority,
             queue: String::new(),
@@ -71,15 +71,16 @@ fn told(simulation: &Simulation) -> String {
 
 proptest! {
     #[test]
-    fn whole_nodes_are_as_the_engine_would_give_them(
+    fn units_are_as_the_engine_would_give_them(
         jobs in jobs(),
         whole in any::<bool>(),
+        cores in 1..4u32,
         policy in prop::sample::select(vec!["fcfs", "easy", "conservative", "hybrid:2"]),
         kill_at_limit in any::<bool>(),
         estimate_every in 0..2u32,
     ) {
         let workload = workload(&jobs, whole);
-        let machine = nodes(6, if whole { 2 } else { 1 });
+        let machine = nodes(6, if whole { 2 } else { cores });
         let counted = Setup { kill_at_limit, estimate_every, ..setup(policy) };
         // A node that is up comes back when all is over: that alone has the engine match nodes.
         let back = Failure { time: 1e6, ranks: "0".parse().unwrap(), up: true };
