@@ -1,0 +1,205 @@
+//! `SimResult`: what became of the jobs of a simulation.
+
+use std::sync::OnceLock;
+
+use penstock_idset::IdSet;
+use penstock_sim::{Fate, Spread};
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyMemoryView};
+
+use super::simulation::Simulation;
+
+/// What became of the jobs of a simulation: a view of it, in the order of the file.
+#[pyclass(module = "penstock._core", frozen)]
+pub(crate) struct SimResult {
+    simulation: Py<Simulation>,
+    /// Which cores of a pool the jobs had, worked out when it is asked for.
+    pool_cores: OnceLock<Vec<IdSet>>,
+}
+
+impl SimResult {
+    pub fn of(simulation: Py<Simulation>) -> Self {
+        Self {
+            simulation,
+            pool_cores: OnceLock::new(),
+        }
+    }
+}
+
+/// Numbers as a `memoryview` of a format of the module `struct`.
+fn view<'py, const N: usize>(
+    py: Python<'py>,
+    format: &str,
+    numbers: impl Iterator<Item = [u8; N]>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let bytes: Vec<u8> = numbers.flatten().collect();
+    let bytes = PyBytes::new(py, &bytes);
+    PyMemoryView::from(bytes.as_any())?.call_method1("cast", (format,))
+}
+
+/// A number, or `None` where it is none.
+fn known(value: f64) -> Option<f64> {
+    Some(value).filter(|it| !it.is_nan())
+}
+
+fn spread(summary: &Bound<'_, PyDict>, name: &str, spread: Spread) -> PyResult<()> {
+    let Spread {
+        mean,
+        median,
+        p95,
+        max,
+    } = spread;
+    for (part, value) in [
+        ("mean", mean),
+        ("median", median),
+        ("p95", p95),
+        ("max", max),
+    ] {
+        summary.set_item(format!("{name}_{part}"), known(value))?;
+    }
+    Ok(())
+}
+
+#[pymethods]
+impl SimResult {
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let simulation = self.simulation.borrow(py);
+        let workload = simulation.inner.workload();
+        let results = simulation.inner.results();
+        let places = || (0..workload.len()).map(|number| workload.place_of_file(number));
+        let floats = |column: &[f64]| view(py, "d", places().map(|it| column[it].to_ne_bytes()));
+        let words = |column: &[u32]| view(py, "I", places().map(|it| column[it].to_ne_bytes()));
+        let over = |fate: Fate| matches!(fate, Fate::Killed | Fate::Lost);
+        let columns = PyDict::new(py);
+        let ids = workload.ids();
+        columns.set_item(
+            "id",
+            view(py, "Q", places().map(|it| ids[it].to_ne_bytes()))?,
+        )?;
+        let (submit, start) = (workload.submits(), results.start());
+        columns.set_item("submit", floats(submit)?)?;
+        columns.set_item("start", floats(start)?)?;
+        columns.set_item("end", floats(results.end())?)?;
+        columns.set_item("cores", words(results.cores())?)?;
+        columns.set_item("nodes", words(results.nodes())?)?;
+        columns.set_item("first_rank", words(results.first_rank())?)?;
+        let waits = places().map(|it| (start[it] - submit[it]).to_ne_bytes());
+        columns.set_item("wait", view(py, "d", waits)?)?;
+        let backfilled = places().map(|it| [u8::from(results.backfilled()[it])]);
+        columns.set_item("backfilled", view(py, "B", backfilled)?)?;
+        let killed = places().map(|it| [u8::from(over(results.fate()[it]))]);
+        columns.set_item("killed", view(py, "B", killed)?)?;
+        let state = places().map(|it| [results.fate()[it] as u8]);
+        columns.set_item("state", view(py, "B", state)?)?;
+        let none = f64::NAN;
+        let estimate = results.estimate();
+        let estimates = places().map(|it| estimate.get(it).unwrap_or(&none).to_ne_bytes());
+        columns.set_item("estimate_start", view(py, "d", estimates)?)?;
+        Ok(columns)
+    }
+
+    fn allocation(&self, py: Python<'_>, job: usize) -> PyResult<String> {
+        let simulation = self.simulation.borrow(py);
+        let simulation = &simulation.inner;
+        let jobs = simulation.workload().len();
+        if job >= jobs {
+            let text = format!("job {job}: expected a number below {jobs}");
+            return Err(PyIndexError::new_err(text));
+        }
+        let place = simulation.workload().place_of_file(job);
+        if simulation.is_pool() {
+            let cores = self.pool_cores.get_or_init(|| simulation.pool_cores());
+            return Ok(cores[place].to_string());
+        }
+        Ok(simulation.results().ranks(place).to_string())
+    }
+
+    fn series<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let simulation = self.simulation.borrow(py);
+        let series = simulation.inner.series();
+        let columns = PyDict::new(py);
+        let time = series.time().iter().map(|it| it.to_ne_bytes());
+        columns.set_item("time", view(py, "d", time)?)?;
+        let used = series.used().iter().map(|it| it.to_ne_bytes());
+        columns.set_item("used_cores", view(py, "Q", used)?)?;
+        let queued = series.queued().iter().map(|it| it.to_ne_bytes());
+        columns.set_item("queued", view(py, "I", queued)?)?;
+        Ok(columns)
+    }
+
+    fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let simulation = self.simulation.borrow(py);
+        let seconds = simulation.seconds;
+        let simulation = &simulation.inner;
+        let figures = py.detach(|| simulation.summary());
+        let tally = simulation.tally();
+        let summary = PyDict::new(py);
+        for (key, value) in [
+            ("jobs", figures.jobs),
+            ("ended", figures.ended),
+            ("killed", figures.killed),
+            ("lost", figures.lost),
+            ("denied", figures.denied),
+            ("waiting", figures.waiting),
+            ("backfilled", figures.backfilled),
+            ("nodes", simulation.nodes()),
+            ("cores", simulation.cores()),
+            ("passes", tally.passes),
+            ("events", tally.events),
+            ("node_failures", tally.failed),
+            ("max_queued", tally.deepest.into()),
+        ] {
+            summary.set_item(key, value)?;
+        }
+        summary.set_item("backfilled_share", known(figures.backfilled_share()))?;
+        summary.set_item("utilisation", known(figures.utilisation))?;
+        let early = known(figures.utilisation_to_last_submit);
+        summary.set_item("utilisation_to_last_submit", early)?;
+        summary.set_item("makespan", known(figures.makespan))?;
+        summary.set_item("core_seconds", tally.core_seconds)?;
+        summary.set_item("lost_core_seconds", tally.lost_core_seconds)?;
+        summary.set_item("seconds", seconds)?;
+        spread(&summary, "wait", figures.wait)?;
+        spread(&summary, "slowdown", figures.slowdown)?;
+        if let Some(error) = figures.estimates {
+            summary.set_item("estimate_jobs", error.jobs)?;
+            spread(&summary, "estimate_error", error.absolute)?;
+            summary.set_item("estimate_bias", known(error.bias))?;
+        } else {
+            summary.set_item("estimate_jobs", 0)?;
+            for part in [
+                "error_mean",
+                "error_median",
+                "error_p95",
+                "error_max",
+                "bias",
+            ] {
+                summary.set_item(format!("estimate_{part}"), py.None())?;
+            }
+        }
+        Ok(summary)
+    }
+
+    fn size_classes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let simulation = self.simulation.borrow(py);
+        let classes = simulation.inner.size_classes();
+        let class = |class: &penstock_sim::SizeClass| {
+            let row = PyDict::new(py);
+            row.set_item("from", class.from)?;
+            row.set_item("to", class.to)?;
+            row.set_item("jobs", class.jobs)?;
+            spread(&row, "wait", class.wait)?;
+            spread(&row, "slowdown", class.slowdown)?;
+            Ok(row)
+        };
+        classes.iter().map(class).collect()
+    }
+
+    fn denials(&self, py: Python<'_>) -> Vec<(String, u64, u64)> {
+        let simulation = self.simulation.borrow(py);
+        let denials = simulation.inner.denials().iter();
+        let denials = denials.map(|it| (it.reason.clone(), it.jobs, it.first));
+        denials.collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! `Simulation`: a workload on its way through a machine.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+use penstock_sim::{Chance, Failure, Machine, Setup};
+use pyo3::prelude::*;
+
+use super::result::SimResult;
+use super::workload::Workload;
+use super::{parse, workload_error};
+use crate::errors::{ResourceSetError, WorkloadError};
+use crate::ticker::Ticker;
+
+/// A workload on its way through a machine, in virtual time: `inventory` is the text of an R, or `None` for one pool of
+/// `pool_cores` cores, by default the `max_cores` of the workload. `failures` are times in seconds of the trace, idsets
+/// of ranks, and whether those come back; with `mtbf`, nodes fail by chance as well (all in seconds).
+#[pyclass(module = "penstock._core")]
+pub(crate) struct Simulation {
+    pub(super) inner: penstock_sim::Simulation,
+    /// Real time that it took so far.
+    pub(super) seconds: f64,
+}
+
+/// A failure as Python gives it: when, which ranks, and whether they come back.
+type FailureTuple = (f64, String, bool);
+
+#[pymethods]
+impl Simulation {
+    #[new]
+    #[pyo3(signature = (
+        inventory, workload, *, policy, selection = "first", whole_nodes = false,
+        kill_at_limit = false, requeue = true, estimates = false, estimate_every = 1,
+        allocations = true, failures = Vec::new(), mtbf = None, mttr = 14400.0, failure_seed = 1,
+        pool_cores = None
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "they have names in Python"
+    )]
+    fn new(
+        py: Python<'_>,
+        inventory: Option<&str>,
+        workload: &Workload,
+        policy: &str,
+        selection: &str,
+        whole_nodes: bool,
+        kill_at_limit: bool,
+        requeue: bool,
+        estimates: bool,
+        estimate_every: u32,
+        allocations: bool,
+        failures: Vec<FailureTuple>,
+        mtbf: Option<f64>,
+        mttr: f64,
+        failure_seed: u64,
+        pool_cores: Option<u64>,
+    ) -> PyResult<Self> {
+        let machine = match (inventory, pool_cores) {
+            (Some(_), Some(_)) => {
+                let text = "pool_cores: expected no inventory beside it";
+                return Err(WorkloadError::new_err(text));
+            }
+            (Some(text), None) => {
+                let resources = ResourceSet::from_json(text)
+                    .map_err(|error| ResourceSetError::new_err(error.to_string()))?;
+                Machine::Nodes(Box::new(resources))
+            }
+            (None, cores) => Machine::Pool(cores.unwrap_or_else(|| workload.0.max_cores().max(1))),
+        };
+        let failures = failures.into_iter().map(|(time, ranks, up)| {
+            let ranks = ranks
+                .parse::<IdSet>()
+                .map_err(|error| WorkloadError::new_err(format!("failures: at {time}: {error}")))?;
+            Ok(Failure { time, ranks, up })
+        });
+        let setup = Setup {
+            policy: parse(policy)?,
+            selection: parse(selection)?,
+            whole_nodes,
+            kill_at_limit,
+            requeue,
+            estimate_every: if estimates { estimate_every } else { 0 },
+            allocations,
+            failures: failures.collect::<PyResult<Vec<Failure>>>()?,
+            chance: mtbf.map(|mtbf| Chance {
+                mtbf,
+                mttr,
+                seed: failure_seed,
+            }),
+        };
+        let workload = Arc::clone(&workload.0);
+        py.detach(|| penstock_sim::Simulation::new(workload, &machine, setup))
+            .map(|inner| Self {
+                inner,
+                seconds: 0.0,
+            })
+            .map_err(|error| workload_error(&error))
+    }
+
+    #[pyo3(signature = (events, told = None))]
+    fn advance(&mut self, py: Python<'_>, events: u64, told: Option<Py<PyAny>>) -> PyResult<bool> {
+        let begun = Instant::now();
+        let mut ticker = Ticker::new(told.as_ref());
+        let left = py.detach(|| {
+            let mut step = |done, now| ticker.step(done, now);
+            self.inner.advance_while(events, &mut step)
+        });
+        self.seconds += begun.elapsed().as_secs_f64();
+        ticker.finish()?;
+        left.map_err(|error| workload_error(&error))
+    }
+
+    #[getter]
+    fn done(&self) -> u64 {
+        self.inner.done()
+    }
+
+    #[getter]
+    fn total(&self) -> usize {
+        self.inner.workload().len()
+    }
+
+    #[getter]
+    fn now(&self) -> f64 {
+        self.inner.now()
+    }
+
+    #[getter]
+    fn cores(&self) -> u64 {
+        self.inner.cores()
+    }
+
+    #[getter]
+    fn nodes(&self) -> u64 {
+        self.inner.nodes()
+    }
+
+    fn result(slf: PyRef<'_, Self>) -> SimResult {
+        SimResult::of(slf.into())
+    }
+}
