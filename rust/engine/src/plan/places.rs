@@ -125,9 +125,9 @@ impl Places {
         if self.steps[place as usize].is_empty() {
             self.steps[place as usize].push(now_free(machine, place, self.now));
         }
-        let before = self.around(place, (start, end));
-        let steps = &mut self.steps[place as usize];
         let indexed = self.stretches.iter().any(Option::is_some);
+        let before = indexed.then(|| self.around(place, (start, end)));
+        let steps = &mut self.steps[place as usize];
         for time in [start, end] {
             let at = steps.partition_point(|step| step.time < time);
             if time.is_finite() && steps.get(at).is_none_or(|step| step.time > time) {
@@ -144,6 +144,9 @@ impl Places {
             step.cores += cores;
             step.gpus += gpus;
         }
+        let Some(before) = before else {
+            return;
+        };
         let after = self.around(place, (start, end));
         let both = before.iter().zip(&after);
         for (stretches, (before, after)) in self.stretches.iter_mut().zip(both) {

@@ -142,13 +142,26 @@ impl Places {
 
     /// Sorts the events.
     fn sort(&mut self) {
-        let fresh = self.events.len() - self.sorted;
-        if fresh > 0 {
-            // Runs that are in order are merged.
-            self.events[self.sorted..].sort_unstable_by(order);
-            self.events.sort_by(order);
+        let sorted = std::mem::replace(&mut self.sorted, self.events.len());
+        if sorted == 0 {
+            self.events.sort_unstable_by(order);
+            return;
         }
-        self.sorted = self.events.len();
+        let mut fresh = self.events.split_off(sorted);
+        fresh.sort_unstable_by(order);
+        self.events.extend_from_slice(&fresh);
+        // From the last one on, each goes to its place: what is behind it is moved once.
+        let mut end = sorted;
+        for (count, event) in fresh.iter().enumerate().rev() {
+            // Many are next to each other: of one time.
+            let before = |it: &(f64, u32)| order(it, event).is_le();
+            if end > 0 && !before(&self.events[end - 1]) {
+                let place = self.events[..end].partition_point(before);
+                self.events.copy_within(place..end, place + count + 1);
+                end = place;
+            }
+            self.events[end + count] = *event;
+        }
     }
 
     /// The earliest time, not before one, at which a shape fits for so long, by looking at all
