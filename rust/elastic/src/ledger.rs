@@ -9,7 +9,7 @@
 //! A request is over once. What of a loan was asked back and did not come is lent again, until
 //! the same time as before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -174,10 +174,18 @@ pub enum Change {
     Other,
 }
 
-/// The requests and loans of one job.
+/// The requests and loans of one job. Those that wait, and names, are found without looking at all.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     entries: BTreeMap<u32, Entry>,
+    /// Those that wait, and those that are over.
+    open: BTreeSet<u32>,
+    over: BTreeSet<u32>,
+    /// When callers wait no longer, in milliseconds, and for which request.
+    limits: BTreeSet<(u64, u32)>,
+    /// By the user's id, and by the job that stands for them.
+    names: HashMap<String, BTreeSet<u32>>,
+    allocs: HashMap<u64, u32>,
     lends: BTreeMap<u32, Lend>,
     last: u32,
     /// Loans so far.
@@ -202,12 +210,24 @@ impl Account {
 
     /// The newest request with this id of the user's.
     pub fn named(&self, id: &str) -> Option<&Entry> {
-        self.entries().rev().find(|it| it.id.as_deref() == Some(id))
+        self.entry(*self.names.get(id)?.last()?)
+    }
+
+    /// The request that this job stands for.
+    pub fn standing(&self, alloc: u64) -> Option<&Entry> {
+        self.entry(*self.allocs.get(&alloc)?)
     }
 
     /// Requests that wait.
     pub fn open(&self) -> impl Iterator<Item = &Entry> {
-        self.entries().filter(|it| it.is_open())
+        self.open.iter().filter_map(|seq| self.entry(*seq))
+    }
+
+    /// Requests that wait, and for which the caller waits no longer.
+    pub fn late(&self, now: f64) -> impl Iterator<Item = &Entry> {
+        let late = self.limits.range(..=(milliseconds(now), u32::MAX));
+        let late = late.filter_map(|(_, seq)| self.entry(*seq));
+        late.filter(move |it| it.deadline.is_some_and(|limit| limit <= now))
     }
 
     /// Loans by number.
@@ -241,6 +261,16 @@ impl Account {
                 lend.returning += (*nodes).min(lend.outstanding());
             }
         }
+        self.open.insert(seq);
+        if let Some(limit) = entry.deadline {
+            self.limits.insert((milliseconds(limit), seq));
+        }
+        if let Some(id) = &entry.id {
+            self.names.entry(id.clone()).or_default().insert(seq);
+        }
+        if let Some(alloc) = entry.alloc {
+            self.allocs.insert(alloc, seq);
+        }
         self.entries.insert(seq, entry);
         Change::Began(seq)
     }
@@ -253,6 +283,11 @@ impl Account {
         entry.status = Some(Status(ended.status));
         entry.reason = ended.reason;
         entry.results = ended.results;
+        self.open.remove(&ended.seq);
+        self.over.insert(ended.seq);
+        if let Some(limit) = entry.deadline {
+            self.limits.remove(&(milliseconds(limit), ended.seq));
+        }
         let mut left = ended.nodes;
         for (lend, nodes) in std::mem::take(&mut entry.returns) {
             if let Some(lend) = self.lends.get_mut(&lend) {
@@ -275,14 +310,35 @@ impl Account {
     }
 
     fn forget_oldest(&mut self) {
-        let over = self.entries.values().filter(|it| !it.is_open());
-        if over.count() > REMEMBERED {
-            let oldest = self.entries.values().find(|it| !it.is_open());
-            if let Some(oldest) = oldest.map(|it| it.seq) {
-                self.entries.remove(&oldest);
+        if self.over.len() <= REMEMBERED {
+            return;
+        }
+        let oldest = self.over.pop_first();
+        let Some(oldest) = oldest.and_then(|seq| self.entries.remove(&seq)) else {
+            return;
+        };
+        if let Some(alloc) = oldest.alloc {
+            self.allocs.remove(&alloc);
+        }
+        if let Some(id) = oldest.id
+            && let Some(named) = self.names.get_mut(&id)
+        {
+            named.remove(&oldest.seq);
+            if named.is_empty() {
+                self.names.remove(&id);
             }
         }
     }
+}
+
+/// Whole milliseconds since the epoch.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float out of range saturates"
+)]
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0) as u64
 }
 
 #[derive(Deserialize)]
@@ -309,6 +365,8 @@ struct LoanEnd {
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     accounts: BTreeMap<u64, Account>,
+    /// By allocation, the other jobs that have asked for more for it, or lent of it.
+    about: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Ledger {
@@ -320,9 +378,10 @@ impl Ledger {
         self.accounts.get(&job)
     }
 
-    /// All accounts, by job.
-    pub fn accounts(&self) -> impl Iterator<Item = (u64, &Account)> {
-        self.accounts.iter().map(|(job, account)| (*job, account))
+    /// The jobs that may have asked for more for an allocation that is not their own, or lent of it.
+    pub fn about(&self, target: u64) -> impl Iterator<Item = (u64, &Account)> {
+        let jobs = self.about.get(&target).into_iter().flatten();
+        jobs.filter_map(|job| Some((*job, self.account(*job)?)))
     }
 
     /// Takes in an event of a job: the only way by which anything changes, live and in replay.
@@ -337,10 +396,18 @@ impl Ledger {
         let change = match name {
             "penstock.alloc-request" => {
                 let entry: Option<Entry> = read(context);
-                entry.map(|entry| self.accounts.entry(job).or_default().begin(entry))
+                entry.map(|entry| {
+                    if let Some(target) = entry.target {
+                        self.about.entry(target).or_default().insert(job);
+                    }
+                    self.accounts.entry(job).or_default().begin(entry)
+                })
             }
             "penstock.alloc-end" => read(context).and_then(|it: Ended| {
                 let account = self.accounts.get_mut(&job)?;
+                for target in it.lent.iter().filter_map(|lend| lend.target) {
+                    self.about.entry(target).or_default().insert(job);
+                }
                 Some(account.end(it))
             }),
             "penstock.loan-end" => read(context).and_then(|it: LoanEnd| {
@@ -358,5 +425,6 @@ impl Ledger {
     /// Forgets a job that is not known any more.
     pub fn forget(&mut self, job: u64) {
         self.accounts.remove(&job);
+        self.about.remove(&job);
     }
 }

@@ -66,6 +66,41 @@ fn a_job_remembers_so_many_requests() {
     assert!(account.entry(1).is_some_and(Entry::is_open));
 }
 
+proptest! {
+    #[test]
+    fn what_is_found_is_what_a_look_at_all_finds(
+        steps in prop::collection::vec((0_u32..3, 0_u32..8, 0_u32..8), 0..200)
+    ) {
+        let mut ledger = Ledger::default();
+        let mut seq = 0;
+        for (what, name, number) in steps {
+            if what == 0 {
+                let ended = json!({"seq": number * 8 + name, "status": -29});
+                apply(&mut ledger, "penstock.alloc-end", &ended);
+            } else {
+                seq += 1;
+                let begun = json!({"seq": seq, "directive": "new", "id": name.to_string(),
+                                   "alloc": (what == 1).then_some(seq + 1000),
+                                   "deadline": f64::from(number) + 0.5});
+                apply(&mut ledger, "penstock.alloc-request", &begun);
+            }
+            let Some(account) = ledger.account(JOB) else { continue };
+            let seqs = |found: Vec<&Entry>| found.iter().map(|it| it.seq).collect::<Vec<_>>();
+            let all = || account.entries();
+            prop_assert_eq!(seqs(account.open().collect()),
+                            seqs(all().filter(|it| it.is_open()).collect()));
+            let mut late = seqs(account.late(4.5).collect());
+            late.sort_unstable();
+            let is_late = |it: &&Entry| it.is_open() && it.deadline <= Some(4.5);
+            prop_assert_eq!(late, seqs(all().filter(is_late).collect()));
+            let newest = all().rev().find(|it| it.id == Some(name.to_string()));
+            prop_assert_eq!(account.named(&name.to_string()), newest);
+            let stands = all().find(|it| it.alloc == Some(1003));
+            prop_assert_eq!(account.standing(1003), stands);
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// Nodes, and cpus of each.

@@ -13,6 +13,7 @@ mod grant;
 mod loan;
 mod look;
 mod meant;
+mod standing;
 mod time;
 mod watch;
 
@@ -35,8 +36,7 @@ pub(crate) type Number = (u64, u32);
 #[derive(Debug, Default)]
 pub struct Elastic {
     ledger: Ledger,
-    /// Jobs that stand for requests or for what they were granted, and are not over.
-    standing: BTreeSet<u64>,
+    standing: standing::Standing,
     /// Who asked, by request.
     callers: BTreeMap<Number, Message>,
     watches: Vec<watch::Watch>,
@@ -85,8 +85,12 @@ impl Elastic {
             .insert((milliseconds(time).saturating_add(1), job));
     }
 
-    /// Takes an event in. `name` begins with [`Ledger::PREFIX`].
+    /// Takes an event in.
     pub(crate) fn apply(&mut self, id: u64, event: &Event) {
+        self.standing.touch(id);
+        if !event.name.starts_with(Ledger::PREFIX) {
+            return;
+        }
         if event.name == "penstock.request" {
             self.standing.insert(id);
         }
@@ -117,7 +121,7 @@ impl Elastic {
 
     /// A job that stood for a request is over.
     pub(crate) fn over(&mut self, id: u64) {
-        self.standing.remove(&id);
+        self.standing.remove(id);
         self.decide.remove(&id);
     }
 }

@@ -351,9 +351,7 @@ impl Manager {
             .event(id, &lines[start..], event.name == "clean", &mut self.out);
         let before = job.state;
         job.apply(event);
-        if event.name.starts_with(penstock_elastic::Ledger::PREFIX) {
-            self.elastic.apply(id, event);
-        }
+        self.elastic.apply(id, event);
         if job.state != before {
             self.census.moved(job, before);
             self.work.push_back(id);

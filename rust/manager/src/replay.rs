@@ -8,8 +8,6 @@ use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use penstock_store::JobRecord;
 
-use penstock_elastic::Ledger;
-
 use crate::elastic::Elastic;
 use crate::event::Event;
 use crate::job::{Alloc, Answered, Exec, Job, Spec};
@@ -131,9 +129,7 @@ fn rebuild(
     job.r = r.map(Arc::new);
     for line in record.eventlog.lines() {
         let event = Event::parse(line).map_err(|error| format!("event `{line}`: {error}"))?;
-        if event.name.starts_with(Ledger::PREFIX) {
-            elastic.apply(record.id, &event);
-        }
+        elastic.apply(record.id, &event);
         job.apply(&event);
     }
     if job.state >= State::Cleanup {

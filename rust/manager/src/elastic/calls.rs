@@ -1,7 +1,7 @@
 //! `pmix.alloc` and `pmix.cancel`: who may ask, and what a request begins.
 
 use penstock_elastic::{
-    Ask, Attribute, Directive, Entry, Refusal as Denial, Request, Status, Wish,
+    Account, Ask, Attribute, Directive, Entry, Refusal as Denial, Request, Status, Wish,
 };
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::meant::Meant;
+use super::watch::named;
 use super::{End, Number, outcome};
 use crate::event::Event;
 use crate::manager::Manager;
@@ -128,7 +129,7 @@ impl Manager {
     fn begin(&mut self, request: &Message, asker: &Asker, mut wanted: Request, now: f64) {
         let job = asker.job;
         let account = self.elastic.ledger.account(job);
-        let number = (job, account.map_or(1, penstock_elastic::Account::next));
+        let number = (job, account.map_or(1, Account::next));
         if !request.is_noresponse() {
             self.elastic.callers.insert(number, request.clone());
         }
@@ -257,17 +258,15 @@ impl Manager {
 
     fn cancel(&mut self, asker: &Asker, id: Option<&str>, now: f64) -> Result<Vec<String>, Denial> {
         let account = self.elastic.ledger.account(asker.job);
-        let open = account
-            .into_iter()
-            .flat_map(penstock_elastic::Account::open);
-        let meant = |entry: &&Entry| match id {
-            Some(id) => {
-                let alloc = id.parse::<Fluid>().ok().map(|it| it.0);
-                entry.id.as_deref() == Some(id) || (alloc.is_some() && entry.alloc == alloc)
-            }
-            None => asker.rank.is_none() || entry.rank == asker.rank,
+        let meant: Vec<Entry> = if let Some(id) = id {
+            let named = account.and_then(|it| named(it, id));
+            let open = named.filter(|it| it.is_open());
+            open.cloned().into_iter().collect()
+        } else {
+            let open = account.into_iter().flat_map(Account::open);
+            let own = |entry: &&Entry| asker.rank.is_none() || entry.rank == asker.rank;
+            open.filter(own).cloned().collect()
         };
-        let meant: Vec<Entry> = open.filter(meant).cloned().collect();
         if let (Some(id), []) = (id, meant.as_slice()) {
             let reason = format!("no request `{}` waits", id.escape_debug());
             return Err(Denial::new(Status::NOT_FOUND, reason));

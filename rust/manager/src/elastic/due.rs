@@ -33,8 +33,7 @@ impl Manager {
             return;
         }
         let account = self.elastic.ledger.account(id);
-        let open = account.into_iter().flat_map(Account::open);
-        let late = open.filter(|it| it.deadline.is_some_and(|limit| limit <= now));
+        let late = account.into_iter().flat_map(|it| it.late(now));
         let late: Vec<(Number, Option<u64>)> = late.map(|it| ((id, it.seq), it.alloc)).collect();
         let lends = account.into_iter().flat_map(Account::lends);
         let due = |it: &Lend| it.until.is_some_and(|until| until <= now);

@@ -207,7 +207,7 @@ impl Manager {
 
     /// An allocation has ended: so have requests for it, and loans of it.
     pub(super) fn end_loans_of(&mut self, target: u64, now: f64) {
-        let accounts = self.elastic.ledger.accounts();
+        let accounts = self.elastic.ledger.about(target);
         let open = accounts.flat_map(|(job, account)| account.open().map(move |it| (job, it)));
         let open = open.filter(|(_, it)| it.target == Some(target));
         let open: Vec<Number> = open.map(|(job, it)| (job, it.seq)).collect();
@@ -215,7 +215,7 @@ impl Manager {
             let denial = Denial::new(Status::CANCELLED, "the allocation has ended");
             self.end_request(number, &End::refused(denial), now);
         }
-        let accounts = self.elastic.ledger.accounts();
+        let accounts = self.elastic.ledger.about(target);
         let lent = |account: &Account| account.lends().any(|(_, it)| it.target == Some(target));
         let jobs = accounts.filter(|(_, account)| lent(account));
         let runs = |job: &u64| self.jobs.get(job).is_some_and(|it| it.state == State::Run);

@@ -6,7 +6,7 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::watch::is_meant;
+use super::watch::named;
 use crate::manager::Manager;
 use crate::rpc::{self, Refusal};
 
@@ -26,16 +26,17 @@ impl Manager {
         }
         let id = query.id.as_deref();
         let account = self.elastic.ledger.account(query.job);
-        let entries = account.into_iter().flat_map(Account::entries);
-        let mut meant: Vec<&Entry> = entries.filter(|it| is_meant(it, id)).collect();
-        if let Some(id) = id {
-            let Some(newest) = meant.pop() else {
-                let reason = format!("no request `{}` of this job", id.escape_debug());
-                let status = Status::NOT_FOUND.0;
-                return Ok(json!({"status": status, "reason": reason, "requests": []}));
-            };
-            meant = vec![newest];
-        }
+        let meant: Vec<&Entry> = match id {
+            Some(id) => {
+                let Some(newest) = account.and_then(|it| named(it, id)) else {
+                    let reason = format!("no request `{}` of this job", id.escape_debug());
+                    let status = Status::NOT_FOUND.0;
+                    return Ok(json!({"status": status, "reason": reason, "requests": []}));
+                };
+                vec![newest]
+            }
+            None => account.into_iter().flat_map(Account::entries).collect(),
+        };
         let rows: Vec<Value> = meant.into_iter().map(|it| self.standing(it)).collect();
         let lends = account.into_iter().flat_map(Account::lends);
         let lent = lends.map(|(_, lend)| {

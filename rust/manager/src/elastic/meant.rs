@@ -1,18 +1,14 @@
-//! What a request means: which allocation, which loan; and what it may ask for.
+//! What a request means: which allocation, which loan.
 
 use std::collections::BTreeSet;
 
-use penstock_elastic::{Ask, Directive, Progress, Refusal as Denial, Request, Status};
+use penstock_elastic::{Directive, Entry, Progress, Refusal as Denial, Request, Status};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_jobspec::{Jobspec, TaskCount};
 
 use super::calls::Asker;
-use crate::job::Job;
 use crate::manager::Manager;
-use crate::policy;
-use crate::rpc::Refusal;
-use crate::settings::Elastic as Most;
 use crate::state::State;
 
 /// The allocation that a request is about.
@@ -56,11 +52,10 @@ impl Manager {
                 return Err(Denial::new(Status::NOT_FOUND, reason));
             }
         }
-        let mut open = account
-            .into_iter()
-            .flat_map(penstock_elastic::Account::open);
         if let Some(id) = &wanted.id
-            && open.any(|it| it.id.as_ref() == Some(id))
+            && account
+                .and_then(|it| it.named(id))
+                .is_some_and(Entry::is_open)
         {
             let id = id.escape_debug();
             let reason = format!("a request `{id}` of this job waits already");
@@ -108,71 +103,6 @@ impl Manager {
             Some(joined) if joined == job => Some(Meant::Grant(id)),
             Some(_) => None,
         }
-    }
-
-    /// Whether the site lets the job, and its owner, ask for so much more.
-    pub(super) fn within_limits(&self, job: u64, ask: &Ask) -> Result<(), Denial> {
-        let Some(owner) = self.jobs.get(&job).map(|it| it.userid) else {
-            return Ok(());
-        };
-        let (mut own, mut all) = (Use::of_ask(ask), Use::of_ask(ask));
-        for id in &self.elastic.standing {
-            let Some(it) = self.jobs.get(id).filter(|it| it.userid == owner) else {
-                continue;
-            };
-            let used = Use::of(it);
-            all.join(&used);
-            if it.requested().is_some_and(|it| it.job == job) {
-                own.join(&used);
-            }
-        }
-        let most: &Most = &self.settings.elastic;
-        own.check(&most.job, "job")?;
-        all.check(&most.user, "user")
-    }
-
-    /// Whether an allocation, with what it was granted and waits for, may have so much more.
-    pub(super) fn may_grow(&self, target: u64, ask: &Ask) -> Result<(), Refusal> {
-        let Some(job) = self.jobs.get(&target) else {
-            return Ok(());
-        };
-        let mut would = Use::size_of(ask);
-        if let Some(r) = job.extent() {
-            would.add(0, r.nnodes() as u64, r.ncores());
-        }
-        for id in &self.elastic.standing {
-            let waits = |it: &&Job| it.state < State::Run;
-            let Some(it) = self.jobs.get(id).filter(waits) else {
-                continue;
-            };
-            if let Some(it) = it.requested().filter(|it| it.joins == Some(target)) {
-                would.join(&Use::size_of(&it.ask));
-            }
-        }
-        let queue = job.spec.queue.as_deref();
-        policy::check_growth(would.nodes, would.cores, queue, &self.settings)
-    }
-
-    /// Whether there is so much beside what an allocation never gives up: one of its nodes.
-    pub(super) fn can_grow(&self, target: u64, ask: &Ask) -> Result<(), Denial> {
-        let extent = self.jobs.get(&target).and_then(|it| it.extent());
-        let (Some(extent), Some((nodes, cores))) = (extent, self.claims.size()) else {
-            return Ok(());
-        };
-        let asked = Use::size_of(ask);
-        let least = extent.nodes().map(|it| it.cores.len()).min();
-        let (what, wanted, kept, all) = if ask.cpus == 0 {
-            ("nodes", asked.nodes, 1, nodes)
-        } else {
-            ("cores", asked.cores, least.unwrap_or(0), cores)
-        };
-        if wanted.saturating_add(kept) > all {
-            let reason = format!(
-                "{wanted} {what} more can never be: there are {all}, of which it keeps {kept}"
-            );
-            return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
-        }
-        Ok(())
     }
 
     /// The ranks of a job on which the asker runs; none for the job as a whole. Where it cannot
@@ -248,73 +178,6 @@ fn node_of(jobspec: &Jobspec, r: &penstock_rset::ResourceSet, task: u32) -> Opti
         }
     }
     None
-}
-
-/// What requests have, or ask for.
-#[derive(Debug, Default)]
-struct Use {
-    requests: u64,
-    nodes: u64,
-    cores: u64,
-}
-
-impl Use {
-    fn of(job: &Job) -> Self {
-        let ask = job.requested().map(|it| &it.ask);
-        if job.state < State::Run {
-            return ask.map(Self::of_ask).unwrap_or_default();
-        }
-        let mut held = Self::default();
-        if let Some(r) = job.r.as_ref().filter(|_| ask.is_none_or(|it| !it.own)) {
-            let left = r.restrict(&r.ranks().difference(&job.freed));
-            held.add(0, left.nnodes() as u64, left.ncores());
-        }
-        held
-    }
-
-    /// What somebody asks for; nothing but a request where it was the job's own before.
-    fn of_ask(ask: &Ask) -> Self {
-        let mut asked = Self::size_of(ask);
-        if ask.own {
-            (asked.nodes, asked.cores) = (0, 0);
-        }
-        asked
-    }
-
-    fn size_of(ask: &Ask) -> Self {
-        Self {
-            requests: 1,
-            nodes: ask.nodes.unwrap_or(0).into(),
-            cores: u64::from(ask.cpus) * u64::from(ask.nodes.unwrap_or(1)),
-        }
-    }
-
-    fn add(&mut self, requests: u64, nodes: u64, cores: u64) {
-        self.requests = self.requests.saturating_add(requests);
-        self.nodes = self.nodes.saturating_add(nodes);
-        self.cores = self.cores.saturating_add(cores);
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.add(other.requests, other.nodes, other.cores);
-    }
-
-    fn check(&self, most: &crate::settings::Most, whose: &str) -> Result<(), Denial> {
-        let amounts = [
-            ("requests that wait", self.requests, most.requests),
-            ("nodes from requests", self.nodes, most.nnodes),
-            ("cores from requests", self.cores, most.ncores),
-        ];
-        for (what, would, most) in amounts {
-            let most = most.and_then(|it| u64::try_from(it).ok());
-            if let Some(most) = most.filter(|most| would > *most) {
-                let reason =
-                    format!("the policy allows a {whose} {most} {what}: it would be {would}");
-                return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Ids, for lookups that must not change while they go on.

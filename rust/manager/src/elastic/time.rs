@@ -130,7 +130,9 @@ impl Manager {
     /// A job's end was changed: the next request for more time has its turn. One that was refused
     /// a moment ago waits for its limit.
     pub(crate) fn retry_times(&mut self, target: u64, now: f64) {
-        let accounts = self.elastic.ledger.accounts();
+        let ledger = &self.elastic.ledger;
+        let own = ledger.account(target).map(|it| (target, it));
+        let accounts = own.into_iter().chain(ledger.about(target));
         let open = accounts.flat_map(|(job, account)| {
             let entries = account.open().filter(|it| it.alloc.is_none());
             entries.map(move |it| (job, it))

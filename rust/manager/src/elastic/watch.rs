@@ -1,6 +1,6 @@
 //! `pmix.events`: who wants to hear of requests that are over, of all of a job or of one.
 
-use penstock_elastic::Entry;
+use penstock_elastic::{Account, Entry};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde::Deserialize;
@@ -40,6 +40,14 @@ pub(super) fn is_meant(entry: &Entry, name: Option<&str>) -> bool {
     entry.id.as_deref() == Some(name) || (alloc.is_some() && entry.alloc == alloc)
 }
 
+/// The newest request that a name means.
+pub(super) fn named<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
+    let alloc = name.parse::<Fluid>().ok();
+    let standing = alloc.and_then(|it| account.standing(it.0));
+    let both = [account.named(name), standing];
+    both.into_iter().flatten().max_by_key(|it| it.seq)
+}
+
 fn told(entry: &Entry) -> Value {
     json!({
         "id": entry.id,
@@ -71,9 +79,7 @@ impl Manager {
             id: events.id,
         };
         let account = self.elastic.ledger.account(watch.job);
-        let over = account
-            .into_iter()
-            .flat_map(penstock_elastic::Account::entries);
+        let over = account.into_iter().flat_map(Account::entries);
         let over = over.filter(|it| !it.is_open() && watch.wants(watch.job, it));
         let over: Vec<Value> = over.map(told).collect();
         for event in over {

@@ -1,0 +1,249 @@
+//! Jobs that stand for requests, and what they come to: limits are checked without looking at them
+//! all.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use penstock_elastic::{Ask, Refusal as Denial, Status};
+
+use crate::job::Job;
+use crate::manager::Manager;
+use crate::policy;
+use crate::rpc::Refusal;
+use crate::settings::Elastic as Most;
+use crate::state::State;
+
+/// Jobs that stand for requests or for what they were granted, and are not over.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    ids: BTreeSet<u64>,
+    /// Those that are to be counted anew.
+    stale: BTreeSet<u64>,
+    counted: HashMap<u64, Counted>,
+    by_job: HashMap<u64, Use>,
+    by_user: HashMap<u32, Use>,
+    /// What is waited for, by the allocation that it is to join.
+    wanted: HashMap<u64, Use>,
+}
+
+/// What was counted of one, and where.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    job: u64,
+    user: u32,
+    held: Use,
+    joins: Option<u64>,
+    waits: Use,
+}
+
+impl Counted {
+    fn of(job: &Job) -> Option<Self> {
+        let requested = job.requested()?;
+        let waits = job.state < State::Run;
+        let joins = requested.joins.filter(|_| waits);
+        Some(Self {
+            job: requested.job,
+            user: job.userid,
+            held: Use::of(job),
+            joins,
+            waits: Use::size_of(&requested.ask),
+        })
+    }
+}
+
+impl Standing {
+    pub(super) fn insert(&mut self, id: u64) {
+        self.ids.insert(id);
+        self.stale.insert(id);
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        if self.ids.remove(&id) {
+            self.stale.insert(id);
+        }
+    }
+
+    /// Something has happened to a job.
+    pub(super) fn touch(&mut self, id: u64) {
+        if self.ids.contains(&id) {
+            self.stale.insert(id);
+        }
+    }
+
+    fn recount(&mut self, jobs: &BTreeMap<u64, Job>) {
+        for id in std::mem::take(&mut self.stale) {
+            if let Some(old) = self.counted.remove(&id) {
+                leave(&mut self.by_job, &old.job, &old.held);
+                leave(&mut self.by_user, &old.user, &old.held);
+                if let Some(target) = old.joins {
+                    leave(&mut self.wanted, &target, &old.waits);
+                }
+            }
+            let job = jobs.get(&id).filter(|_| self.ids.contains(&id));
+            let Some(new) = job.and_then(Counted::of) else {
+                continue;
+            };
+            self.by_job.entry(new.job).or_default().join(&new.held);
+            self.by_user.entry(new.user).or_default().join(&new.held);
+            if let Some(target) = new.joins {
+                self.wanted.entry(target).or_default().join(&new.waits);
+            }
+            self.counted.insert(id, new);
+        }
+    }
+
+    fn of_job(&self, job: u64) -> Use {
+        self.by_job.get(&job).copied().unwrap_or_default()
+    }
+
+    fn of_user(&self, user: u32) -> Use {
+        self.by_user.get(&user).copied().unwrap_or_default()
+    }
+
+    fn wanted_for(&self, target: u64) -> Use {
+        self.wanted.get(&target).copied().unwrap_or_default()
+    }
+}
+
+fn leave<K: std::hash::Hash + Eq>(sums: &mut HashMap<K, Use>, key: &K, less: &Use) {
+    if let Some(sum) = sums.get_mut(key) {
+        sum.leave(less);
+        if sum.is_nothing() {
+            sums.remove(key);
+        }
+    }
+}
+
+impl Manager {
+    fn recount(&mut self) {
+        self.elastic.standing.recount(&self.jobs);
+    }
+
+    /// Whether the site lets the job, and its owner, ask for so much more.
+    pub(super) fn within_limits(&mut self, job: u64, ask: &Ask) -> Result<(), Denial> {
+        let Some(owner) = self.jobs.get(&job).map(|it| it.userid) else {
+            return Ok(());
+        };
+        self.recount();
+        let standing = &self.elastic.standing;
+        let (mut own, mut all) = (Use::of_ask(ask), Use::of_ask(ask));
+        own.join(&standing.of_job(job));
+        all.join(&standing.of_user(owner));
+        let most: &Most = &self.settings.elastic;
+        own.check(&most.job, "job")?;
+        all.check(&most.user, "user")
+    }
+
+    /// Whether an allocation, with what it was granted and waits for, may have so much more.
+    pub(super) fn may_grow(&mut self, target: u64, ask: &Ask) -> Result<(), Refusal> {
+        self.recount();
+        let Some(job) = self.jobs.get(&target) else {
+            return Ok(());
+        };
+        let mut would = Use::size_of(ask);
+        if let Some(r) = job.extent() {
+            would.add(0, r.nnodes() as u64, r.ncores());
+        }
+        would.join(&self.elastic.standing.wanted_for(target));
+        let queue = job.spec.queue.as_deref();
+        policy::check_growth(would.nodes, would.cores, queue, &self.settings)
+    }
+
+    /// Whether there is so much beside what an allocation never gives up: one of its nodes.
+    pub(super) fn can_grow(&self, target: u64, ask: &Ask) -> Result<(), Denial> {
+        let extent = self.jobs.get(&target).and_then(|it| it.extent());
+        let (Some(extent), Some((nodes, cores))) = (extent, self.claims.size()) else {
+            return Ok(());
+        };
+        let asked = Use::size_of(ask);
+        let least = extent.nodes().map(|it| it.cores.len()).min();
+        let (what, wanted, kept, all) = if ask.cpus == 0 {
+            ("nodes", asked.nodes, 1, nodes)
+        } else {
+            ("cores", asked.cores, least.unwrap_or(0), cores)
+        };
+        if wanted.saturating_add(kept) > all {
+            let reason = format!(
+                "{wanted} {what} more can never be: there are {all}, of which it keeps {kept}"
+            );
+            return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
+        }
+        Ok(())
+    }
+}
+
+/// What requests have, or ask for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Use {
+    requests: u64,
+    nodes: u64,
+    cores: u64,
+}
+
+impl Use {
+    fn of(job: &Job) -> Self {
+        let ask = job.requested().map(|it| &it.ask);
+        if job.state < State::Run {
+            return ask.map(Self::of_ask).unwrap_or_default();
+        }
+        let mut held = Self::default();
+        if let Some(r) = job.r.as_ref().filter(|_| ask.is_none_or(|it| !it.own)) {
+            let left = r.restrict(&r.ranks().difference(&job.freed));
+            held.add(0, left.nnodes() as u64, left.ncores());
+        }
+        held
+    }
+
+    /// What somebody asks for; nothing but a request where it was the job's own before.
+    fn of_ask(ask: &Ask) -> Self {
+        let mut asked = Self::size_of(ask);
+        if ask.own {
+            (asked.nodes, asked.cores) = (0, 0);
+        }
+        asked
+    }
+
+    fn size_of(ask: &Ask) -> Self {
+        Self {
+            requests: 1,
+            nodes: ask.nodes.unwrap_or(0).into(),
+            cores: u64::from(ask.cpus) * u64::from(ask.nodes.unwrap_or(1)),
+        }
+    }
+
+    fn add(&mut self, requests: u64, nodes: u64, cores: u64) {
+        self.requests = self.requests.saturating_add(requests);
+        self.nodes = self.nodes.saturating_add(nodes);
+        self.cores = self.cores.saturating_add(cores);
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.add(other.requests, other.nodes, other.cores);
+    }
+
+    fn is_nothing(&self) -> bool {
+        (self.requests, self.nodes, self.cores) == (0, 0, 0)
+    }
+
+    fn leave(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_sub(other.requests);
+        self.nodes = self.nodes.saturating_sub(other.nodes);
+        self.cores = self.cores.saturating_sub(other.cores);
+    }
+
+    fn check(&self, most: &crate::settings::Most, whose: &str) -> Result<(), Denial> {
+        let amounts = [
+            ("requests that wait", self.requests, most.requests),
+            ("nodes from requests", self.nodes, most.nnodes),
+            ("cores from requests", self.cores, most.ncores),
+        ];
+        for (what, would, most) in amounts {
+            let most = most.and_then(|it| u64::try_from(it).ok());
+            if let Some(most) = most.filter(|most| would > *most) {
+                let reason =
+                    format!("the policy allows a {whose} {most} {what}: it would be {would}");
+                return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
+            }
+        }
+        Ok(())
+    }
+}
