@@ -43,15 +43,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class World:
     """An instance with our scheduler and an execution service, and those who ask."""
 
-    def __init__(self, clock: Clock, store: Path | None = None) -> None:
-        self.clock, self.store = clock, store
+    def __init__(self, clock: Clock, store: Path | None = None, cores: int = CORES) -> None:
+        self.clock, self.store, self.cores = clock, store, cores
         # The questions of the job manager that get lost.
         self.lose = 0
         self.start()
 
     def start(self) -> None:
         """A daemon starts, on what is in the store."""
-        self.instance = Instance(made_up(NODES, CORES), store=self.store)
+        self.instance = Instance(made_up(NODES, self.cores), store=self.store)
         self.user = User(self.instance)
         self.scheduler = SlowScheduler(self.instance)
         self.execution = ExecutionService(self.instance)
@@ -123,16 +123,16 @@ class World:
     def check(self) -> None:
         """What the scheduler holds taken is what jobs have; nobody has what another one has."""
         status = self.user.ask("resource.sched-status")
+        running = [row for row in self.user.rows() if row["state"] == RUN]
+        # What was granted is in what others have; the rest is kept for requests that wait.
+        elastic = [row.get("annotations", {}).get("elastic", {}) for row in running]
+        granted = {fluid_parse(grant) for it in elastic for grant in it.get("grants", ())}
+        plain = [row for row, it in zip(running, elastic, strict=True) if "directive" not in it]
         total = ResourceSet()
-        for row in self.user.rows():
-            if row["state"] != RUN or "elastic" in row.get("annotations", {}):
-                continue
+        for row in plain:
             total = total.union(self.extent(row["id"]), scheduling="drop")
-        for row in self.user.rows():
-            elastic = row.get("annotations", {}).get("elastic")
-            if row["state"] != RUN or elastic is None or elastic.get("directive") == "extend":
-                continue
-            if elastic.get("directive") == "reacquire":
+        for row in running:
+            if row in plain or row["id"] in granted:
                 continue
             mine = self.extent(row["id"])
             assert total.isdisjoint(mine), "two have the same"
@@ -185,6 +185,61 @@ def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(clock: 
     assert (second.hosts, second.dropped) == ("node[2-3]", ("pmix.alloc.nlist",))
     third = world.ask(job, "extend", hosts="node5", required=True)
     assert third["status"] == -29
+
+
+def test_each_node_gives_what_is_asked_of_it(clock: Clock) -> None:
+    world = World(clock, cores=4)
+    job = world.run_job(2)
+    wanted = {"hosts": "node[3-4]", "cpus_per_host": "1,3", "required": True}
+    more = answer(world.ask(job, "extend", name="more", **wanted))
+    assert (more.status, more.hosts, more.cpus, more.dropped) == (0, "node[3-4]", (1, 3), ())
+    seven = answer(world.ask(job, "extend", cpus=7, nodes=2, required=True))
+    assert (seven.status, sorted(seven.cpus)) == (0, [3, 4])
+    world.check()
+    # One cpu of node4 is left, and that is too little.
+    refused = world.ask(job, "new", hosts="node[4-5]", cpus_per_host="2,1", required=True)
+    assert refused["status"] == -29
+    assert refused["reason"].startswith("not available now: 1 node with 2 cpus of node4 and")
+    world.check()
+    gone = answer(world.ask(job, "release", alloc="more"))
+    assert (gone.hosts, gone.cpus) == ("node[3-4]", (1, 3))
+    world.check()
+    new = answer(world.ask(job, "new", cpus_per_host="2,1", required=True, time=60))
+    assert sorted(new.cpus) == [1, 2]
+    world.check()
+
+
+def test_a_request_of_parts_waits_for_all_of_them(clock: Clock) -> None:
+    world = World(clock, cores=4)
+    job, other = world.run_job(2), world.run_job(3)
+    waits = world.ask(job, "extend", cpus_per_host="4,2", name="waits")
+    assert waits["queued"]
+    # What is there is kept, and is nobody's yet.
+    assert world.row(fluid_parse(waits["alloc"]))["state"] == RUN
+    assert world.row(job)["nnodes"] == 2
+    (row,) = world.query(job)
+    assert (row["state"], row["reason"] != "") == ("queued", True)
+    world.execution.finish(other)
+    world.settle()
+    (row,) = world.query(job)
+    assert row["state"] == "granted"
+    assert sorted(answer(row).cpus) == [2, 4]
+    world.check()
+
+
+def test_two_requests_that_keep_what_the_other_waits_for(clock: Clock) -> None:
+    world = World(clock, cores=4)
+    job, filler = world.run_job(2), world.run_job(4)
+    wanted = [("first", "node2", "node3"), ("second", "node3", "node2")]
+    for name, most, least in wanted:
+        hosts = f"{most},{least}"
+        world.ask(job, "extend", hosts=hosts, cpus_per_host="4,3", name=name, timeout=5000)
+    world.execution.finish(filler)
+    world.settle()
+    for _ in range(4):
+        world.advance(301)
+    assert [it["state"] for it in world.query(job)] == ["granted", "granted"]
+    world.check()
 
 
 def test_the_callers_limit_brings_a_part(clock: Clock) -> None:
@@ -267,6 +322,14 @@ def test_resources_are_conserved_under_faults(seed: int, clock: Clock, tmp_path:
                 world.ask(job, "reacquire")
             case 8:
                 world.ask(job, "extend", time=chance.randint(1, 500), timeout=30)
+            case 9:
+                counts = chance.choice(["2,1", "1,2,1"])
+                hosts = chance.choice([None, "node[4-5]"]) if counts == "2,1" else None
+                directive = chance.choice(["new", "extend"])
+                time = 300 if directive == "new" else None
+                required = chance.random() < 0.5
+                wanted = {"cpus_per_host": counts, "hosts": hosts, "time": time}
+                world.ask(job, directive, required=required, **wanted)
             case _:
                 directive = chance.choice(["new", "extend", "extend"])
                 limit = chance.choice([None, 50])

@@ -5,8 +5,7 @@ use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::names::{Key, Status};
-use crate::request::{Refusal, Request};
+use crate::names::Key;
 
 /// How a request is put to the scheduler: each form is tried after the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +41,7 @@ impl Form {
     clippy::struct_excessive_bools,
     reason = "each is a fact of its own, and has its name in an event"
 )]
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
     /// Nodes; none where cpus may be anywhere.
     pub nodes: Option<u32>,
@@ -78,78 +77,51 @@ pub struct Ask {
     /// Attributes that are not supported, and were not required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
+    /// Nodes with other numbers of cpus, to be asked for when these are there: all or none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rest: Vec<Self>,
+    /// Whether that is a number of cpus that does not divide: it may be had in part.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spread: bool,
+    /// Nodes that are not meant: what is there of the same request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<String>,
+    /// The allocation that this joins, where it is not the one that the first part does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<u64>,
 }
 
 impl Ask {
-    /// What a request for resources asks for.
-    pub fn of(request: &Request) -> Result<Self, Refusal> {
-        let bad = |reason: &str| Err(Refusal::new(Status::BAD_PARAM, reason));
-        let counts = request.cpu_counts.as_ref().map(|it| it.value.as_slice());
-        let mut listed = request.hosts.as_ref().map(|it| it.value.clone());
-        let named = listed.as_ref().map(Hostlist::len);
-        if let Some(list) = &mut listed {
-            list.uniq();
+    /// This and the rest.
+    pub fn parts(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.rest)
+    }
+
+    /// Nodes of all parts, where they are counted.
+    pub fn all_nodes(&self) -> Option<u32> {
+        let mut nodes = self.parts().map(|it| it.nodes);
+        nodes.try_fold(0_u32, |sum, it| Some(sum.saturating_add(it?)))
+    }
+
+    /// Cpus of all parts; of whole nodes none.
+    pub fn all_cpus(&self) -> u64 {
+        let parts = self.parts();
+        let cpus = parts.map(|it| u64::from(it.cpus) * u64::from(it.nodes.unwrap_or(1)));
+        cpus.fold(0, u64::saturating_add)
+    }
+
+    /// What is asked for when this part is there, which is on these hosts; none where it is the last.
+    /// `apart` says whether the others are to be on other nodes.
+    pub fn next(&self, hosts: &Hostlist, apart: bool) -> Option<Self> {
+        let (first, rest) = self.rest.split_first()?;
+        let mut taken = hosts.to_string();
+        if let Some(others) = &self.apart {
+            taken = format!("{others},{taken}");
         }
-        let count = listed.as_ref().map(Hostlist::len);
-        if count != named && counts.is_some() {
-            return bad("`pmix.alloc.nlist`: a node that is to have cpus is named twice");
-        }
-        if let (Some(counts), Some(nodes)) = (counts, count)
-            && counts.len() != nodes
-            && counts.len() != 1
-        {
-            return bad("`pmix.alloc.ncpulist`: expected a number for each of `pmix.alloc.nlist`");
-        }
-        let counted = count.or(counts.map(<[u32]>::len));
-        let counted = counted.map(|it| u32::try_from(it).unwrap_or(u32::MAX));
-        let nodes = request.nodes.as_ref().map(|it| it.value).or(counted);
-        if let (Some(nodes), Some(counted)) = (nodes, counted)
-            && nodes > counted
-            && request.hosts.as_ref().is_some_and(|it| it.required)
-        {
-            return bad("`pmix.alloc.nnodes`: more than `pmix.alloc.nlist` has");
-        }
-        let total = request.cpus.as_ref().map(|it| it.value);
-        let list = request.cpu_list.as_ref().map(|it| &it.value);
-        let cpus = match (nodes, counts, total, list) {
-            // A jobspec has nodes of one kind: each gets what the largest of them is to have.
-            (_, Some(counts), ..) => counts.iter().copied().max().unwrap_or(1),
-            (Some(nodes), None, Some(total), _) => total.div_ceil(nodes.max(1)),
-            (None, None, Some(total), _) => total,
-            (_, None, None, Some(list)) => u32::try_from(list.len()).unwrap_or(u32::MAX),
-            (Some(_), None, None, None) => 0,
-            (None, None, None, None) => return bad("expected nodes or cpus that are asked for"),
-        };
-        let mut dropped = request.dropped.clone();
-        let uneven = |counts: &[u32]| counts.iter().any(|it| *it != cpus);
-        let unequal = match (nodes, counts, total) {
-            (_, Some(counts), _) if uneven(counts) => Some(Key::CpuCounts),
-            (Some(nodes), _, Some(total)) if cpus.checked_mul(nodes) != Some(total) => {
-                Some(Key::Cpus)
-            }
-            _ => None,
-        };
-        if let Some(key) = unequal {
-            let name = key.name();
-            if request.required {
-                let reason = format!("`{name}`: expected as many cpus on each node");
-                return Err(Refusal::new(Status::NOT_SUPPORTED, reason));
-            }
-            dropped.push(name.to_owned());
-        }
-        Ok(Self {
-            nodes: nodes.or(list.map(|_| 1).filter(|_| total.is_none())),
-            cpus,
-            hosts: listed.map(|it| it.to_string()),
-            only_hosts: request.hosts.as_ref().is_some_and(|it| it.required),
-            cpu_list: list.map(ToString::to_string),
-            queue: request.queue.as_ref().map(|it| it.value.clone()),
-            among: None,
-            own: false,
-            only_queue: request.queue.as_ref().is_some_and(|it| it.required),
-            required: request.required,
-            elsewhere: 0,
-            dropped,
+        Some(Self {
+            rest: rest.to_vec(),
+            apart: Some(taken).filter(|_| apart),
+            ..first.clone()
         })
     }
 
@@ -166,7 +138,8 @@ impl Ask {
 
     /// Whether a part of the amount is worth something.
     pub fn has_parts(&self) -> bool {
-        !self.required && self.nodes.unwrap_or(self.cpus) > 1
+        let parts = self.spread || self.rest.is_empty();
+        !self.required && parts && self.all_nodes().unwrap_or(self.cpus) > 1
     }
 
     /// The queue that a form names, where it is not the requester's.
@@ -188,9 +161,14 @@ impl Ask {
             let cores = json!([{"type": "core", "count": cores}]);
             json!({"type": "slot", "count": count, "label": "task", "with": cores})
         };
-        let resource = match self.nodes {
+        let (nodes, cpus) = match form {
+            // Of cpus that do not divide, so many on as many nodes as there are.
+            Form::Part => (self.all_nodes(), self.parts().map(|it| it.cpus).min()),
+            _ => (self.nodes, Some(self.cpus)),
+        };
+        let resource = match nodes {
             Some(nodes) => {
-                let slot = slot(1.into(), self.cpus.max(1));
+                let slot = slot(1.into(), cpus.unwrap_or(1).max(1));
                 let exclusive = self.cpus == 0;
                 json!({"type": "node", "count": count(nodes), "exclusive": exclusive, "with": [slot]})
             }
@@ -202,8 +180,14 @@ impl Ask {
         }
         let hosts = self.hosts.as_ref();
         let hosts = hosts.filter(|_| self.only_hosts || form == Form::Preferred);
-        if let Some(hosts) = hosts.or(self.among.as_ref()) {
-            system["constraints"] = json!({ "hostlist": [hosts] });
+        let among = hosts.or(self.among.as_ref());
+        let among = among.map(|hosts| json!({ "hostlist": [hosts] }));
+        let apart = self.apart.as_ref();
+        let apart = apart.map(|hosts| json!({"not": [{ "hostlist": [hosts] }]}));
+        match (among, apart) {
+            (Some(among), Some(apart)) => system["constraints"] = json!({"and": [among, apart]}),
+            (Some(one), None) | (None, Some(one)) => system["constraints"] = one,
+            (None, None) => {}
         }
         json!({
             "version": 1,
@@ -213,13 +197,38 @@ impl Ask {
         })
     }
 
+    /// What is asked for, in words.
+    pub fn describe(&self) -> String {
+        let many = |number: u32, noun: &str| {
+            let plural = if number == 1 { "" } else { "s" };
+            format!("{number} {noun}{plural}")
+        };
+        let part = |it: &Self| {
+            let mut text = match (it.nodes, it.cpus) {
+                (Some(nodes), 0) => many(nodes, "whole node"),
+                (Some(1), cpus) => format!("1 node with {}", many(cpus, "cpu")),
+                (Some(nodes), cpus) => format!("{nodes} nodes with {} each", many(cpus, "cpu")),
+                (None, cpus) => many(cpus, "cpu"),
+            };
+            if let Some(hosts) = it.hosts.as_ref().filter(|_| it.only_hosts) {
+                text.push_str(" of ");
+                text.push_str(hosts);
+            }
+            text
+        };
+        let parts: Vec<String> = self.parts().map(part).collect();
+        parts.join(" and ")
+    }
+
     /// How much of the amount was given, in words, where that is not all of it.
     pub fn part(&self, given: &ResourceSet) -> Option<String> {
         let (had, asked, what) = match self.nodes {
-            Some(nodes) => (given.nnodes() as u64, nodes, "nodes"),
-            None => (given.ncores(), self.cpus, "cpus"),
+            Some(nodes) if self.rest.is_empty() => {
+                (given.nnodes() as u64, u64::from(nodes), "nodes")
+            }
+            _ => (given.ncores(), self.all_cpus(), "cpus"),
         };
-        (had < u64::from(asked)).then(|| format!("in part: {had} of {asked} {what}"))
+        (had < asked).then(|| format!("in part: {had} of {asked} {what}"))
     }
 
     /// The attributes that were wished for and are not met by what was given in this queue.
@@ -284,60 +293,37 @@ mod tests {
         let cpus = ask(&json!([{"key": "pmix.alloc.ncpus", "value": 5}])).unwrap();
         assert_eq!(shape(&cpus, Form::Whole), (None, 5, 1, false));
         let both = ask(&json!([
-            {"key": "pmix.alloc.ncpus", "value": 5}, {"key": "pmix.alloc.nnodes", "value": 2}]));
+            {"key": "pmix.alloc.ncpus", "value": 6}, {"key": "pmix.alloc.nnodes", "value": 2}]));
         assert_eq!(shape(&both.unwrap(), Form::Whole), (Some(2), 1, 3, false));
+        let seven = ask(&json!([
+            {"key": "pmix.alloc.ncpus", "value": 7}, {"key": "pmix.alloc.nnodes", "value": 2}]));
+        let seven = seven.unwrap();
+        assert_eq!(shape(&seven, Form::Whole), (Some(1), 1, 4, false));
+        assert_eq!(shape(&seven, Form::Part), (Some(1), 1, 3, false));
         let listed = ask(&json!([
             {"key": "pmix.alloc.nlist", "value": "n1,n2"},
-            {"key": "pmix.alloc.ncpulist", "value": "5,3"}]));
+            {"key": "pmix.alloc.ncpulist", "value": "5,5"}]));
         assert_eq!(shape(&listed.unwrap(), Form::Whole), (Some(2), 1, 5, false));
         let cpulist = ask(&json!([{"key": "pmix.alloc.cpulist", "value": "0-3"}])).unwrap();
         assert_eq!(shape(&cpulist, Form::Whole), (Some(1), 1, 4, false));
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
-        assert_eq!(ask(&json!([])), Err(-27));
-        let counts = json!([{"key": "pmix.alloc.nlist", "value": "n1,n2,n3"},
-                            {"key": "pmix.alloc.ncpulist", "value": "5,3"}]);
-        assert_eq!(ask(&counts), Err(-27));
-        let more = json!([{"key": "pmix.alloc.nlist", "required": true, "value": "n1"},
-                          {"key": "pmix.alloc.nnodes", "value": 2}]);
-        assert_eq!(ask(&more), Err(-27));
-    }
-
-    #[test]
-    fn cpus_that_are_not_as_many_on_each_node_are_refused_or_it_is_said() {
-        let counts = |required: bool, counts: &str| {
-            ask(
-                &json!([{"key": "pmix.alloc.nlist", "required": required, "value": "n1,n2"},
-                        {"key": "pmix.alloc.ncpulist", "value": counts}]),
-            )
-        };
-        assert_eq!(
-            counts(false, "3,1").unwrap().dropped,
-            ["pmix.alloc.ncpulist"]
+    fn a_part_is_asked_for_beside_those_that_are_there() {
+        let listed = ask(
+            &json!([{"key": "pmix.alloc.nlist", "required": true, "value": "n1,n2,n3"},
+                                 {"key": "pmix.alloc.ncpulist", "value": "3,2,1"}]),
         );
-        assert_eq!(counts(true, "3,1"), Err(-47));
-        assert!(counts(true, "3,3").unwrap().dropped.is_empty());
-        assert!(counts(true, "3").unwrap().dropped.is_empty());
-        let total = |required: bool, cpus: u32| {
-            ask(
-                &json!([{"key": "pmix.alloc.nnodes", "required": required, "value": 2},
-                        {"key": "pmix.alloc.ncpus", "value": cpus}]),
-            )
-        };
-        assert_eq!(total(false, 5).unwrap().dropped, ["pmix.alloc.ncpus"]);
-        assert_eq!(total(true, 5), Err(-47));
-        assert!(total(true, 6).unwrap().dropped.is_empty());
-    }
-
-    #[test]
-    fn a_node_that_is_named_twice_is_one() {
-        let twice = ask(&json!([{"key": "pmix.alloc.nlist", "value": "n2,n2"}])).unwrap();
-        assert_eq!((twice.nodes, twice.hosts.as_deref()), (Some(1), Some("n2")));
-        let counts = json!([{"key": "pmix.alloc.nlist", "value": "n2,n2"},
-                            {"key": "pmix.alloc.ncpulist", "value": "1,1"}]);
-        assert_eq!(ask(&counts), Err(-27));
+        let hosts = |text: &str| text.parse().unwrap();
+        let second = listed.unwrap().next(&hosts("n1"), true).unwrap();
+        let third = second.next(&hosts("n2"), true).unwrap();
+        assert_eq!(third.next(&hosts("n3"), true), None);
+        let jobspec = third.jobspec(Form::Whole, None, 0.0, "new");
+        let constraints = &jobspec["attributes"]["system"]["constraints"];
+        let expected = json!({"and": [{"hostlist": ["n3"]}, {"not": [{"hostlist": ["n1,n2"]}]}]});
+        assert_eq!(*constraints, expected);
+        assert!(Jobspec::from_json(&jobspec.to_string()).is_ok());
+        assert_eq!(second.next(&hosts("n2"), false).unwrap().apart, None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | event in a job's log | what it tells |
 //! |---|---|
 //! | `penstock.alloc-request` | a request of the job begins: it waits |
+//! | `penstock.alloc-again` | it is asked for from the beginning: another job stands for it |
 //! | `penstock.alloc-end` | it is over, and how it ended: what of a loan is back, or what is lent |
 //! | `penstock.loan-end` | the allocation of which something is lent has ended: so have its loans |
 //!
@@ -275,6 +276,16 @@ impl Account {
         Change::Began(seq)
     }
 
+    fn again(&mut self, again: &Again) {
+        let entry = self.entries.get_mut(&again.seq);
+        if let Some(entry) = entry.filter(|it| it.is_open()) {
+            if let Some(before) = entry.alloc.replace(again.alloc) {
+                self.allocs.remove(&before);
+            }
+            self.allocs.insert(again.alloc, again.seq);
+        }
+    }
+
     fn end(&mut self, ended: Ended) -> Change {
         let entry = self.entries.get_mut(&ended.seq);
         let Some(entry) = entry.filter(|it| it.is_open()) else {
@@ -357,6 +368,12 @@ struct Ended {
 }
 
 #[derive(Deserialize)]
+struct Again {
+    seq: u32,
+    alloc: u64,
+}
+
+#[derive(Deserialize)]
 struct LoanEnd {
     target: u64,
 }
@@ -409,6 +426,10 @@ impl Ledger {
                     self.about.entry(target).or_default().insert(job);
                 }
                 Some(account.end(it))
+            }),
+            "penstock.alloc-again" => read(context).and_then(|it: Again| {
+                self.accounts.get_mut(&job)?.again(&it);
+                Some(Change::Other)
             }),
             "penstock.loan-end" => read(context).and_then(|it: LoanEnd| {
                 let account = self.accounts.get_mut(&job)?;

@@ -12,6 +12,7 @@ mod names;
 mod part;
 mod request;
 mod time;
+mod wanted;
 
 pub use ask::{Ask, Form};
 pub use attribute::{Attribute, Data};

@@ -13,6 +13,7 @@ mod grant;
 mod loan;
 mod look;
 mod meant;
+mod parts;
 mod standing;
 mod time;
 mod watch;
@@ -37,6 +38,8 @@ pub(crate) type Number = (u64, u32);
 pub struct Elastic {
     ledger: Ledger,
     standing: standing::Standing,
+    /// By the job of a request's first part, the jobs of the others.
+    parts: BTreeMap<u64, Vec<u64>>,
     /// Who asked, by request.
     callers: BTreeMap<Number, Message>,
     watches: Vec<watch::Watch>,
@@ -93,6 +96,11 @@ impl Elastic {
         }
         if event.name == "penstock.request" {
             self.standing.insert(id);
+            let before = event.context.as_ref().and_then(|it| it.get("before"));
+            let first = before.and_then(|it| it.get(0)).and_then(Value::as_u64);
+            if let Some(first) = first {
+                self.parts.entry(first).or_default().push(id);
+            }
         }
         self.ledger.apply(id, &event.name, event.context.as_ref());
     }
@@ -110,6 +118,7 @@ impl Elastic {
     /// A job is not known any more.
     pub(crate) fn forget(&mut self, id: u64) {
         self.ledger.forget(id);
+        self.parts.remove(&id);
         self.over(id);
     }
 

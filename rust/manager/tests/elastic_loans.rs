@@ -95,9 +95,6 @@ fn no_more_comes_back_than_was_lent() {
     give_cores(&mut bench, grant, "4", "0");
     lend(&mut bench, job, &json!([reqid("a"), named("c"), time(600)]));
     lend(&mut bench, job, &json!([reqid("b"), host("n3"), time(600)]));
-    let all = json!({"key": "pmix.alloc.nnodes", "required": true, "value": 2});
-    let (status, told) = answer(&alloc(&mut bench, job, "reacquire", &json!([all])));
-    assert_eq!(status, -29, "{told}");
     let out = alloc(&mut bench, job, "reacquire", &json!([]));
     let shapes: Vec<(Value, Value, Value)> = out
         .iter()

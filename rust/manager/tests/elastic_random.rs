@@ -34,6 +34,8 @@ struct World {
     jobs: Vec<u64>,
     /// Answers that are due to callers, by matchtag.
     callers: BTreeMap<u32, bool>,
+    /// Cpus of each node that callers have asked for, in order of size.
+    counts: BTreeMap<u32, Vec<u64>>,
 }
 
 impl World {
@@ -54,6 +56,7 @@ impl World {
             if message.topic() == "pmix.alloc" {
                 let before = self.callers.insert(message.matchtag, true);
                 assert_ne!(before, Some(true), "answered twice: {message:?}");
+                self.check_counts(message);
             }
             return Vec::new();
         }
@@ -101,6 +104,26 @@ impl World {
                 self.bench.send(agreed)
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// What was asked of each node is given, or nothing.
+    fn check_counts(&self, message: &Message) {
+        let Some(wanted) = self.counts.get(&message.matchtag) else {
+            return;
+        };
+        let answer = body(message);
+        let equal = wanted.iter().all(|it| *it == wanted[0]);
+        let part = answer["reason"].as_str().unwrap().starts_with("in part");
+        if answer["status"] == 0 && !(equal && part) {
+            let mut results = answer["results"].as_array().unwrap().iter();
+            let counts = results
+                .find(|it| it["key"] == "pmix.alloc.ncpulist")
+                .unwrap();
+            let counts = counts["value"].as_str().unwrap().split(',');
+            let mut counts: Vec<u64> = counts.map(|it| it.parse().unwrap()).collect();
+            counts.sort_unstable();
+            assert_eq!(counts, *wanted, "{answer}");
         }
     }
 
@@ -183,7 +206,34 @@ impl World {
             let time = 20 + self.random.below(400);
             attributes.push(json!({"key": "pmix.alloc.time", "value": time}));
         }
+        if directive == "reacquire" && self.random.one_in(2) {
+            // All that is lent, of whatever kinds, now or not at all.
+            attributes = vec![json!({"key": "pmix.timeout", "required": true, "value": 0})];
+        }
+        let mut counts = None;
+        if matches!(directive, "new" | "extend") && self.random.one_in(3) {
+            let by_node = |it: &Value| {
+                ["pmix.alloc.nnodes", "pmix.alloc.ncpus", "pmix.alloc.nlist"]
+                    .contains(&it["key"].as_str().unwrap())
+            };
+            attributes.retain(|it| !by_node(it));
+            let first = self.random.below(6);
+            let number = 2 + self.random.below(2);
+            let list: Vec<u64> = (0..number).map(|_| 1 + self.random.below(3)).collect();
+            let text: Vec<String> = list.iter().map(ToString::to_string).collect();
+            let key = "pmix.alloc.ncpulist";
+            attributes.push(json!({"key": key, "required": required, "value": text.join(",")}));
+            if self.random.one_in(2) {
+                let hosts = format!("n[{first}-{}]", first + number - 1);
+                attributes.push(json!({"key": "pmix.alloc.nlist", "value": hosts}));
+            }
+            counts = Some(list);
+        }
         let call = json!({"job": job, "rank": 0, "directive": directive, "attributes": attributes});
+        if let Some(mut list) = counts {
+            list.sort_unstable();
+            self.counts.insert(self.bench.tag() + 1, list);
+        }
         let out = self.bench.request("pmix.alloc", &call);
         self.callers.entry(self.bench.tag()).or_insert(false);
         self.hear(out);
@@ -314,8 +364,14 @@ impl World {
                     .as_str()
                     .map(|it| it.parse::<Fluid>().unwrap().0);
                 if let Some(alloc) = alloc.filter(|_| row["state"] == "queued") {
-                    let state = self.bench.row(alloc)["state"].as_u64().unwrap();
-                    assert!(state < 16, "{row} waits, its job is in state {state}");
+                    let stands = self.bench.row(alloc);
+                    let state = stands["state"].as_u64().unwrap();
+                    // What is there of it is kept for the rest, and is nobody's yet.
+                    assert!(state <= 16, "{row} waits, its job is in state {state}");
+                    assert!(stands["annotations"]["elastic"]["grants"].is_null());
+                    let granted = self.bench.row(job)["annotations"]["elastic"]["grants"].clone();
+                    let granted = granted.as_array().cloned().unwrap_or_default();
+                    assert!(!granted.contains(&row["alloc"]), "{row}");
                 }
             }
         }
@@ -336,6 +392,7 @@ impl World {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             jobs: Vec::new(),
             callers: BTreeMap::new(),
+            counts: BTreeMap::new(),
         };
         for ranks in [0..3, 3..4] {
             let (job, _) = world.bench.submit(&json!({"duration": 80000}));
@@ -384,6 +441,7 @@ fn resources_are_conserved() {
                     world.hear(out);
                     // Who had asked is not there any more.
                     world.callers.clear();
+                    world.counts.clear();
                     world.new_scheduler();
                     let out = world.bench.executor();
                     world.hear(out);

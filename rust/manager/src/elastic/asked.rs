@@ -8,9 +8,9 @@ use penstock_wire::Message;
 use serde_json::json;
 
 use super::calls::Asker;
-use super::{Elastic, End, Number};
+use super::{Elastic, End, Number, Requested};
 use crate::event::Event;
-use crate::job::{Alloc, Job};
+use crate::job::{Alloc, Job, Spec};
 use crate::manager::Manager;
 use crate::rpc::Refusal;
 use crate::state::State;
@@ -31,7 +31,7 @@ fn is_decided_now(job: &Job) -> bool {
     requested.is_some_and(|it| it.form != Form::Whole || it.ask.required)
 }
 
-fn denied(refusal: Refusal) -> Denial {
+pub(super) fn denied(refusal: Refusal) -> Denial {
     Denial::new(Status::OUT_OF_RESOURCE, refusal.text)
 }
 
@@ -46,60 +46,82 @@ impl Manager {
         returns: Vec<(u32, u32)>,
         now: f64,
     ) -> Result<(), Denial> {
+        ask.required = wanted.required;
         self.within_limits(asker.job, &ask)?;
-        if let Some(target) = joins {
-            self.may_grow(target, &ask).map_err(denied)?;
-            // What never can be has a part when the caller waits no longer.
-            if wanted.timeout.is_none() || !ask.has_parts() {
-                self.can_grow(target, &ask)?;
-            }
-        }
+        // What never can be has a part when the caller waits no longer.
+        let whole = wanted.timeout.is_none() || !ask.has_parts();
+        self.may_have(asker.job, joins, &ask, whole)?;
         if ask.required && !self.allocator.is_ready() {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
-        let Some(job) = self.jobs.get(&asker.job) else {
-            return Ok(());
+        let mut stands = Requested {
+            job: asker.job,
+            seq: number.1,
+            directive: wanted.directive.name().to_owned(),
+            id: wanted.id.clone(),
+            joins,
+            form: ask.first(),
+            ask,
+            before: Vec::new(),
         };
-        let (userid, urgency, queue) = (job.userid, job.urgency, job.spec.queue.clone());
-        let directive = wanted.directive.name();
-        let name = match &wanted.id {
-            Some(id) => format!("{directive}:{id}"),
-            None => directive.to_owned(),
-        };
-        let text = |ask: &Ask, form| {
-            let jobspec = ask.jobspec(form, queue.as_deref(), duration, &name);
-            jobspec.to_string()
-        };
-        let mut form = ask.first();
-        let mut spec = self.take_spec(&text(&ask, form), userid, joins.is_some());
-        if spec.is_err() && form == Form::Preferred {
-            form = Form::Whole;
-            spec = self.take_spec(&text(&ask, form), userid, joins.is_some());
+        let mut spec = self.spec_of(&stands, duration);
+        if spec.is_err() && stands.form == Form::Preferred {
+            stands.form = Form::Whole;
+            spec = self.spec_of(&stands, duration);
         }
-        let spec = spec.map_err(denied)?;
-        ask.required = wanted.required;
+        let spec = spec?;
         let id = self.next_id(now);
         let own = |target: &u64| *target != asker.job;
+        let several = !stands.ask.rest.is_empty();
+        let cpus = u32::try_from(stands.ask.all_cpus()).unwrap_or(u32::MAX);
         let entry = Entry {
             alloc: Some(id),
             target: joins.filter(own),
-            nodes: ask.nodes.unwrap_or(0),
-            cpus: ask.cpus,
+            nodes: stands.ask.all_nodes().unwrap_or(0),
+            cpus: if several { cpus } else { stands.ask.cpus },
             ..Entry::default()
         };
         self.enter(number, asker, wanted, Entry { returns, ..entry }, now);
+        self.stand_for(id, &stands, spec, now);
+        Ok(())
+    }
+
+    /// The jobspec of a job that stands for a request, checked.
+    pub(super) fn spec_of(
+        &mut self,
+        stands: &Requested,
+        duration: f64,
+    ) -> Result<Arc<Spec>, Denial> {
+        let job = self.jobs.get(&stands.job);
+        let userid = job.map_or(self.settings.owner, |it| it.userid);
+        let queue = job.and_then(|it| it.spec.queue.clone());
+        let name = match &stands.id {
+            Some(id) => format!("{}:{id}", stands.directive),
+            None => stands.directive.clone(),
+        };
+        let (ask, form) = (&stands.ask, stands.form);
+        let jobspec = ask.jobspec(form, queue.as_deref(), duration, &name);
+        let joins = stands.joins.is_some() || !ask.rest.is_empty();
+        let spec = self.take_spec(&jobspec.to_string(), userid, joins);
+        spec.map_err(denied)
+    }
+
+    /// Makes the job that stands for a request, or for a part of one.
+    pub(super) fn stand_for(&mut self, id: u64, stands: &Requested, spec: Arc<Spec>, now: f64) {
+        let Some(job) = self.jobs.get(&stands.job) else {
+            return;
+        };
+        let (userid, urgency) = (job.userid, job.urgency);
         let stored = self.store.add_job(id, userid, now, spec.key);
         self.keep(stored);
-        self.admit(Job::new(id, userid, Arc::clone(&spec)));
+        self.admit(Job::new(id, userid, spec));
         let context = json!({"userid": userid, "urgency": urgency, "flags": 0, "version": 1});
         self.post(id, &Event::with(now, "submit", context));
-        let context = json!({"job": asker.job, "seq": number.1, "directive": directive,
-                             "id": wanted.id, "joins": joins, "ask": ask, "form": form});
+        let context = serde_json::to_value(stands).unwrap_or_default();
         self.post(id, &Event::with(now, "penstock.request", context));
         self.decide_soon(id, now);
         self.revisit(id);
-        Ok(())
     }
 
     /// Asks the scheduler, once for all requests that are decided now, to say when it has looked
@@ -143,7 +165,7 @@ impl Manager {
         let Some(requested) = job.requested().filter(|_| waits && is_decided_now(job)) else {
             return;
         };
-        let asked = describe(&requested.ask);
+        let asked = self.first_ask(id).describe();
         match requested.form {
             Form::Preferred => self.next_form(id, Form::Whole, now),
             Form::Whole => {
@@ -167,6 +189,9 @@ impl Manager {
         let Some(requested) = job.requested() else {
             return;
         };
+        if !requested.before.is_empty() {
+            return self.start_over(id, form, now);
+        }
         let (ask, joins) = (&requested.ask, requested.joins);
         let owner = self.jobs.get(&requested.job);
         let queue = owner.map_or(job.spec.queue.as_ref(), |it| it.spec.queue.as_ref());
@@ -196,7 +221,7 @@ impl Manager {
         let Some(requested) = self.jobs.get(&id).and_then(Job::requested) else {
             return false;
         };
-        let (form, parts) = (requested.form, requested.ask.has_parts());
+        let (form, parts) = (requested.form, self.first_ask(id).has_parts());
         let number = (requested.job, requested.seq);
         let limited = self.deadline_of(number).is_some();
         match form {
@@ -227,7 +252,8 @@ impl Manager {
             return;
         };
         if !is_decided_now(job) {
-            return self.limit_due(id, now);
+            self.limit_due(id, now);
+            return self.kept_too_long(id, now);
         }
         let by = self.elastic.decide.get(&id).copied().unwrap_or(now);
         if by > now || (job.r.is_some() && job.alloc != Alloc::Idle) {
@@ -240,6 +266,7 @@ impl Manager {
 
     /// The caller may wait no longer for a request: what is free of it now will do.
     pub(super) fn limit_due(&mut self, id: u64, now: f64) {
+        let id = self.elastic.last_part(id);
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
@@ -251,10 +278,11 @@ impl Manager {
         if limit.is_none_or(|limit| limit > now) {
             return;
         }
-        if requested.ask.has_parts() {
+        let whole = self.first_ask(id);
+        if whole.has_parts() {
             self.next_form(id, Form::Part, now);
         } else {
-            let asked = describe(&requested.ask);
+            let asked = whole.describe();
             let reason = format!("{asked} did not become free in time");
             self.deny(id, Status::TIMEOUT, &reason, now);
         }
@@ -271,20 +299,6 @@ impl Manager {
         let end = r.and_then(|r| r.expiration()).filter(|it| *it > 0.0);
         end.map_or(0.0, |end| (end - now).max(1.0))
     }
-}
-
-/// What is asked for, in words.
-fn describe(ask: &Ask) -> String {
-    let mut text = match (ask.nodes, ask.cpus) {
-        (Some(nodes), 0) => format!("{nodes} whole nodes"),
-        (Some(nodes), cpus) => format!("{nodes} nodes with {cpus} cpus each"),
-        (None, cpus) => format!("{cpus} cpus"),
-    };
-    if let Some(hosts) = ask.hosts.as_ref().filter(|_| ask.only_hosts) {
-        text.push_str(" of ");
-        text.push_str(hosts);
-    }
-    text
 }
 
 /// A job's name as results give it.

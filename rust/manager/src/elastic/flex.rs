@@ -6,13 +6,13 @@ use std::sync::Arc;
 use penstock_elastic::{Ask, Form};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::event::Event;
 
 /// What a job stands for that was made by a request.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Requested {
     /// The job that has asked.
     pub job: u64,
@@ -28,6 +28,9 @@ pub struct Requested {
     pub ask: Ask,
     /// How the scheduler is asked for it.
     pub form: Form,
+    /// The jobs of the parts of the request that are there already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<u64>,
 }
 
 /// A job's part in flexible allocations.

@@ -70,8 +70,7 @@ impl Manager {
                 gone = union.map_err(|error| out(error.to_string()))?;
             }
         }
-        let whole = parts.iter().any(|it| it.alloc == target && it.all);
-        if whole && wanted.time.is_some() {
+        if wanted.time.is_some() && self.is_all(target, &parts) {
             let reason = "an allocation cannot be lent as a whole: something has to stay";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
@@ -130,7 +129,8 @@ impl Manager {
             keep.extend(own.ranks.iter().take(1));
         }
         if let Some(only) = only {
-            holdings.retain(|it| it.alloc == only);
+            let parts = self.elastic.all_parts(only);
+            holdings.retain(|it| parts.contains(&it.alloc));
             // A grant on the requester's own node goes, the node itself stays.
             keep = IdSet::new();
         }
@@ -178,10 +178,20 @@ impl Manager {
         Ok(ranks)
     }
 
+    /// Whether parts are all that an allocation holds.
+    fn is_all(&self, target: u64, parts: &[Part]) -> bool {
+        let goes = |holding: &Holding| {
+            let mut parts = parts.iter().filter(|it| it.all);
+            holding.ranks.is_empty() || parts.any(|it| it.alloc == holding.alloc)
+        };
+        self.holdings(target).iter().all(goes)
+    }
+
     fn give_back(&mut self, target: u64, parts: &[Part], gone: &ResourceSet, now: f64) {
         let own = parts.iter().find(|it| it.alloc == target);
         let ranks = own.map_or_else(IdSet::new, |it| it.ranks.clone());
-        let all = own.is_some_and(|it| it.all);
+        let last = own.is_some_and(|it| it.all);
+        let all = self.is_all(target, parts);
         let ended: Vec<u64> = parts
             .iter()
             .filter(|it| it.all && it.alloc != target)
@@ -192,7 +202,7 @@ impl Manager {
             return self.finish_standing(target, now);
         }
         if !ranks.is_empty() {
-            self.send_free(target, &ranks, false);
+            self.send_free(target, &ranks, last);
             self.claims.release(target, &ranks);
             self.tell_executor(target, &ranks);
         }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use penstock_elastic::{Attribute, Data, Key, Refusal as Denial, Status};
+use penstock_elastic::{Attribute, Data, Form, Key, Refusal as Denial, Status};
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use serde_json::{Value, json};
 
 use super::asked::name_of;
 use super::meant::ids;
-use super::{End, Number};
+use super::{End, Number, Requested};
 use crate::event::Event;
 use crate::job::{Alloc, Job};
 use crate::manager::Manager;
@@ -52,43 +52,96 @@ impl Manager {
             self.elastic.at(end, id);
         }
         let number: Number = (requested.job, requested.seq);
-        if let Some(target) = requested.joins {
-            let joined = self.jobs.get(&target);
-            let runs = joined.is_some_and(|it| it.state == State::Run);
-            if !runs {
-                return self.finish_standing(id, now);
+        let target = requested.joins.and_then(|target| self.jobs.get(&target));
+        if requested.joins.is_some() && target.is_none_or(|it| it.state != State::Run) {
+            return self.finish_standing(id, now);
+        }
+        if requested.form != Form::Part && !requested.ask.rest.is_empty() {
+            if self.stands_for(id, number) {
+                self.ask_for_the_rest(&requested, id, now);
             }
-            if joined.is_some_and(|it| has_grant(it, id)) {
-                return;
-            }
+            return;
+        }
+        if !requested.before.is_empty() && !self.stands_for(id, number) {
+            return;
+        }
+        let parts = self.parts_of(&requested, id);
+        for (part, r) in &parts {
+            self.join(*part, r, now);
+        }
+        if self.stands_for(id, number) {
+            self.tell_grant(&requested, &parts, now);
+        }
+    }
+
+    /// What a part of a request was given becomes the allocation's that it joins, if that was not said
+    /// before.
+    fn join(&mut self, id: u64, r: &ResourceSet, now: f64) {
+        let requested = self.jobs.get(&id).and_then(Job::requested).cloned();
+        let Some((requested, target)) = requested.and_then(|it| Some((it.clone(), it.joins?)))
+        else {
+            return;
+        };
+        let joined = self.jobs.get(&target).filter(|it| it.state == State::Run);
+        let Some(joined) = joined else {
+            return self.finish_standing(id, now);
+        };
+        if !has_grant(joined, id) {
             let context = json!({"id": requested.id, "alloc": id, "seq": requested.seq,
-                                 "R": document(&r)});
+                                 "R": document(r)});
             self.post(target, &Event::with(now, "penstock.resource-add", context));
             self.end_with(id, target, now);
         }
-        if !self.is_open(number) {
+    }
+
+    /// Says what a request was granted. `last` is its last part.
+    fn tell_grant(&mut self, last: &Requested, parts: &[(u64, ResourceSet)], now: f64) {
+        let number: Number = (last.job, last.seq);
+        let Some((id, first_r)) = parts.first() else {
             return;
+        };
+        let requested = |id: &u64| self.jobs.get(id).and_then(Job::requested);
+        let Some(first) = requested(id).cloned() else {
+            return;
+        };
+        let mut all = ResourceSet::new();
+        for (_, r) in parts {
+            all = all.union(r).unwrap_or(all);
         }
-        let queue = self.jobs.get(&id).and_then(|it| it.spec.queue.clone());
-        let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(id)))];
-        if let Some(user) = requested.id {
-            results.push(Attribute::result(Key::RequestId, Data::Text(user)));
+        let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(*id)))];
+        if let Some(user) = &first.id {
+            results.push(Attribute::result(Key::RequestId, Data::Text(user.clone())));
         }
-        results.extend(given(&r));
-        let (start, end) = (r.starttime().unwrap_or(0.0), r.expiration().unwrap_or(0.0));
-        if requested.joins.is_none() && end > start {
+        results.extend(given(&all));
+        let end = first_r.expiration().unwrap_or(0.0);
+        let start = first_r.starttime().unwrap_or(0.0);
+        // While others of its parts were waited for, its time went on.
+        let start = if parts.len() > 1 {
+            start.max(now)
+        } else {
+            start
+        };
+        if first.joins.is_none() && end > start {
             let seconds = whole_seconds(end - start);
             results.push(Attribute::result(Key::Time, Data::Whole(seconds)));
         }
         let mut reasons = Vec::new();
-        reasons.extend(requested.ask.part(&r));
-        if requested.ask.elsewhere > 0 {
-            let nodes = requested.ask.elsewhere;
+        reasons.extend(first.ask.part(&all));
+        if first.ask.elsewhere > 0 {
+            let nodes = first.ask.elsewhere;
             reasons.push(format!(
                 "asked back by other requests: {nodes} of the nodes"
             ));
         }
-        let unmet = requested.ask.unmet(&r, queue.as_deref());
+        let mut unmet: Vec<String> = Vec::new();
+        for (part, r) in parts {
+            let queue = self.jobs.get(part).and_then(|it| it.spec.queue.as_deref());
+            let ask = requested(part).map(|it| &it.ask);
+            let more = ask.map(|it| it.unmet(r, queue)).unwrap_or_default();
+            unmet.extend(more);
+        }
+        unmet.sort_unstable();
+        unmet.dedup();
         if !unmet.is_empty() {
             let unmet = unmet.join(",");
             reasons.push(format!("not met: {unmet}"));
@@ -101,7 +154,10 @@ impl Manager {
         let end = End {
             reason: reasons.join("; "),
             results: json_of(&results),
-            nodes: u32::try_from(r.nnodes()).unwrap_or(u32::MAX),
+            nodes: parts
+                .iter()
+                .map(|(_, r)| u32::try_from(r.nnodes()).unwrap_or(u32::MAX))
+                .fold(0, u32::saturating_add),
             ..End::default()
         };
         self.end_request(number, &end, now);
@@ -118,12 +174,6 @@ impl Manager {
         {
             self.follow_expiration(target, theirs, now);
         }
-    }
-
-    pub(super) fn is_open(&self, (job, seq): Number) -> bool {
-        let account = self.elastic.ledger.account(job);
-        let entry = account.and_then(|it| it.entry(seq));
-        entry.is_some_and(penstock_elastic::Entry::is_open)
     }
 
     /// A job is in CLEANUP. Its own requests end with it; where it stands for a request, that is
@@ -150,7 +200,7 @@ impl Manager {
             return;
         };
         let number = (requested.job, requested.seq);
-        if self.is_open(number) {
+        if self.stands_for(id, number) {
             let denial = match job.fatal() {
                 Some(it) if it.kind == "cancel" => {
                     let note = if it.note.is_empty() {
@@ -199,18 +249,16 @@ impl Manager {
         }
     }
 
-    /// The request that a job stands for is over without a grant.
+    /// The request that a job stands for, with those of its other parts, is over without a grant.
     pub(super) fn dismiss(&mut self, id: u64, end: &End, now: f64) {
-        let job = self.jobs.get(&id);
-        if job.is_none_or(|it| it.state >= State::Cleanup || it.requested().is_none()) {
-            return;
-        }
         let kind = if end.status == Status::CANCELLED.0 {
             "cancel"
         } else {
             "alloc"
         };
-        self.fail_job(id, now, kind, &end.reason);
+        for part in self.elastic.all_parts(id) {
+            self.end_part(part, kind, &end.reason, now);
+        }
     }
 
     /// A job may end later, or earlier: so do the scheduler's allocations that are its grants.

@@ -109,12 +109,7 @@ impl Manager {
             return Err(Denial::new(status, reason));
         }
         if kinds.len() > 1 && wanted.required {
-            let reason = format!(
-                "what was lent is of {} kinds of nodes, which do not come back together: \
-                 name one loan, or do not require it",
-                kinds.len()
-            );
-            return Err(out(reason));
+            return self.ask_all_back((number, asker, wanted), &kinds, now);
         }
         let mut kinds = kinds.into_iter();
         let first = kinds.next().unwrap_or_default();
@@ -140,12 +135,56 @@ impl Manager {
         elsewhere: u32,
         now: f64,
     ) -> Result<(), Denial> {
-        let account = self.elastic.ledger.account(number.0);
+        let Some((ask, target)) = self.ask_of(number.0, wanted, &returns)? else {
+            return Ok(());
+        };
+        let ask = Ask { elsewhere, ..ask };
+        let left = self.time_left(target, now);
+        let call = (number, asker, wanted);
+        self.ask_for(call, ask, Some(target), left, returns, now)
+    }
+
+    /// Asks for nodes of several kinds: all of them or none.
+    fn ask_all_back(
+        &mut self,
+        (number, asker, wanted): (Number, &Asker, &Request),
+        kinds: &[Returns],
+        now: f64,
+    ) -> Result<(), Denial> {
+        let mut parts = Vec::new();
+        for returns in kinds {
+            if let Some((ask, target)) = self.ask_of(number.0, wanted, returns)? {
+                let joins = Some(target);
+                parts.push(Ask { joins, ..ask });
+            }
+        }
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else {
+            return Ok(());
+        };
+        let target = first.joins.unwrap_or(asker.job);
+        let ask = Ask {
+            rest: parts.collect(),
+            ..first
+        };
+        let left = self.time_left(target, now);
+        let call = (number, asker, wanted);
+        self.ask_for(call, ask, Some(target), left, kinds.concat(), now)
+    }
+
+    /// What is asked for to bring these loans back, which are of one kind, and for which allocation.
+    fn ask_of(
+        &self,
+        job: u64,
+        wanted: &Request,
+        returns: &Returns,
+    ) -> Result<Option<(Ask, u64)>, Denial> {
+        let account = self.elastic.ledger.account(job);
         let lends = returns.iter();
         let lends = lends.filter_map(|(loan, nodes)| Some((account?.lend(*loan)?, *nodes)));
         let lends: Vec<(&Lend, u32)> = lends.collect();
         let Some((kind, _)) = lends.first().copied() else {
-            return Ok(());
+            return Ok(None);
         };
         let mut hosts = Hostlist::default();
         for (lend, _) in &lends {
@@ -154,24 +193,17 @@ impl Manager {
         }
         let among = self.claims.nodes_like(kind.cpus, kind.gpus);
         let among = among.filter(|_| kind.whole).map(|it| it.to_string());
-        let target = kind.target.unwrap_or(asker.job);
         let ask = Ask {
             nodes: Some(lends.iter().map(|it| it.1).sum()),
             cpus: if kind.whole { 0 } else { kind.cpus },
             hosts: Some(hosts.to_string()),
-            only_hosts: false,
-            cpu_list: None,
-            queue: None,
-            only_queue: false,
             among,
             own: kind.own,
             required: wanted.required,
-            elsewhere,
             dropped: wanted.dropped.clone(),
+            ..Ask::default()
         };
-        let left = self.time_left(target, now);
-        let call = (number, asker, wanted);
-        self.ask_for(call, ask, Some(target), left, returns, now)
+        Ok(Some((ask, kind.target.unwrap_or(job))))
     }
 
     /// The time of a loan is over: it is asked back.

@@ -48,7 +48,8 @@ impl Manager {
     }
 
     fn standing(&self, entry: &Entry) -> Value {
-        let job = entry.alloc.and_then(|id| self.jobs.get(&id));
+        let last = entry.alloc.map(|id| self.elastic.last_part(id));
+        let job = last.and_then(|id| self.jobs.get(&id));
         let sched = job.and_then(|it| it.annotations.get("sched"));
         let note = |key: &str| sched.and_then(|it| it.get(key)).cloned();
         let waits = entry.is_open();

@@ -95,7 +95,8 @@ impl Manager {
         }
         let owner = self.jobs.get(&job)?.userid;
         let found = self.jobs.get(&id)?;
-        if found.userid != owner || found.state != State::Run {
+        let runs = |id: &u64| self.jobs.get(id).is_some_and(|it| it.state == State::Run);
+        if found.userid != owner || !self.elastic.all_parts(id).iter().any(runs) {
             return None;
         }
         match found.requested()?.joins {

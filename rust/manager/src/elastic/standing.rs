@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_elastic::{Ask, Refusal as Denial, Status};
 
+use super::asked::denied;
 use crate::job::Job;
 use crate::manager::Manager;
 use crate::policy;
@@ -133,13 +134,48 @@ impl Manager {
         all.check(&most.user, "user")
     }
 
-    /// Whether an allocation, with what it was granted and waits for, may have so much more.
-    pub(super) fn may_grow(&mut self, target: u64, ask: &Ask) -> Result<(), Refusal> {
+    /// Whether the allocations that are to have so much may have it, and with `whole` can have all of
+    /// it. Without `joins` it is an allocation of its own.
+    pub(super) fn may_have(
+        &mut self,
+        job: u64,
+        joins: Option<u64>,
+        ask: &Ask,
+        whole: bool,
+    ) -> Result<(), Denial> {
+        let Some(joins) = joins else {
+            // What is one job is held to the limits when its jobspec is taken.
+            if ask.rest.is_empty() {
+                return Ok(());
+            }
+            let queue = self.jobs.get(&job).and_then(|it| it.spec.queue.as_deref());
+            let queue = ask.queue.as_deref().filter(|_| ask.only_queue).or(queue);
+            let would = Use::size_of(ask);
+            let may = policy::check_growth(would.nodes, would.cores, queue, &self.settings);
+            return may.map_err(denied);
+        };
         self.recount();
+        let mut targets: BTreeMap<u64, Use> = BTreeMap::new();
+        for part in ask.parts() {
+            let target = part.joins.unwrap_or(joins);
+            let sum = targets.entry(target).or_default();
+            sum.join(&Use::part(part));
+        }
+        for (target, asked) in targets {
+            self.may_grow(target, &asked).map_err(denied)?;
+            if whole {
+                self.can_grow(target, ask, &asked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an allocation, with what it was granted and waits for, may have so much more.
+    fn may_grow(&self, target: u64, asked: &Use) -> Result<(), Refusal> {
         let Some(job) = self.jobs.get(&target) else {
             return Ok(());
         };
-        let mut would = Use::size_of(ask);
+        let mut would = *asked;
         if let Some(r) = job.extent() {
             would.add(0, r.nnodes() as u64, r.ncores());
         }
@@ -149,12 +185,11 @@ impl Manager {
     }
 
     /// Whether there is so much beside what an allocation never gives up: one of its nodes.
-    pub(super) fn can_grow(&self, target: u64, ask: &Ask) -> Result<(), Denial> {
+    fn can_grow(&self, target: u64, ask: &Ask, asked: &Use) -> Result<(), Denial> {
         let extent = self.jobs.get(&target).and_then(|it| it.extent());
         let (Some(extent), Some((nodes, cores))) = (extent, self.claims.size()) else {
             return Ok(());
         };
-        let asked = Use::size_of(ask);
         let least = extent.nodes().map(|it| it.cores.len()).min();
         let (what, wanted, kept, all) = if ask.cpus == 0 {
             ("nodes", asked.nodes, 1, nodes)
@@ -202,11 +237,21 @@ impl Use {
         asked
     }
 
+    /// What a part alone asks for.
+    fn part(ask: &Ask) -> Self {
+        let nodes = ask.nodes;
+        Self {
+            requests: 0,
+            nodes: nodes.unwrap_or(0).into(),
+            cores: u64::from(ask.cpus) * u64::from(nodes.unwrap_or(1)),
+        }
+    }
+
     fn size_of(ask: &Ask) -> Self {
         Self {
             requests: 1,
-            nodes: ask.nodes.unwrap_or(0).into(),
-            cores: u64::from(ask.cpus) * u64::from(ask.nodes.unwrap_or(1)),
+            nodes: ask.all_nodes().unwrap_or(0).into(),
+            cores: ask.all_cpus(),
         }
     }
 

@@ -81,10 +81,9 @@ impl Asked {
             }
             number(&resource["with"][0]["with"][0]["count"])
         });
-        let hosts = &jobspec["attributes"]["system"]["constraints"]["hostlist"][0];
-        let only = hosts.as_str().map(|hosts| {
-            let hosts: penstock_hostlist::Hostlist = hosts.parse().unwrap();
-            let all = (0..NODES).filter(|rank| hosts.contains(&format!("n{rank}")));
+        let constraints = &jobspec["attributes"]["system"]["constraints"];
+        let only = (!constraints.is_null()).then(|| {
+            let all = (0..NODES).filter(|rank| meets(constraints, *rank));
             all.collect()
         });
         Self {
@@ -115,6 +114,21 @@ impl Asked {
         };
         let given: Vec<Cores> = given.into_iter().take(most).collect();
         (given.len() >= self.least as usize).then(|| given.into_iter().flatten().collect())
+    }
+}
+
+/// Whether a rank meets a constraint: `hostlist`, `not`, `and`.
+fn meets(constraint: &Value, rank: u32) -> bool {
+    let (operator, values) = constraint.as_object().unwrap().iter().next().unwrap();
+    let values = values.as_array().unwrap();
+    match operator.as_str() {
+        "hostlist" => {
+            let hosts: penstock_hostlist::Hostlist = values[0].as_str().unwrap().parse().unwrap();
+            hosts.contains(&format!("n{rank}"))
+        }
+        "not" => !meets(&values[0], rank),
+        "and" => values.iter().all(|it| meets(it, rank)),
+        other => panic!("{other}"),
     }
 }
 
