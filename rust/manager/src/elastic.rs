@@ -52,6 +52,8 @@ pub struct Elastic {
     /// By when a scheduler that does not say so has nothing free.
     decide: BTreeMap<u64, f64>,
     probes: BTreeMap<u32, BTreeSet<u64>>,
+    /// Loans whose return was refused or cancelled, by job and number.
+    put_off: BTreeMap<Number, loan::PutOff>,
     tag: u32,
 }
 
@@ -119,6 +121,7 @@ impl Elastic {
     pub(crate) fn forget(&mut self, id: u64) {
         self.ledger.forget(id);
         self.parts.remove(&id);
+        self.put_off.retain(|(job, _), _| *job != id);
         self.over(id);
     }
 
@@ -162,7 +165,7 @@ impl Manager {
             self.elastic.at(until, job);
         }
         self.post(job, &Event::with(now, "penstock.alloc-end", context));
-        self.expect_loans(job, &returns, now);
+        self.expect_loans(job, &returns, end.nodes > 0, now);
         if let Some(caller) = self.elastic.callers.remove(&(job, seq)) {
             let answer = outcome(end.status, &end.reason, &end.results);
             self.answer_call(&caller, &answer);

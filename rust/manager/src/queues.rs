@@ -202,6 +202,7 @@ impl Manager {
             });
         }
         self.keep_queues();
+        self.ask_back_put_off(self.now);
         Ok(Value::Null)
     }
 

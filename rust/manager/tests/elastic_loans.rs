@@ -188,6 +188,62 @@ fn a_loan_whose_return_is_refused_is_asked_back_again() {
 }
 
 #[test]
+fn a_loan_that_is_refused_is_asked_back_less_and_less_often() {
+    let (mut bench, job) = start(limited(2));
+    let both = json!([named("a"), nodes(2)]);
+    let grant = asked(&alloc(&mut bench, job, "extend", &both));
+    give(&mut bench, grant, "4-5");
+    let part = json!([reqid("loan"), named("a"), nodes(1), time(60)]);
+    lend(&mut bench, job, &part);
+    let fill = json!([named("b"), nodes(1)]);
+    let fill = asked(&alloc(&mut bench, job, "extend", &fill));
+    give(&mut bench, fill, "5");
+    let tries = |bench: &mut Bench| {
+        let log = bench.manager.take_log();
+        log.iter().filter(|it| it.starts_with("loan of")).count()
+    };
+    let start = bench.now;
+    later(&mut bench, 60.0);
+    assert_eq!(tries(&mut bench), 1);
+    let mut times = Vec::new();
+    while bench.now < start + 7_600.0 {
+        let next = bench.manager.deadline().unwrap();
+        let seconds = (next - bench.now).max(0.0);
+        later(&mut bench, seconds);
+        if tries(&mut bench) > 0 {
+            times.push(bench.now);
+        }
+    }
+    let gaps = times.windows(2).map(|it| (it[1] - it[0]).round());
+    let gaps: Vec<f64> = gaps.collect();
+    assert_eq!(gaps, [120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]);
+    // With other limits it is asked back at once.
+    let (settings, now) = (limited(3), bench.now);
+    bench.manager.set_settings(settings, now);
+    let back = asked(&later(&mut bench, 1.0));
+    give(&mut bench, back, "4");
+    assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
+}
+
+#[test]
+fn a_loan_of_a_queue_that_is_disabled_comes_back_when_it_is_enabled() {
+    let queues = [("batch".to_owned(), penstock_manager::Queue::default())];
+    let (mut bench, job) = start(Settings {
+        queues: queues.into(),
+        default_queue: Some("batch".to_owned()),
+        ..settings()
+    });
+    lend(&mut bench, job, &json!([nodes(1), time(60)]));
+    let enable = |enable: bool| json!({"name": "batch", "enable": enable, "reason": "no"});
+    bench.request("job-manager.queue-enable", &enable(false));
+    assert!(topics(&later(&mut bench, 100.0)).is_empty());
+    bench.request("job-manager.queue-enable", &enable(true));
+    let back = asked(&later(&mut bench, 1.0));
+    give(&mut bench, back, "3");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+}
+
+#[test]
 fn a_jobs_own_nodes_are_not_from_requests_when_they_come_back() {
     let (mut bench, job) = start(limited(1));
     for _ in 0..2 {

@@ -37,7 +37,11 @@ impl Manager {
         let late: Vec<(Number, Option<u64>)> = late.map(|it| ((id, it.seq), it.alloc)).collect();
         let lends = account.into_iter().flat_map(Account::lends);
         let due = |it: &Lend| it.until.is_some_and(|until| until <= now);
-        let back = lends.filter(|(_, it)| due(it) && it.outstanding() > 0);
+        let waits = |loan: u32| {
+            let put_off = self.elastic.put_off.get(&(id, loan));
+            put_off.is_some_and(|it| it.until > now)
+        };
+        let back = lends.filter(|(loan, it)| due(it) && it.outstanding() > 0 && !waits(*loan));
         let back: Vec<u32> = back.map(|(seq, _)| seq).collect();
         for (number, alloc) in late {
             match alloc {

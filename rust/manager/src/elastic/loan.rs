@@ -18,8 +18,19 @@ use crate::event::Event;
 use crate::manager::Manager;
 use crate::state::State;
 
-/// Seconds after which a loan is asked back again whose return was refused or cancelled.
+/// Seconds after which a loan is asked back again whose return was refused or cancelled: twice as many
+/// each time, up to the most.
 const RETRY: f64 = 60.0;
+const MOST: f64 = 3600.0;
+
+/// A loan whose return was refused or cancelled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PutOff {
+    /// When it is asked back again, seconds since the epoch.
+    pub(super) until: f64,
+    /// The seconds between that and the last time.
+    seconds: f64,
+}
 
 /// Loans by number, and how many nodes of each.
 type Returns = Vec<(u32, u32)>;
@@ -223,17 +234,40 @@ impl Manager {
         if let Err(denial) = self.ask_back((number, &asker, &wanted), returns, 0, now) {
             let name = name_of(job);
             self.note(format!("loan of job {name}: {}", denial.reason));
-            self.elastic.at(now + RETRY, job);
+            self.put_off(job, loan, now);
         }
     }
 
-    /// What was asked back of these loans and has not come is asked for again in its time.
-    pub(super) fn expect_loans(&mut self, job: u64, returns: &[(u32, u32)], now: f64) {
-        let account = self.elastic.ledger.account(job);
-        let lends = returns.iter().filter_map(|(loan, _)| account?.lend(*loan));
-        let times: Vec<f64> = lends.filter_map(|it| it.until).collect();
-        for until in times {
-            self.elastic.at(until.max(now + RETRY), job);
+    fn put_off(&mut self, job: u64, loan: u32, now: f64) {
+        let before = self.elastic.put_off.get(&(job, loan));
+        let seconds = before.map_or(RETRY, |it| (it.seconds * 2.0).min(MOST));
+        let until = now + seconds;
+        let put_off = PutOff { until, seconds };
+        self.elastic.put_off.insert((job, loan), put_off);
+        self.elastic.at(until, job);
+    }
+
+    /// A request that has asked these loans back is over; `came` says whether any of it has come. The
+    /// rest is asked for again in its time.
+    pub(super) fn expect_loans(&mut self, job: u64, returns: &[(u32, u32)], came: bool, now: f64) {
+        for (loan, _) in returns {
+            let account = self.elastic.ledger.account(job);
+            let lend = account.and_then(|it| it.lend(*loan));
+            if came || lend.is_none() {
+                self.elastic.put_off.remove(&(job, *loan));
+            }
+            match lend.and_then(|it| it.until) {
+                Some(until) if until > now => self.elastic.at(until, job),
+                Some(_) => self.put_off(job, *loan, now),
+                None => {}
+            }
+        }
+    }
+
+    /// What a refusal rested on may be otherwise: loans that were put off are asked back now.
+    pub(crate) fn ask_back_put_off(&mut self, now: f64) {
+        for (job, _) in std::mem::take(&mut self.elastic.put_off).into_keys() {
+            self.elastic.at(now, job);
         }
     }
 
