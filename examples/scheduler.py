@@ -27,18 +27,21 @@ class Scheduler:
         self.send(Message.request("resource.acquire", GROW, matchtag=NEWS, flags=STREAMING))
         while data := self.socket.recv(65536):
             for it in self.decoder.feed(data):
-                if it.kind == "request":
-                    try:
-                        answer = self.answer(it, it.object() or {})
-                    except Exception as error:
-                        answer = it.respond(errnum=EINVAL, errtext=str(error))
-                    if answer and not it.noresponse:
-                        self.send(answer)
-                elif it.errnum:
-                    raise OSError(it.errnum, it.error_text or errorcode[it.errnum], it.topic)
-                elif it.matchtag == NEWS:
-                    self.acquired(it.object())
+                self.hear(it)
             self.schedule()
+
+    def hear(self, it):
+        if it.kind == "request":
+            try:
+                answer = self.answer(it, it.object() or {})
+            except Exception as error:
+                answer = it.respond(errnum=EINVAL, errtext=str(error))
+            if answer and not it.noresponse:
+                self.send(answer)
+        elif it.errnum:
+            raise OSError(it.errnum, it.error_text or errorcode[it.errnum], it.topic)
+        elif it.matchtag == NEWS:
+            self.acquired(it.object())
 
     def acquired(self, news):
         self.possible.clear()

@@ -71,3 +71,53 @@ def test_from_outside_and_across_a_restart(start):
         assert "penstock.resource-add" in events(client, work)
         (line,) = instance.lines("elastic", "status", "--job", str(work), "waits")
         assert line.split()[2] == "cancelled"
+
+
+NESTED = """
+from penstock.client import Client
+from penstock.pmix import DeniedError, Job
+
+def refused(job, **wanted):
+    try:
+        job.extend(required=True, **wanted)
+    except DeniedError as error:
+        print("refused", error.status)
+
+with Client() as client:
+    attribute = lambda name: client.rpc("attr.get", {"name": name})["value"]
+    above = attribute("jobid"), attribute("parent-uri")
+    with Job() as job, Job(above[0], uri=above[1]) as outer:
+        print("here", job.extend(nodes=1, required=True, name="more").hosts)
+        refused(job, nodes=1)
+        more = outer.extend(nodes=1, required=True, name="more")
+        print("above", more.hosts)
+        refused(outer, nodes=2)
+        # Each instance knows its own requests, and its own nodes.
+        print([status.answer.hosts for status in job.status("more") + outer.status("more")])
+        refused(job, nodes=1)
+        print("above", outer.release(alloc=more.alloc).hosts)
+        kept = outer.new(nodes=1, cpus=1, time=3600)
+        print("above", kept.hosts)
+"""
+
+
+def test_an_instance_in_a_job_asks_for_its_jobs_and_its_own_job_asks_above(start):
+    nested = (sys.executable, "-m", "penstock", "run", "-N1", sys.executable, "-c", NESTED)
+    with start(*LOCAL) as instance, Client(instance.uri) as client:
+        run = instance.penstock("alloc", "-N2", "--", *nested)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.splitlines() == [
+            "here node1",
+            "refused -29",
+            "above node2",
+            "refused -29",
+            "['node1', 'node2']",
+            "refused -29",
+            "above node2",
+            "above node2",
+        ]
+        # What it asked for above is of the instance above, and outlives it.
+        new = newest(client)
+        shown = row(client, new)
+        assert (shown["state"], shown["nodelist"]) == (16, "node2")
+        assert instance.lines("jobs", "-no", "{id}") == [f58(new)]

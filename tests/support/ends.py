@@ -111,7 +111,11 @@ class SlowScheduler:
     def _speak(self) -> None:
         while self.scheduler.schedule(time.time()):
             pass
-        out = self.scheduler.take_out()
+        out = Batch([self.worded(it) for it in self.scheduler.take_out()])
         for message in out:
             self.said(message)
         self._broker.post(self.number, out)
+
+    def worded(self, message: Message) -> Message:
+        """A message as it is sent."""
+        return message

@@ -76,6 +76,11 @@ impl Allocator {
         matches!(self.handshake, Handshake::Ready(_))
     }
 
+    /// Whether a part of an allocation is free for others when it is given back.
+    pub(crate) fn takes_parts(&self) -> bool {
+        self.partial || self.handshake == Handshake::Suspended
+    }
+
     /// The route of the scheduler that requests go to, if one is ready.
     pub(crate) fn reader(&self) -> Option<&[u8]> {
         self.peer.as_deref().filter(|_| self.is_ready())

@@ -3,9 +3,9 @@
 mod common;
 
 use common::elastic::*;
-use common::{Bench, body, settings, topics};
+use common::{Bench, OWNER, body, settings, topics};
 use penstock_manager::{Elastic, Most, Settings};
-use penstock_wire::Message;
+use penstock_wire::{Message, STREAMING};
 use serde_json::{Value, json};
 
 fn time(seconds: u32) -> Value {
@@ -241,6 +241,47 @@ fn a_loan_of_a_queue_that_is_disabled_comes_back_when_it_is_enabled() {
     let back = asked(&later(&mut bench, 1.0));
     give(&mut bench, back, "3");
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+}
+
+#[test]
+fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
+    let (mut bench, job) = start(settings());
+    bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
+    let hello = "job-manager.sched-hello";
+    bench.request_as("old", OWNER, hello, &json!({}), STREAMING);
+    let ready = json!({"mode": "unlimited"});
+    bench.request_as("old", OWNER, "job-manager.sched-ready", &ready, 0);
+    let both = json!([named("more"), nodes(2)]);
+    let grant = asked(&alloc(&mut bench, job, "extend", &both));
+    give(&mut bench, grant, "4-5");
+    let part = json!([named("more"), nodes(1), time(60)]);
+    let (status, told) = answer(&alloc(&mut bench, job, "release", &part));
+    assert_eq!(status, -47);
+    let reason = "the scheduler takes back whole allocations only: a part cannot be lent";
+    assert_eq!(told["reason"], reason);
+    let out = alloc(
+        &mut bench,
+        job,
+        "release",
+        &json!([named("more"), nodes(1)]),
+    );
+    assert_eq!(freed(&out), []);
+    let (status, told) = answer(&out);
+    assert_eq!(status, 0);
+    let reason = told["reason"].as_str().unwrap();
+    assert!(reason.starts_with("not free for others before"), "{reason}");
+    // What is left of the grant may be lent: that is all of it.
+    let rest = json!([reqid("loan"), named("more"), time(60)]);
+    let out = alloc(&mut bench, job, "release", &rest);
+    assert_eq!(freed(&out), [(grant, "4-5".to_owned(), true)]);
+    let back = asked(&alloc(
+        &mut bench,
+        job,
+        "reacquire",
+        &json!([named("loan")]),
+    ));
+    give(&mut bench, back, "4");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-4]");
 }
 
 #[test]

@@ -223,11 +223,15 @@ impl Manager {
         };
         let (form, parts) = (requested.form, self.first_ask(id).has_parts());
         let number = (requested.job, requested.seq);
-        let limited = self.deadline_of(number).is_some();
+        let limit = self.deadline_of(number);
         match form {
             Form::Preferred => self.next_form(id, Form::Whole, now),
-            Form::Whole if limited && parts => self.next_form(id, Form::Part, now),
-            _ => self.deny(id, Status::OUT_OF_RESOURCE, note, now),
+            Form::Whole if limit.is_some() && parts => self.next_form(id, Form::Part, now),
+            // No part either, or a scheduler that does not know what a part is.
+            Form::Part if limit.is_some_and(|limit| limit <= now) => {
+                self.deny(id, Status::TIMEOUT, note, now);
+            }
+            Form::Whole | Form::Part => self.deny(id, Status::OUT_OF_RESOURCE, note, now),
         }
         true
     }

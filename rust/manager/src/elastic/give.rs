@@ -74,6 +74,11 @@ impl Manager {
             let reason = "an allocation cannot be lent as a whole: something has to stay";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
+        let kept = parts.iter().any(|it| !it.all) && !self.allocator.takes_parts();
+        if kept && wanted.time.is_some() {
+            let reason = "the scheduler takes back whole allocations only: a part cannot be lent";
+            return Err(Denial::new(Status::NOT_SUPPORTED, reason));
+        }
         let entry = Entry {
             target: Some(target).filter(|it| *it != asker.job),
             nodes: u32::try_from(gone.nnodes()).unwrap_or(u32::MAX),
@@ -99,8 +104,13 @@ impl Manager {
         if let Some(time) = &wanted.time {
             results.push(Attribute::result(Key::Time, Data::Whole(time.value.into())));
         }
+        let mut reasons = left_out(wanted, &gone);
+        if kept {
+            let when = "not free for others before the allocation ends";
+            reasons.push(format!("{when}: the scheduler takes back whole ones only"));
+        }
         let end = End {
-            reason: left_out(wanted, &gone),
+            reason: reasons.join("; "),
             results: json_of(&results),
             lent,
             ..End::default()
@@ -236,7 +246,7 @@ impl Manager {
 }
 
 /// What of a release stays where it is, in words; empty where nothing does.
-fn left_out(wanted: &Request, gone: &ResourceSet) -> String {
+fn left_out(wanted: &Request, gone: &ResourceSet) -> Vec<String> {
     let mut parts = Vec::new();
     let count = wanted.nodes.as_ref().map(|it| it.value as usize);
     if let Some(count) = count.filter(|count| *count > gone.nnodes()) {
@@ -250,5 +260,5 @@ fn left_out(wanted: &Request, gone: &ResourceSet) -> String {
             ));
         }
     }
-    parts.join("; ")
+    parts
 }

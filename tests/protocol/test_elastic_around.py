@@ -1,0 +1,292 @@
+"""Elastic jobs with other schedulers than ours, and with nodes that go down or are gone."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import deque
+from errno import ENODATA
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from actors import without
+from elasticworld import INACTIVE, RUN, Clock, World
+from ends import SlowScheduler
+from inprocess import STREAMING
+
+from penstock import ResourceSet
+from penstock._core import Batch, Message, fluid_parse
+from penstock.pmix import Answer, answer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inprocess import Instance, Peer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler.py"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+class TakesNoParts(SlowScheduler):
+    """Our scheduler, without `partial-ok`."""
+
+    def worded(self, message: Message) -> Message:
+        """A message as it is sent."""
+        hello = message.topic == "job-manager.sched-hello"
+        return without(message, "partial-ok") if hello else message
+
+
+class Client:
+    """`penstock.client.Client`, as far as the example needs it."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+
+    def rpc(self, topic: str, payload: dict[str, Any]) -> Any:
+        """Asks, and gives the answer."""
+        response = self.peer.ask(topic, payload)
+        if response.errnum:
+            raise OSError(response.errnum, response.error_text)
+        return response.object() if response.payload is not None else {}
+
+    def stream(self, topic: str, payload: dict[str, Any]) -> Iterator[Any]:
+        """Asks, and gives the answers."""
+        *answers, last = self.peer.send(self.peer.request(topic, payload, STREAMING))
+        assert last.errnum == ENODATA
+        return (it.object() for it in answers)
+
+
+class Example:
+    """The scheduler in `examples`, which is another program than ours."""
+
+    def __init__(self, instance: Instance) -> None:
+        spec = importlib.util.spec_from_file_location("example_scheduler", EXAMPLE)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.inbox: deque[Message] = deque()
+        self._broker = instance.broker
+        self.number = instance.broker.attach(self)
+        self.scheduler = made = module.Scheduler.__new__(module.Scheduler)
+        made.client, made.mode = Client(instance.connect()), {"mode": "unlimited"}
+        made.queue, made.order, made.possible = {}, {}, {}
+        made.held, made.busy = {}, ResourceSet()
+        made.send = self._send
+        made.send(Message.request("service.add", {"service": "sched"}, matchtag=1))
+        acquire = {"matchtag": module.NEWS, "flags": STREAMING}
+        made.send(Message.request("resource.acquire", module.GROW, **acquire))
+
+    def _send(self, message: Message) -> None:
+        self._broker.post(self.number, Batch([message]))
+
+    def deliver(self, batch: Batch) -> None:
+        """Keeps for later."""
+        self.inbox.extend(batch)
+
+    def settle(self, now: float) -> None:
+        """Has nothing to settle."""
+
+    def work(self) -> None:
+        """Hears the next messages, and decides."""
+        for _ in range(len(self.inbox)):
+            self.scheduler.hear(self.inbox.popleft())
+        self.scheduler.schedule()
+
+
+def last(peer: Peer) -> Answer:
+    """The last answer that has come."""
+    answers = [it.object() for it in peer.take() if not it.errnum]
+    return answer(answers[-1])
+
+
+def test_a_scheduler_that_takes_no_parts(clock: Clock) -> None:
+    world = World(clock, scheduler=TakesNoParts)
+    job = world.run_job(2)
+    more = answer(world.ask(job, "extend", nodes=2, name="more", required=True))
+    assert more.hosts == "node[2-3]"
+    lent = world.ask(job, "release", hosts="node1", time=60)
+    assert lent["status"] == -47
+    assert world.row(job)["nnodes"] == 4
+    given = world.ask(job, "release", hosts="node1")
+    assert given["status"] == 0
+    assert given["reason"].startswith("not free for others before the allocation ends")
+    assert world.row(job)["nodelist"] == "node[0,2-3]"
+    # Nobody gets it meanwhile, and a scheduler that comes later hears that it is free.
+    refused = world.ask(job, "extend", nodes=3, required=True)
+    assert refused["status"] == -29
+    world.attach = SlowScheduler
+    world.instance.disconnect(world.scheduler)
+    world.scheduler = SlowScheduler(world.instance)
+    world.settle()
+    again = answer(world.ask(job, "extend", hosts="node1", required=True))
+    assert again.hosts == "node1"
+    # A grant is an allocation of its own: it may be lent as a whole.
+    gone = answer(world.ask(job, "release", alloc="more", time=60))
+    assert gone.hosts == "node[2-3]"
+    world.advance(61)
+    assert world.row(job)["nodelist"] == "node[0-3]"
+    world.check()
+    world.execution.finish(job)
+    world.settle()
+    assert not ResourceSet(world.instance.manager.held())
+
+
+def test_requests_end_with_the_job_whoever_schedules(clock: Clock) -> None:
+    for scheduler in (TakesNoParts, Example):
+        world = World(clock, scheduler=scheduler)
+        job = world.run_job(2)
+        world.ask(job, "extend", nodes=2)
+        world.ask(job, "release", nodes=1)
+        waits = world.ask(job, "new", nodes=6)
+        world.execution.finish(job)
+        world.settle()
+        assert world.row(fluid_parse(waits["alloc"]))["state"] == INACTIVE
+        assert not ResourceSet(world.instance.manager.held())
+        # All of it may be had again.
+        other = world.run_job(6)
+        assert world.row(other)["nnodes"] == 6
+
+
+def test_a_scheduler_of_somebody_else_grants(clock: Clock) -> None:
+    world = World(clock, cores=4, scheduler=Example)
+    job = world.run_job(2)
+    more = answer(world.ask(job, "extend", nodes=1, required=True, name="more"))
+    assert (more.hosts, more.cpus) == ("node2", (4,))
+    wanted = {"hosts": "node[4-5]", "cpus_per_host": "1,3", "required": True}
+    uneven = answer(world.ask(job, "extend", **wanted))
+    assert (uneven.hosts, uneven.cpus) == ("node[4-5]", (1, 3))
+    assert world.row(job)["nnodes"] == 5
+    lent = answer(world.ask(job, "release", alloc="more", time=60))
+    assert lent.hosts == "node2"
+    world.advance(61)
+    assert world.row(job)["nnodes"] == 5
+    new = answer(world.ask(job, "new", cpus=2, required=True, time=60))
+    assert new.cpus == (2,)
+    world.check()
+    world.advance(61)
+    assert world.row(fluid_parse(new.alloc or ""))["state"] == INACTIVE
+
+
+def test_a_scheduler_that_does_not_say_when_it_has_looked_has_two_seconds(clock: Clock) -> None:
+    world = World(clock, scheduler=Example)
+    job = world.run_job(3)
+    peer = world.instance.connect()
+    world.send(peer, job, "extend", nodes=4, required=True)
+    world.advance(1)
+    assert last(peer).status == 1
+    world.advance(2)
+    assert last(peer).status == -29
+    # A preference that it cannot meet is dropped then.
+    other = world.run_job(1)
+    world.send(peer, job, "extend", hosts=world.row(other)["nodelist"])
+    world.advance(3)
+    granted = last(peer)
+    assert (granted.status, granted.dropped) == (0, ("pmix.alloc.nlist",))
+    # It does not know count ranges: there is no part then, and that is no request that cannot be.
+    world.send(peer, job, "extend", nodes=2, timeout=60)
+    world.advance(61)
+    world.advance(3)
+    assert last(peer).status == -24
+    world.check()
+
+
+class Nodes:
+    """Somebody who tells that nodes live, for as long as they do."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.peers: dict[str, Peer] = {}
+
+    def up(self, ranks: str) -> None:
+        """Nodes live from now on."""
+        peer = self.world.instance.connect()
+        request = peer.request("resource.monitor", {"ranks": ranks}, STREAMING)
+        (response,) = peer.send(request)
+        assert response.errnum == 0
+        self.peers[ranks] = peer
+        self.world.settle()
+
+    def down(self, ranks: str) -> None:
+        """They are lost."""
+        self.world.instance.disconnect(self.peers.pop(ranks))
+        self.world.settle()
+
+
+def test_a_node_that_is_lost_under_a_grant(clock: Clock) -> None:
+    world = World(clock)
+    nodes = Nodes(world)
+    for ranks in ("3", "4-5"):
+        nodes.up(ranks)
+    job = world.run_job(2)
+    world.ask(job, "extend", hosts="node[3-4]", required=True, name="more")
+    nodes.down("3")
+    # Nothing runs there on the instance's behalf: the job has it still, and may give it back.
+    assert world.row(job)["nodelist"] == "node[0-1,3-4]"
+    world.check()
+    assert answer(world.ask(job, "release", hosts="node3")).hosts == "node3"
+    refused = world.ask(job, "extend", hosts="node3", required=True)
+    assert refused["status"] == -29
+    assert world.ask(job, "extend", nodes=3, required=True)["status"] == -29
+    waits = world.ask(job, "extend", nodes=3)
+    assert waits["queued"]
+    nodes.up("3")
+    (row,) = (it for it in world.query(job) if it["alloc"] == waits["alloc"])
+    assert row["state"] == "granted"
+    assert world.row(job)["nnodes"] == 6
+    world.check()
+
+
+def test_a_lent_node_that_is_lost_comes_back_as_another(clock: Clock) -> None:
+    world = World(clock)
+    nodes = Nodes(world)
+    nodes.up("3")
+    job = world.run_job(4)
+    lent = answer(world.ask(job, "release", hosts="node3", time=60))
+    assert lent.hosts == "node3"
+    nodes.down("3")
+    world.advance(61)
+    assert world.row(job)["nodelist"] == "node[0-2,4]"
+    world.check()
+
+
+def test_a_part_whose_node_is_lost_while_the_other_is_waited_for(clock: Clock) -> None:
+    world = World(clock)
+    nodes = Nodes(world)
+    nodes.up("2")
+    job, other = world.run_job(2), world.run_job(4)
+    waits = world.ask(job, "new", cpus_per_host="2,1", time=600)
+    world.execution.release(other, "2")
+    world.settle()
+    assert world.row(fluid_parse(waits["alloc"]))["nodelist"] == "node2"
+    nodes.down("2")
+    world.execution.finish(other)
+    world.settle()
+    (row,) = world.query(job)
+    assert (row["state"], answer(row).hosts) == ("granted", "node[2-3]")
+    world.check()
+
+
+def test_a_node_that_is_gone_for_good_under_a_grant(clock: Clock) -> None:
+    world = World(clock)
+    job = world.run_job(2)
+    world.ask(job, "extend", hosts="node[3-4]", required=True, name="more")
+    lent = answer(world.ask(job, "release", hosts="node4", time=60))
+    assert lent.hosts == "node4"
+    world.user.ask("resource.shrink", {"targets": "3-4"})
+    world.settle()
+    assert world.row(job)["nodelist"] == "node[0-1,3]"
+    # What is lent comes back on another node.
+    world.advance(61)
+    assert world.row(job)["nodelist"] == "node[0-3]"
+    never = world.ask(job, "new", nodes=5)
+    assert never["status"] == -29
+    assert answer(world.ask(job, "release", alloc="more")).hosts == "node3"
+    assert world.row(job)["state"] == RUN
+    world.execution.finish(job)
+    world.settle()
+    assert not ResourceSet(world.instance.manager.held())

@@ -1,0 +1,149 @@
+"""An instance, a scheduler and an execution service, for elastic jobs on a clock of the test's."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from actors import ExecutionService, User, jobspec_of
+from ends import SlowScheduler
+from inprocess import STREAMING, Instance
+
+from penstock import ResourceSet
+from penstock._core import fluid_parse
+from penstock.instance.inventory import made_up
+from penstock.pmix import attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+    from inprocess import Peer
+
+    from penstock._core import Message
+
+NODES, CORES = 6, 2
+RUN, INACTIVE = 16, 64
+
+
+class Clock:
+    """Stands until it is moved."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_800_000_000.0
+        monkeypatch.setattr(time, "time", lambda: self.now)
+
+
+class World:
+    """An instance with our scheduler and an execution service, and those who ask."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: Path | None = None,
+        cores: int = CORES,
+        scheduler: Callable[[Instance], Any] = SlowScheduler,
+    ) -> None:
+        self.clock, self.store, self.cores = clock, store, cores
+        self.attach = scheduler
+        # The questions of the job manager that get lost.
+        self.lose = 0
+        self.start()
+
+    def start(self) -> None:
+        """A daemon starts, on what is in the store."""
+        self.instance = Instance(made_up(NODES, self.cores), store=self.store)
+        self.user = User(self.instance)
+        self.scheduler = self.attach(self.instance)
+        self.execution = ExecutionService(self.instance)
+        self.settle()
+
+    def settle(self) -> None:
+        """Everybody says what there is to say."""
+        self.instance.settle()
+        while self.scheduler.inbox:
+            kept = [it for it in self.scheduler.inbox if not self._lost(it)]
+            self.scheduler.inbox.clear()
+            self.scheduler.inbox.extend(kept)
+            self.scheduler.work()
+            self.instance.settle()
+
+    def _lost(self, message: Message) -> bool:
+        if message.topic != "sched.explain" or not self.lose:
+            return False
+        self.lose -= 1
+        return True
+
+    def advance(self, seconds: float) -> None:
+        """Time passes; whatever is due happens."""
+        self.clock.now += seconds
+        self.instance.manager.advance(self.clock.now)
+        self.settle()
+        self.settle()
+
+    def run_job(self, nodes: int, duration: float = 3600.0) -> int:
+        """A job that runs."""
+        job = self.user.submit(jobspec_of(nodes=nodes, duration=duration))
+        self.settle()
+        assert self.row(job)["state"] == RUN
+        return job
+
+    def row(self, job: int) -> dict[str, Any]:
+        """A job as `job-list` shows it."""
+        return self.user.ask("job-list.list-id", {"id": job})["job"]
+
+    def send(self, peer: Peer, job: int, directive: str, **wanted: Any) -> Message:
+        """Asks, and does not wait."""
+        payload = {"job": job, "rank": 0, "directive": directive}
+        payload["attributes"] = attributes(wanted)  # type: ignore[arg-type]
+        request = peer.request("pmix.alloc", payload, STREAMING)
+        peer.post(request)
+        self.settle()
+        return request
+
+    def ask(self, job: int, directive: str, **wanted: Any) -> dict[str, Any]:
+        """The last answer, as far as there is one."""
+        peer = self.instance.connect()
+        self.send(peer, job, directive, **wanted)
+        answers = [it.object() for it in peer.take() if not it.errnum]
+        self.instance.disconnect(peer)
+        return answers[-1]
+
+    def query(self, job: int) -> list[dict[str, Any]]:
+        """The job's requests."""
+        return self.user.ask("pmix.query", {"job": job})["requests"]
+
+    def scheduler_explains(self, job: int) -> dict[str, Any]:
+        """What the scheduler says of a job that waits."""
+        peer = self.instance.connect()
+        peer.post(peer.request("sched.explain", {"ids": [job]}))
+        self.settle()
+        (told,) = peer.take()
+        return told.object()["jobs"][0]
+
+    def check(self) -> None:
+        """What the scheduler holds taken is what jobs have; nobody has what another one has."""
+        status = self.user.ask("resource.sched-status")
+        running = [row for row in self.user.rows() if row["state"] == RUN]
+        # What was granted is in what others have; the rest is kept for requests that wait.
+        elastic = [row.get("annotations", {}).get("elastic", {}) for row in running]
+        granted = {fluid_parse(grant) for it in elastic for grant in it.get("grants", ())}
+        plain = [row for row, it in zip(running, elastic, strict=True) if "directive" not in it]
+        total = ResourceSet()
+        for row in plain:
+            total = total.union(self.extent(row["id"]), scheduling="drop")
+        for row in running:
+            if row in plain or row["id"] in granted:
+                continue
+            mine = self.extent(row["id"])
+            assert total.isdisjoint(mine), "two have the same"
+            total = total.union(mine, scheduling="drop")
+        held = ResourceSet(self.instance.manager.held())
+        taken = ResourceSet(status["allocated"])
+        assert (total.ranks, total.ncores) == (held.ranks, held.ncores)
+        assert (taken.ranks, taken.ncores) == (held.ranks, held.ncores)
+
+    def extent(self, job: int) -> ResourceSet:
+        """All that a job has."""
+        return ResourceSet(self.user.lookup(job, "R"))
