@@ -14,6 +14,9 @@ from pmixdaemon import EXAMPLE, PATIENCE, codes, compile_program, server_program
 from penstock.client import Client
 
 MINE = "id=MYALLOCATION"
+PROGRAMS = Path(__file__).parents[1] / "pmix"
+# Of what a race could spoil.
+ROUNDS = int(os.environ.get("PENSTOCK_PMIX_ROUNDS", "5"))
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +24,13 @@ def alloc(tmp_path_factory):
     """The example, compiled."""
     server_program()
     return str(compile_program(EXAMPLE, tmp_path_factory.mktemp("alloc")))
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """Gives a program of the tests, compiled."""
+    directory = tmp_path_factory.mktemp("programs")
+    return lambda name: str(compile_program(PROGRAMS / f"{name}.c", directory))
 
 
 @pytest.fixture
@@ -127,6 +137,15 @@ def test_extended_released_and_prolonged(instance, alloc):
         ]
     for name in ["penstock.resource-add", "penstock.resource-remove", "resource-update"]:
         assert name in names
+
+
+def test_those_that_a_release_leaves_fence_on(instance, programs):
+    for _ in range(ROUNDS):
+        lines = instance.lines("run", "-N2", "-n6", "--pmix", programs("release"), "10")
+        assert "release: 0" in lines
+        fences = [line for line in lines if line.startswith(("0 ", "1 ", "2 "))]
+        assert len(fences) == 30
+        assert {line.partition(": ")[2] for line in fences} <= {"0", "-52"}
 
 
 def test_who_registers_late_hears_of_it(instance, alloc):

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     Answer = Callable[[Daemon, Message], dict[str, Any] | None]
     Start = Callable[..., Daemon]
 
+# Of each way in which tasks end while others fence.
+ROUNDS = int(os.environ.get("PENSTOCK_PMIX_ROUNDS", "5"))
+
 
 @pytest.fixture(scope="module")
 def alloc(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -383,10 +386,17 @@ def test_a_request_that_is_too_long_is_refused_alone(start: Start, tmp_path: Pat
     assert daemon.close() == 0
 
 
-def test_a_fence_does_not_wait_for_a_task_that_has_ended(start: Start, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def fence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of tasks that end while others fence, compiled."""
+    server_program()
+    source = Path(__file__).with_name("fence.c")
+    return compile_program(source, tmp_path_factory.mktemp("fence"))
+
+
+def test_a_fence_does_not_wait_for_a_task_that_has_ended(start: Start, fence: Path) -> None:
     daemon = start(3, lambda _daemon, _request: None)
-    program = compile_program(Path(__file__).with_name("fence.c"), tmp_path)
-    tasks = daemon.run(program, [], stdin=subprocess.PIPE)
+    tasks = daemon.run(fence, ["killed", "2", "3"], stdin=subprocess.PIPE)
     assert tasks[2].wait(PATIENCE) == -signal.SIGKILL
     assert daemon.ask("pmix.ended", {"rank": 2}).object() == {}
     for code, lines in finish(tasks[:2]):
@@ -395,6 +405,28 @@ def test_a_fence_does_not_wait_for_a_task_that_has_ended(start: Start, tmp_path:
     assert daemon.ask("pmix.ended", {"rank": -1}).errnum == errno.EINVAL
     assert daemon.close() == 0
     finish(tasks[2:])
+
+
+@pytest.mark.parametrize("how", ["killed", "finalized", "exits", "waits"])
+def test_no_fence_hangs_however_others_end(start: Start, fence: Path, how: str) -> None:
+    for _ in range(ROUNDS):
+        daemon = start(6, lambda _daemon, _request: None)
+        tasks = daemon.run(fence, [how, "3", "10"], stdin=subprocess.DEVNULL)
+        for rank in [5, 3, 4]:
+            if how == "waits":
+                assert tasks[rank].stdout is not None
+                tasks[rank].stdout.readline()
+                tasks[rank].terminate()
+            tasks[rank].wait(PATIENCE)
+            # What is answered in between, on the library's thread, changes nothing.
+            assert daemon.ask("pmix.ping", {}).object() == {}
+            assert daemon.ask("pmix.ended", {"rank": rank}).object() == {}
+        for code, lines in finish(tasks[:3]):
+            # In part: a task has ended that was to come.
+            assert (code, len(lines), set(lines) <= {"fence: 0", "fence: -52"}) == (0, 10, True)
+        assert daemon.close() == 0, daemon.stderr.read_text()
+        assert daemon.stderr.read_text() == ""
+        finish(tasks[3:])
 
 
 def test_pings_are_answered_on_the_librarys_thread(start: Start, alloc: Path) -> None:

@@ -23,7 +23,7 @@ const HANDSHAKE: Duration = Duration::from_secs(3);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(socket: c_int, address: *mut c_void, length: *mut c_uint) -> c_int {
     // SAFETY: as the caller promises.
-    let fd = unsafe { ffi::accept4(socket, address, length, 0) };
+    let fd = unsafe { ffi::accept4(socket, address, length, ffi::SOCK_CLOEXEC) };
     if fd < 0 {
         return fd;
     }

@@ -1,21 +1,22 @@
 //! Answers to libpmix: given on its own thread, each once.
 //!
 //! Its callbacks are not safe to be called from other threads before 5.0.10. What is known to come back on its thread
-//! is the callback of `PMIx_server_register_nspace`, which for a namespace that is registered does nothing else.
+//! is the callback of `PMIx_server_deregister_client`, which for a namespace that nobody has does nothing else.
 
 #![expect(unsafe_code, reason = "calls back into C")]
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_pmix::answer::Answer;
 use penstock_pmix::status;
 
 use super::ffi;
-use super::native::Infos;
+use super::native::{Infos, proc};
 
 /// What libpmix wants back with an answer.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub enum Caller {
     Modex(ffi::ModexCallback, Cookie, Vec<u8>),
     /// Is the instance, which wants to know that the library's thread goes on: its response.
     Ping(Vec<u8>),
+    /// Is a thread of ours that wants to know the same.
+    Thread(Sender<()>),
 }
 
 struct Due {
@@ -61,35 +64,24 @@ pub struct Counts {
 
 /// The answers that wait for the library's thread.
 pub struct Answers {
-    namespace: CString,
-    /// How many tasks run here: every call of [`give`] tells the library anew.
-    local: AtomicI32,
+    /// Nobody's name, by which the library's thread is reached.
+    nobody: ffi::Proc,
     queue: Mutex<Queue>,
     /// What has happened.
     pub counts: Counts,
 }
 
-impl Answers {
-    /// For a namespace with so many local tasks.
-    pub fn new(namespace: CString, local: c_int) -> Self {
+impl Default for Answers {
+    fn default() -> Self {
         Self {
-            namespace,
-            local: local.into(),
+            nobody: proc(c"penstock.nobody", 0),
             queue: Mutex::default(),
             counts: Counts::default(),
         }
     }
+}
 
-    /// Counts a task that has ended.
-    pub fn ended(&self) {
-        self.local.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// The job's name among processes.
-    pub fn namespace(&self) -> &CStr {
-        &self.namespace
-    }
-
+impl Answers {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,21 +102,13 @@ impl Answers {
         }
         queue.called = true;
         drop(queue);
-        // SAFETY: the namespace ends in NUL; `give` looks at this object only, which lives as long as the process.
-        let code = unsafe {
-            ffi::PMIx_server_register_nspace(
-                self.namespace.as_ptr(),
-                self.local.load(Ordering::Relaxed),
-                ptr::null_mut(),
-                0,
+        // SAFETY: the process is copied; `give` looks at this object only, which lives as long as the process.
+        unsafe {
+            ffi::PMIx_server_deregister_client(
+                &raw const self.nobody,
                 Some(give),
                 ptr::from_ref(self).cast_mut().cast(),
-            )
-        };
-        if code != ffi::SUCCESS {
-            // The next answer tries again.
-            eprintln!("penstock-pmix: the library's thread cannot be reached: status {code}");
-            self.queue().called = false;
+            );
         }
     }
 
@@ -159,6 +143,8 @@ impl Answers {
         self.counts.answered.fetch_add(1, Ordering::Relaxed);
         match caller {
             Caller::Ping(response) => super::server().send(response),
+            // Where it waits no more, nobody wants to know.
+            Caller::Thread(told) => drop(told.send(())),
             Caller::Op(Some(callback), Cookie(cookie)) => {
                 // SAFETY: on the library's thread, once, with what it gave us.
                 unsafe { callback(answer.status, cookie) };
@@ -229,9 +215,15 @@ impl Answers {
 }
 
 /// On the library's thread: gives the answers that are due.
-unsafe extern "C" fn give(_status: c_int, cbdata: *mut c_void) {
+unsafe extern "C" fn give(status: c_int, cbdata: *mut c_void) {
     // SAFETY: `call` hands over a reference that lives as long as the process.
     let answers: &'static Answers = unsafe { &*cbdata.cast::<Answers>().cast_const() };
+    if status != ffi::SUCCESS {
+        // Called by `call` itself, since the library cannot; the next answer tries again.
+        eprintln!("penstock-pmix: the library's thread cannot be reached: status {status}");
+        answers.queue().called = false;
+        return;
+    }
     answers.give_all();
 }
 

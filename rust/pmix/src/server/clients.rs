@@ -39,6 +39,28 @@ pub fn wait(limit: Duration) {
     }
 }
 
+/// Whether a client is connected that has closed its end.
+pub fn any_closed() -> bool {
+    let mut entries: Vec<ffi::Poll> = connected()
+        .into_iter()
+        .map(|fd| ffi::Poll {
+            fd,
+            events: ffi::POLLRDHUP,
+            revents: 0,
+        })
+        .collect();
+    let Ok(count) = entries.len().try_into() else {
+        return false;
+    };
+    // SAFETY: as many entries as it is told.
+    let came = unsafe { ffi::poll(entries.as_mut_ptr(), count, 0) };
+    // What the library has closed in between is no descriptor any more.
+    came > 0
+        && entries
+            .iter()
+            .any(|entry| entry.revents & !ffi::POLLNVAL != 0)
+}
+
 /// The descriptors of sockets that are connected over TCP: the library's, one to each client.
 fn connected() -> Vec<RawFd> {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else {

@@ -79,6 +79,11 @@ pub struct Poll {
 
 /// The other end has closed its half (Linux).
 pub const POLLRDHUP: c_short = 0x2000;
+/// No such descriptor.
+pub const POLLNVAL: c_short = 0x20;
+
+/// The descriptor is not for programs that this one starts (Linux).
+pub const SOCK_CLOEXEC: c_int = 0o2_000_000;
 
 /// The connection was given up before it was accepted (errno).
 pub const ECONNABORTED: c_int = 103;
@@ -213,6 +218,7 @@ unsafe extern "C" {
         callback: OpCallback,
         cbdata: *mut c_void,
     ) -> c_int;
+    pub fn PMIx_Init(proc: *mut Proc, info: *mut Info, ninfo: usize) -> c_int;
     pub fn PMIx_Error_string(status: c_int) -> *const c_char;
     pub fn PMIx_Get_version() -> *const c_char;
 }
@@ -224,6 +230,7 @@ unsafe extern "C" {
     -> c_int;
     pub fn __errno_location() -> *mut c_int;
     pub fn poll(entries: *mut Poll, count: c_ulong, milliseconds: c_int) -> c_int;
+    pub fn alarm(seconds: c_uint) -> c_uint;
     pub fn free(pointer: *mut c_void);
     pub fn _exit(status: c_int) -> !;
 }

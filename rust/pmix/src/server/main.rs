@@ -8,6 +8,7 @@
 mod accept;
 mod answers;
 mod clients;
+mod departed;
 mod ffi;
 mod library;
 mod native;
@@ -31,11 +32,12 @@ use std::time::Duration;
 
 use penstock_pmix::answer::Answer;
 use penstock_pmix::request::{self, ended};
-use penstock_pmix::{Parking, Start, status};
+use penstock_pmix::{Parking, Start, Tasks, status};
 use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message, STREAMING};
 use serde_json::json;
 
 use answers::{Answers, Caller};
+use departed::News;
 
 const ENOSYS: u32 = 38;
 const EINVAL: u32 = 22;
@@ -93,11 +95,24 @@ struct Server {
     outgoing: Sender<Vec<u8>>,
     parking: Mutex<Parking<Waiter>>,
     answers: Answers,
+    tasks: Mutex<Tasks>,
+    news: Sender<News>,
 }
 
 impl Server {
     fn parking(&self) -> MutexGuard<'_, Parking<Waiter>> {
         self.parking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Tasks> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A task has connected.
+    fn connected(&self, rank: u32) {
+        self.tasks().connected(rank);
+        // The thread that takes it ends with the process.
+        let _ = self.news.send(News::Connected);
     }
 
     /// Hands a frame to the thread that writes.
@@ -273,21 +288,25 @@ fn start(payload: &[u8], outgoing: &Sender<Vec<u8>>) -> Result<String, (u32, Str
     check_directory(&start.directory).map_err(|text| (EINVAL, text))?;
     let namespace =
         CString::new(start.namespace.as_str()).map_err(|it| (EINVAL, it.to_string()))?;
-    let local = i32::try_from(start.local.len()).map_err(|error| (EINVAL, error.to_string()))?;
     let source = native::proc(&namespace, ffi::RANK_UNDEF);
+    let (news, came) = channel();
     let server = Server {
         source,
         directory: start.directory.clone(),
         outgoing: outgoing.clone(),
         parking: Mutex::default(),
-        answers: Answers::new(namespace.clone(), local),
+        answers: Answers::default(),
+        tasks: Mutex::new(Tasks::new(&start.local)),
+        news,
     };
     if SERVER.set(server).is_err() {
         return Err((EALREADY, "the server has a job already".to_owned()));
     }
     // SAFETY: reached once, with the server set.
     let environment = unsafe { library::start(&start, &namespace) }.map_err(|text| (EIO, text))?;
-    Ok(json!({"environment": environment}).to_string())
+    let answer = json!({"environment": environment}).to_string();
+    thread::spawn(move || departed::run(&came, &namespace, &environment));
+    Ok(answer)
 }
 
 fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
@@ -297,20 +316,21 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
         let caller = Caller::Ping(response);
         return server.answers.put(caller, Answer::of(status::SUCCESS));
     }
+    if let ("pmix.ended", Some(server)) = (request.topic(), SERVER.get()) {
+        let mut response = Vec::new();
+        return match ended(request.payload_json().unwrap_or_default()) {
+            Ok(rank) => {
+                let payload = Message::json_payload("{}");
+                Message::response_to(request, 0, Some(payload)).encode(&mut response);
+                // The thread that takes it ends with the process.
+                let _ = server.news.send(News::Ended(rank, response));
+            }
+            Err(text) => send(outgoing, &Message::error_to(request, EINVAL, &text)),
+        };
+    }
     let answer = match (request.topic(), SERVER.get()) {
         ("pmix.start", _) => start(request.payload_json().unwrap_or_default(), outgoing),
         ("pmix.stats", Some(server)) => Ok(server.stats()),
-        ("pmix.ended", Some(server)) => ended(request.payload_json().unwrap_or_default())
-            .map(|rank| {
-                server.answers.ended();
-                library::forget(server.answers.namespace(), rank);
-                // Has the library told the number that is left.
-                server
-                    .answers
-                    .put(Caller::Ping(Vec::new()), Answer::of(status::SUCCESS));
-                "{}".to_owned()
-            })
-            .map_err(|text| (EINVAL, text)),
         (topic, _) => Err((ENOSYS, format!("unknown method `{topic}`"))),
     };
     let response = match &answer {
@@ -366,7 +386,9 @@ fn inherited(words: &[String]) -> Option<UnixStream> {
     // What is no descriptor of ours has no entry here.
     fs::symlink_metadata(format!("/proc/self/fd/{number}")).ok()?;
     // SAFETY: it is open, was inherited, and nothing else in this process uses it.
-    Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(number) }))
+    let socket = unsafe { OwnedFd::from_raw_fd(number) };
+    // What this process starts does not inherit the copy.
+    socket.try_clone().ok().map(UnixStream::from)
 }
 
 #[expect(unsafe_code, reason = "sets the environment, and leaves at once")]
@@ -379,6 +401,11 @@ fn main() -> ExitCode {
             library::version()
         );
         return ExitCode::SUCCESS;
+    }
+    if words == [departed::STAND_IN] {
+        let code = library::join();
+        // SAFETY: ends the process, and does not take leave of the library: the connection is to be lost.
+        unsafe { ffi::_exit(code) };
     }
     let Some(socket) = inherited(&words) else {
         eprintln!("{USAGE}");

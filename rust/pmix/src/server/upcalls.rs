@@ -39,24 +39,43 @@ fn grant(callback: ffi::OpCallback, cbdata: *mut c_void) -> c_int {
     ffi::SUCCESS
 }
 
+/// The rank of the process that calls.
+///
+/// # Safety
+/// `proc` is null or points to a process.
+unsafe fn rank_of(proc: *const ffi::Proc) -> Option<u32> {
+    // SAFETY: as the caller promises.
+    let rank = unsafe { proc.as_ref() }?.rank;
+    (rank < ffi::RANK_VALID).then_some(rank)
+}
+
 unsafe extern "C" fn client_connected(
-    _proc: *const ffi::Proc,
+    proc: *const ffi::Proc,
     _object: *mut c_void,
     _info: *mut ffi::Info,
     _ninfo: usize,
     callback: ffi::OpCallback,
     cbdata: *mut c_void,
 ) -> c_int {
+    // SAFETY: the library gives the process, or null.
+    if let Some(rank) = unsafe { rank_of(proc) } {
+        server().connected(rank);
+    }
     grant(callback, cbdata)
 }
 
+/// Done at once, so that the library knows of it, too, before it sees the connection's end.
 unsafe extern "C" fn client_finalized(
-    _proc: *const ffi::Proc,
+    proc: *const ffi::Proc,
     _object: *mut c_void,
-    callback: ffi::OpCallback,
-    cbdata: *mut c_void,
+    _callback: ffi::OpCallback,
+    _cbdata: *mut c_void,
 ) -> c_int {
-    grant(callback, cbdata)
+    // SAFETY: the library gives the process, or null.
+    if let Some(rank) = unsafe { rank_of(proc) } {
+        server().tasks().finalized(rank);
+    }
+    ffi::OPERATION_SUCCEEDED
 }
 
 // The library itself knows who registered for what, and keeps events for those who come late.
@@ -135,9 +154,7 @@ unsafe extern "C" fn allocate(
 ) -> c_int {
     let caller = Caller::Info(callback, Cookie(cbdata));
     // SAFETY: the library gives the process that calls, or null.
-    let rank = unsafe { client.as_ref() }
-        .map(|client| client.rank)
-        .filter(|&rank| rank < ffi::RANK_VALID);
+    let rank = unsafe { rank_of(client) };
     // SAFETY: the library gives `ndata` attributes, valid until our callback.
     match unsafe { read_infos(data, ndata) } {
         Ok(infos) => server().ask(
