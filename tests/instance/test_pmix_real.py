@@ -139,6 +139,18 @@ def test_extended_released_and_prolonged(instance, alloc):
         assert name in names
 
 
+def test_each_task_knows_its_own_node(instance, programs):
+    lines = instance.lines("run", "-N2", "-n4", "--pmix", programs("where"))
+    for rank in range(4):
+        node = rank // 2
+        peers = f"{2 * node},{2 * node + 1}, first {2 * node}"
+        others = [f"{it} on node{it // 2}, {it % 2} there, card {100 + it}" for it in range(4)]
+        assert [line.partition(": ")[2] for line in lines if line.startswith(f"{rank}: ")] == [
+            f"of 4 on 2 nodes; here 2: {peers}; 2 on node{node}, node {node}, env node{node}",
+            *others,
+        ]
+
+
 def test_those_that_a_release_leaves_fence_on(instance, programs):
     for _ in range(ROUNDS):
         lines = instance.lines("run", "-N2", "-n6", "--pmix", programs("release"), "10")

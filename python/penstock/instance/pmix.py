@@ -141,8 +141,13 @@ async def _end(process: trio.Process, job: int) -> None:
 
 
 def describe(job: int, places: Sequence[TaskPlace], directory: str) -> dict[str, Any]:
-    """What a server is told of its job: all tasks run on this machine."""
-    hosts = {place.host for place in places}
+    """What a server is told of its job.
+
+    All tasks run on this machine, whatever node each is on: nodes may be made up.
+    """
+    nodes: dict[str, list[int]] = {}
+    for place in places:
+        nodes.setdefault(place.host, []).append(place.rank)
     ranks = [place.rank for place in places]
     return {
         # Nobody else's, and not to be guessed: it is what a client shows.
@@ -151,8 +156,8 @@ def describe(job: int, places: Sequence[TaskPlace], directory: str) -> dict[str,
         "size": len(ranks),
         "universe": len(ranks),
         "local": ranks,
-        "nodes": [hosts.pop() if len(hosts) == 1 else socket.gethostname()],
-        "ranks_per_node": [ranks],
+        "nodes": list(nodes),
+        "ranks_per_node": list(nodes.values()),
         "directory": directory,
     }
 

@@ -19,7 +19,7 @@ pub struct Start {
     pub size: u32,
     /// How many it could have.
     pub universe: u32,
-    /// The ranks that run here, in order.
+    /// The ranks that run here, in order: all of one node or, where several nodes are this machine, of each of those.
     pub local: Vec<u32>,
     /// The nodes' hostnames, this one's among them.
     pub nodes: Vec<String>,
@@ -95,10 +95,22 @@ impl Start {
                 self.size - 1
             ));
         }
-        if !self.ranks_per_node.contains(&self.local) {
-            return Err("`local`: expected the ranks of one of the nodes".to_owned());
+        let mut served: Vec<u32> = self.served().flat_map(|it| it.1).copied().collect();
+        served.sort_unstable();
+        if served.is_empty() || served != self.local {
+            return Err(
+                "`local`: expected the ranks of one or more of the nodes, in order".to_owned(),
+            );
         }
         Ok(())
+    }
+
+    /// The nodes whose tasks run here: their hostnames, and their ranks.
+    pub fn served(&self) -> impl Iterator<Item = (&str, &[u32])> {
+        let nodes = self.nodes.iter().map(String::as_str);
+        nodes
+            .zip(self.ranks_per_node.iter().map(Vec::as_slice))
+            .filter(|(_, ranks)| ranks.first().is_some_and(|it| self.local.contains(it)))
     }
 
     /// The node that a rank runs on: its place among the nodes, and the rank's among the node's ranks.
@@ -216,6 +228,16 @@ mod tests {
         assert_eq!((start.size, start.universe), (3, 8));
         assert_eq!(start.place(2), Some((0, 1)));
         assert_eq!(start.place(3), None);
+        assert_eq!(start.served().collect::<Vec<_>>(), [("n1", &[0, 2][..])]);
+    }
+
+    #[test]
+    fn several_nodes_may_be_this_machine() {
+        let mut payload = payload();
+        payload["local"] = json!([0, 1, 2]);
+        let start = Start::read(payload.to_string().as_bytes()).unwrap();
+        let served: Vec<_> = start.served().collect();
+        assert_eq!(served, [("n1", &[0, 2][..]), ("n2", &[1][..])]);
     }
 
     #[test]
@@ -253,7 +275,12 @@ mod tests {
             (
                 "local",
                 json!([0]),
-                "`local`: expected the ranks of one of the nodes",
+                "`local`: expected the ranks of one or more of the nodes",
+            ),
+            (
+                "local",
+                json!([0, 2, 1]),
+                "`local`: expected the ranks of one or more of the nodes",
             ),
             (
                 "local",

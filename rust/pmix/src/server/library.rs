@@ -63,11 +63,7 @@ pub fn version() -> String {
 /// # Safety
 /// Called once, when `server()` is there for the upcalls.
 pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Environment>, String> {
-    let here = start
-        .ranks_per_node
-        .iter()
-        .position(|ranks| *ranks == start.local)
-        .ok_or("no node has the local ranks")?;
+    let (here, _) = start.served().next().ok_or("no node has the local ranks")?;
     let directory = start
         .directory
         .to_str()
@@ -77,7 +73,7 @@ pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Env
         Info::new("pmix.srv.rank", Value::Rank(0)),
         string("pmix.srvr.tmpdir", directory),
         string("pmix.sys.tmpdir", directory),
-        string("pmix.hname", &start.nodes[here]),
+        string("pmix.hname", here),
     ];
     let infos = made(&own)?;
     let mut module = upcalls::module();
@@ -116,7 +112,14 @@ pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Env
     start
         .local
         .iter()
-        .map(|&rank| Ok((rank, environment(&proc(namespace, rank))?)))
+        .map(|&rank| {
+            let mut variables = environment(&proc(namespace, rank))?;
+            if let Some((node, _)) = start.place(rank) {
+                // Where the library has this machine's name, or that of the first of several nodes.
+                variables.insert("PMIX_HOSTNAME".to_owned(), start.nodes[node].clone());
+            }
+            Ok((rank, variables))
+        })
         .collect()
 }
 
@@ -158,17 +161,28 @@ fn job_data(start: &Start) -> Vec<Info> {
         Info::new("pmix.univ.size", Value::Uint32(start.universe)),
         Info::new("pmix.job.size", Value::Uint32(start.size)),
         Info::new("pmix.max.size", Value::Uint32(start.size)),
-        size("pmix.local.size", start.local.len()),
-        size("pmix.node.size", start.local.len()),
         size("pmix.num.nodes", start.nodes.len()),
-        string("pmix.lpeers", &list(&start.local)),
-        Info::new(
-            "pmix.lldr",
-            Value::Rank(start.local.first().copied().unwrap_or(0)),
-        ),
         string("pmix.nmap", &nodes_regex(&start.nodes)),
         string("pmix.pmap", &ranks_regex(&start.ranks_per_node)),
     ];
+    infos.extend(
+        (0_u32..)
+            .zip(start.nodes.iter().zip(&start.ranks_per_node))
+            .map(|(number, (node, ranks))| {
+                let about = vec![
+                    string("pmix.hname", node),
+                    Info::new("pmix.nodeid", Value::Uint32(number)),
+                    size("pmix.local.size", ranks.len()),
+                    size("pmix.node.size", ranks.len()),
+                    string("pmix.lpeers", &list(ranks)),
+                    Info::new(
+                        "pmix.lldr",
+                        Value::Rank(ranks.first().copied().unwrap_or(0)),
+                    ),
+                ];
+                Info::new("pmix.node.arr", Value::Infos(about))
+            }),
+    );
     infos.extend((0..start.size).filter_map(|rank| {
         let (node, place) = start.place(rank)?;
         let place = u16::try_from(place).unwrap_or(u16::MAX);
