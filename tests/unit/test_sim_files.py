@@ -57,6 +57,22 @@ def test_nothing_that_is_read_or_written_is_overwritten(here, capsys, args, said
     assert {path: path.is_file() and path.read_bytes() for path in here.rglob("*")} == before
 
 
+def test_the_r_that_an_inventory_names_is_read_as_well(here, capsys):
+    (here / "sub").mkdir()
+    r = here / "sub" / "jobs.csv"
+    r.write_text(ResourceSet.uniform("0-1", "n[0-1]", cores="0-1").to_json())
+    (here / "sub" / "m.toml").write_text('[resource]\npath = "jobs.csv"\n')
+    before = r.read_bytes()
+    options = ["a.swf", "--inventory", "sub/m.toml"]
+    for args, said in [
+        (["--report", "sub/jobs.csv"], "--report: `sub/jobs.csv` is read as well"),
+        (["--out", "sub"], "--out: `sub/jobs.csv` is read as well"),
+    ]:
+        assert said in sim(capsys, *options, *args, code=2).err
+    sim(capsys, *options, "--out", "apart")
+    assert r.read_bytes() == before
+
+
 def test_the_results_of_each_of_several_traces_are_its_own(here, capsys):
     (here / "b.swf").write_bytes(SWF)
     said = sim(capsys, "a.swf", "b.swf", "--out", "os", "--report", "os/b/jobs.csv", code=2).err

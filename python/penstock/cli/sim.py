@@ -235,12 +235,24 @@ def _output_problem(args: argparse.Namespace) -> str | None:
         return f"--out `{args.out}` is a file: expected a directory"
     names = [path.name for path in args.traces] or [""]
     results = [] if args.out is None else directories(args.out, names)
-    inputs = [path for path in (*args.traces, args.inventory, args.failures) if path is not None]
-    if found := overwritten(args.report, results, inputs):
+    if found := overwritten(args.report, results, _inputs(args)):
         path, what = found
         option = "--report" if path == args.report else "--out"
         return f"{option}: `{path}` {what}: nothing was done\nhint: name another place"
     return None
+
+
+def _inputs(args: argparse.Namespace) -> Iterator[Path]:
+    """The files that are read."""
+    yield from args.traces
+    if args.failures is not None:
+        yield args.failures
+    if args.inventory is not None:
+        from penstock.sim.machine import read_with
+
+        yield args.inventory
+        if (named := read_with(args.inventory)) is not None:
+            yield named
 
 
 def _studies(args: argparse.Namespace) -> Iterator[Study]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock._core import ResourceSet
 
-__all__ = ["Machine", "MachineError", "from_file", "made_up", "pool"]
+__all__ = ["Machine", "MachineError", "from_file", "made_up", "pool", "read_with"]
 
 
 class MachineError(Error, ValueError):
@@ -100,10 +100,10 @@ def from_file(path: Path) -> Machine:
         ConfigError: the configuration is wrong.
     """
     try:
-        if path.suffix.lower() != ".toml":
-            resources, left_out = inventory.from_file(path), 0
-        else:
+        if _is_config(path):
             resources, left_out = _from_config(path)
+        else:
+            resources, left_out = inventory.from_file(path), 0
     except inventory.InventoryError as error:
         raise MachineError(str(error)) from error
     assumptions = [f"what `resource.exclude` names is left out, nodes: {left_out:,}"] * bool(
@@ -114,12 +114,33 @@ def from_file(path: Path) -> Machine:
     return Machine(_describe(resources), resources, assumptions=tuple(assumptions))
 
 
+def read_with(path: Path) -> Path | None:
+    """The file with R that a configuration names, which is read with it; None where there is none.
+
+    Args:
+        path: as for `from_file`.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+    """
+    from penstock.config import load
+
+    if not _is_config(path):
+        return None
+    named = load(path).resource.path
+    return None if named is None else path.parent / named
+
+
+def _is_config(path: Path) -> bool:
+    return path.suffix.lower() == ".toml"
+
+
 def _from_config(path: Path) -> tuple[ResourceSet, int]:
     from penstock.config import load
 
     config = load(path).resource
-    if config.path is not None:
-        base = inventory.from_file(path.parent / config.path)
+    if (named := read_with(path)) is not None:
+        base = inventory.from_file(named)
     elif config.config:
         base = inventory.from_config(config.config)
     else:
