@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import signal
 import threading
 
@@ -235,7 +236,7 @@ def test_what_is_told_may_stop_a_simulation_and_it_goes_on():
     simulation = deep(300)
     with pytest.raises(LookupError):
         simulation.advance(1, stop)
-    # In the estimate of the first instant, of which nothing is known yet.
+    # Before the first instant, of which nothing is known yet.
     assert told == [(0, 0)]
     estimates = simulation.result().columns()["estimate_start"].tolist()
     assert all(math.isnan(it) for it in estimates)
@@ -245,11 +246,12 @@ def test_what_is_told_may_stop_a_simulation_and_it_goes_on():
     assert estimates[1:] == list(range(1, 300))
 
 
-def test_a_signal_is_heeded_within_an_instant():
+def interrupt(simulation):
+    """Lets it advance, and a signal come."""
+
     def handler(*_):
         raise InterruptedError
 
-    simulation = deep(200_000)
     before = signal.signal(signal.SIGALRM, handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001)
@@ -258,8 +260,38 @@ def test_a_signal_is_heeded_within_an_instant():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_is_heeded_within_an_estimate():
+    simulation = deep(200_000)
+    interrupt(simulation)
     estimates = simulation.result().columns()["estimate_start"]
     assert math.isnan(estimates[-1]), "it was stopped before the end of the estimate"
+
+
+def test_a_signal_is_heeded_within_a_pass():
+    chance = random.Random(1)
+    jobs = "".join(
+        f'{{"submit":0,"run":{chance.randint(1, 9999)},"slots":{chance.randint(1, 40)},'
+        f'"cores_per_slot":{chance.randint(1, 7)}}}\n'
+        for _ in range(8000)
+    )
+    trace = Workload.from_jsonl(jobs.encode(), name="deep")
+    simulation = Simulation(nodes(100, 8), trace, policy="conservative")
+    interrupt(simulation)
+    with pytest.raises(WorkloadError, match="stopped within a pass of the scheduler"):
+        assert simulation.now
+    with pytest.raises(WorkloadError, match="stopped within a pass of the scheduler"):
+        simulation.result().summary()
+    # What was left within the pass is whole when that is over.
+    assert simulation.advance(0)
+    summary = simulation.result().summary()
+    assert summary["waiting"] + len(started(simulation)) == simulation.total
+
+
+def started(simulation):
+    starts = simulation.result().columns()["start"]
+    return [it for it in starts if not math.isnan(it)]
 
 
 def test_simulations_run_beside_each_other():

@@ -85,7 +85,7 @@ def run(
 ) -> Results:
     """Simulates a workload under one policy.
 
-    The GIL is released. Ten times a second Ctrl-C is heeded, and progress told.
+    The GIL is released. Twenty times a second Ctrl-C is heeded, and progress told.
 
     Args:
         workload: the jobs.

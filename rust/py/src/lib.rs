@@ -16,7 +16,6 @@ mod resource;
 mod sched;
 mod shared;
 mod sim;
-mod ticker;
 mod wire;
 
 /// The compiled core of Penstock.

@@ -1,5 +1,6 @@
 //! `Workload`, `Simulation` and `SimResult`: workloads replayed in virtual time.
 
+mod away;
 mod result;
 mod simulation;
 mod workload;

@@ -65,8 +65,8 @@ fn spread(summary: &Bound<'_, PyDict>, name: &str, spread: Spread) -> PyResult<(
 impl SimResult {
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let simulation = self.simulation.borrow(py);
-        let workload = simulation.inner.workload();
-        let results = simulation.inner.results();
+        let simulation = simulation.inner()?;
+        let (workload, results) = (simulation.workload(), simulation.results());
         let places = || (0..workload.len()).map(|number| workload.place_of_file(number));
         let floats = |column: &[f64]| view(py, "d", places().map(|it| column[it].to_ne_bytes()));
         let words = |column: &[u32]| view(py, "I", places().map(|it| column[it].to_ne_bytes()));
@@ -101,7 +101,7 @@ impl SimResult {
 
     fn allocation(&self, py: Python<'_>, job: usize) -> PyResult<String> {
         let simulation = self.simulation.borrow(py);
-        let simulation = &simulation.inner;
+        let simulation = simulation.inner()?;
         let jobs = simulation.workload().len();
         if job >= jobs {
             let text = format!("job {job}: expected a number below {jobs}");
@@ -117,7 +117,8 @@ impl SimResult {
 
     fn series<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let simulation = self.simulation.borrow(py);
-        let series = simulation.inner.series();
+        let simulation = simulation.inner()?;
+        let series = simulation.series();
         let columns = PyDict::new(py);
         let time = series.time().iter().map(|it| it.to_ne_bytes());
         columns.set_item("time", view(py, "d", time)?)?;
@@ -131,7 +132,7 @@ impl SimResult {
     fn summary<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let simulation = self.simulation.borrow(py);
         let seconds = simulation.seconds;
-        let simulation = &simulation.inner;
+        let simulation = &*simulation.inner()?;
         let figures = py.detach(|| simulation.summary());
         let tally = simulation.tally();
         let summary = PyDict::new(py);
@@ -183,7 +184,7 @@ impl SimResult {
 
     fn size_classes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let simulation = self.simulation.borrow(py);
-        let classes = simulation.inner.size_classes();
+        let classes = simulation.inner()?.size_classes();
         let class = |class: &penstock_sim::SizeClass| {
             let row = PyDict::new(py);
             row.set_item("from", class.from)?;
@@ -196,10 +197,11 @@ impl SimResult {
         classes.iter().map(class).collect()
     }
 
-    fn denials(&self, py: Python<'_>) -> Vec<(String, u64, u64)> {
+    fn denials(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
         let simulation = self.simulation.borrow(py);
-        let denials = simulation.inner.denials().iter();
+        let simulation = simulation.inner()?;
+        let denials = simulation.denials().iter();
         let denials = denials.map(|it| (it.reason.clone(), it.jobs, it.first));
-        denials.collect()
+        Ok(denials.collect())
     }
 }

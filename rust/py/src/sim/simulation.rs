@@ -1,6 +1,6 @@
 //! `Simulation`: a workload on its way through a machine.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Instant;
 
 use penstock_idset::IdSet;
@@ -8,20 +8,35 @@ use penstock_rset::ResourceSet;
 use penstock_sim::{Chance, Failure, Machine, Setup};
 use pyo3::prelude::*;
 
+use super::away::{self, Watch};
 use super::result::SimResult;
 use super::workload::Workload;
 use super::{parse, workload_error};
 use crate::errors::{ResourceSetError, WorkloadError};
-use crate::ticker::Ticker;
 
 /// A workload on its way through a machine, in virtual time: `inventory` is the text of an R, or `None` for one pool of
 /// `pool_cores` cores, by default the `max_cores` of the workload. `failures` are times in seconds of the trace, idsets
 /// of ranks, and whether those come back; with `mtbf`, nodes fail by chance as well (all in seconds).
 #[pyclass(module = "penstock._core")]
 pub(crate) struct Simulation {
-    pub(super) inner: penstock_sim::Simulation,
+    /// Written to by the thread in which it advances.
+    inner: Arc<RwLock<penstock_sim::Simulation>>,
     /// Real time that it took so far.
     pub(super) seconds: f64,
+}
+
+impl Simulation {
+    /// The simulation, unless it was stopped within a step that still goes on.
+    pub fn inner(&self) -> PyResult<RwLockReadGuard<'_, penstock_sim::Simulation>> {
+        let fail = |text| WorkloadError::new_err(text);
+        self.inner.try_read().map_err(|error| match error {
+            TryLockError::WouldBlock => fail(
+                "the simulation was stopped within a pass of the scheduler, which still goes on\n\
+                 hint: advance it again, which waits for the end of that pass",
+            ),
+            TryLockError::Poisoned(_) => fail("the simulation has failed: begin a new one"),
+        })
+    }
 }
 
 /// A failure as Python gives it: when, which ranks, and whether they come back.
@@ -95,7 +110,7 @@ impl Simulation {
         let workload = Arc::clone(&workload.0);
         py.detach(|| penstock_sim::Simulation::new(workload, &machine, setup))
             .map(|inner| Self {
-                inner,
+                inner: Arc::new(RwLock::new(inner)),
                 seconds: 0.0,
             })
             .map_err(|error| workload_error(&error))
@@ -104,39 +119,46 @@ impl Simulation {
     #[pyo3(signature = (events, told = None))]
     fn advance(&mut self, py: Python<'_>, events: u64, told: Option<Py<PyAny>>) -> PyResult<bool> {
         let begun = Instant::now();
-        let mut ticker = Ticker::new(told.as_ref());
-        let left = py.detach(|| {
-            let mut step = |done, now| ticker.step(done, now);
-            self.inner.advance_while(events, &mut step)
+        if self.inner.is_poisoned() {
+            drop(self.inner()?);
+        }
+        let watch = match self.inner() {
+            Ok(inner) => Watch::new(inner.done(), inner.now()),
+            Err(_) => Watch::new(0, 0.0),
+        };
+        let inner = Arc::clone(&self.inner);
+        let left = away::run(py, told.as_ref(), watch, move |watch| {
+            let mut step = |done, now| watch.step(done, now);
+            let mut inner = inner.write().unwrap_or_else(PoisonError::into_inner);
+            inner.advance_while(events, &mut step)
         });
         self.seconds += begun.elapsed().as_secs_f64();
-        ticker.finish()?;
-        left.map_err(|error| workload_error(&error))
+        left?.map_err(|error| workload_error(&error))
     }
 
     #[getter]
-    fn done(&self) -> u64 {
-        self.inner.done()
+    fn done(&self) -> PyResult<u64> {
+        Ok(self.inner()?.done())
     }
 
     #[getter]
-    fn total(&self) -> usize {
-        self.inner.workload().len()
+    fn total(&self) -> PyResult<usize> {
+        Ok(self.inner()?.workload().len())
     }
 
     #[getter]
-    fn now(&self) -> f64 {
-        self.inner.now()
+    fn now(&self) -> PyResult<f64> {
+        Ok(self.inner()?.now())
     }
 
     #[getter]
-    fn cores(&self) -> u64 {
-        self.inner.cores()
+    fn cores(&self) -> PyResult<u64> {
+        Ok(self.inner()?.cores())
     }
 
     #[getter]
-    fn nodes(&self) -> u64 {
-        self.inner.nodes()
+    fn nodes(&self) -> PyResult<u64> {
+        Ok(self.inner()?.nodes())
     }
 
     fn result(slf: PyRef<'_, Self>) -> SimResult {
