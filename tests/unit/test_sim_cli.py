@@ -280,7 +280,20 @@ def test_an_inventory(here, capsys, name):
     said = sim(capsys, "b.jsonl", "--inventory", name, "--out", "out")
     assert "on 2 nodes with 2 cores each" in said.out
     assert ("resource.exclude" in said.out) == name.endswith("toml")
+    assert "assumed: cores are taken wherever they are free, also on parts of nodes\n" in said.out
     assert [row["start"] for row in rows(here / "out")] == ["0", "10"]
+
+
+def test_nodes_that_differ_are_described_by_what_they_share(here, capsys):
+    node = '[[resource.config]]\nhosts = "{}"\ncores = "{}"\ngpus = "{}"\n'
+    for second, said in [
+        (("n[4-5]", "0-31", "0-3"), "6 nodes with 32 cores each and 8 gpus in all"),
+        (("n[4-5]", "0-61", "0"), "6 nodes with 42.0 cores on average and 2 gpus in all"),
+    ]:
+        (here / "m.toml").write_text(
+            '[[resource.config]]\nhosts = "n[0-3]"\ncores = "0-31"\n' + node.format(*second)
+        )
+        assert f", on {said}\n" in sim(capsys, "a.swf", "--inventory", "m.toml").out
 
 
 def test_failures_from_a_file(here, capsys):
@@ -315,6 +328,11 @@ def test_a_limit_may_kill(here, capsys):
         (["a.swf", "--nodes=1", "--cores=4", "--failures", "bad.f"], "line 1: expected TIME NODES"),
         (["--mix", "1x:3"], "invalid mix"),
         (["a.swf", "--inventory", "bad.jsonl"], "bad.jsonl"),
+        (["a.swf", "--inventory", "bad.toml"], "`none.json`: No such file or directory\n"),
+        (
+            ["a.swf", "--nodes=4", "--cores=1", "--failures", "hosts.f"],
+            "`hosts.f`: line 1: no such hosts: n[0-3] (there are node[0-3])",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
@@ -325,6 +343,8 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
     (here / "left_out.swf").write_text("1 0 -1 -1 3 -1 -1 3 10 -1 1 -1 -1 -1 -1 -1 -1 -1\n" * 2)
     (here / "long.jsonl").write_text('{"submit":0,"run":1e308,"cores":1}')
     (here / "bad.f").write_text("now 0 down up\n")
+    (here / "hosts.f").write_text("10 n[0-3] down\n")
+    (here / "bad.toml").write_text('[resource]\npath = "none.json"\n')
     found = sim(capsys, *args, "--out", "out", code=1)
     assert said in found.err
     assert found.out == ""
@@ -350,7 +370,9 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
 )
 def test_options_that_are_none(capsys, args, said):
     assert main(["sim", *args]) == 2
-    assert said in capsys.readouterr().err
+    found = capsys.readouterr().err
+    assert said in found
+    assert len(found.splitlines()) <= 2, "what is wrong is not lost in a list of all options"
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ MOST_DENIALS = 5
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
+    # All of them would hide what is said below them.
+    parser.usage = "%(prog)s [OPTION ...] [TRACE ...]"
     parser.epilog = EPILOG
     work = parser.add_argument_group("workload")
     work.add_argument("traces", metavar="TRACE", nargs="*", type=_path, help="a file with jobs")

@@ -55,7 +55,8 @@ def from_file(path: Path) -> ResourceSet:
         resources = ResourceSet(path.read_text())
         ranks = resources.ranks
     except (OSError, Error, UnicodeDecodeError) as error:
-        raise InventoryError(f"`{path}`: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InventoryError(f"`{path}`: {reason}") from error
     if not ranks:
         raise InventoryError(f"`{path}`: expected an R with at least one rank")
     return resources

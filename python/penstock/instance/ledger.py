@@ -116,7 +116,7 @@ class Ledger:
         """
         ranks, hosts = self._find(text)
         if hosts:
-            raise TargetError(f"no such hosts: {hosts}")
+            raise TargetError(f"no such hosts: {hosts} (there are {self.resources.nodelist})")
         if unknown := ranks - self.resources.ranks:
             raise TargetError(f"no such ranks: {unknown} (there are {self.resources.ranks})")
         if not ranks:

@@ -106,9 +106,7 @@ def from_file(path: Path) -> Machine:
             resources, left_out = inventory.from_file(path), 0
     except inventory.InventoryError as error:
         raise MachineError(str(error)) from error
-    assumptions = [f"what `resource.exclude` names is left out, nodes: {left_out:,}"] * bool(
-        left_out
-    )
+    assumptions = [f"{_number(left_out, 'node')} left out: `resource.exclude`"] * bool(left_out)
     if resources.expiration:
         assumptions.append("the expiration of R is in seconds of the trace")
     return Machine(_describe(resources), resources, assumptions=tuple(assumptions))
@@ -157,15 +155,19 @@ def _from_config(path: Path) -> tuple[ResourceSet, int]:
 
 
 def _describe(resources: ResourceSet) -> str:
-    nodes, cores, gpus = resources.nnodes, resources.ncores, resources.ngpus
-    each = [
-        _number(cores // nodes, "core") if cores % nodes == 0 else f"{cores / nodes:,.1f} cores"
-    ]
-    if gpus:
-        each.append(_number(gpus // nodes, "gpu") if gpus % nodes == 0 else f"{gpus:,} gpus in all")
-    alike = len({(len(node.cores), len(node.gpus)) for node in resources.nodes()}) == 1
-    what = f"{_number(nodes, 'node')} with {' and '.join(each)}"
-    return f"{what} each" if alike and nodes > 1 else what if alike else f"{what} on average"
+    nodes = resources.nnodes
+    cores = {len(node.cores) for node in resources.nodes()}
+    gpus = {len(node.gpus) for node in resources.nodes()}
+    each = " each" if nodes > 1 else ""
+    what = f"{_number(nodes, 'node')} with "
+    if len(cores) == len(gpus) == 1:
+        some = f" and {_number(max(gpus), 'gpu')}" if any(gpus) else ""
+        return f"{what}{_number(max(cores), 'core')}{some}{each}"
+    if len(cores) == 1:
+        what += f"{_number(max(cores), 'core')}{each}"
+    else:
+        what += f"{resources.ncores / nodes:,.1f} cores on average"
+    return f"{what} and {_number(resources.ngpus, 'gpu')} in all" if any(gpus) else what
 
 
 def _number(count: int, what: str) -> str:

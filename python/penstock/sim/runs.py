@@ -159,6 +159,7 @@ def study(
             *workload.assumptions,
             *machine.assumptions,
             *_pool(workload, machine),
+            *_cores(machine, options),
             *_assumptions(options),
         ),
         runs=tuple(runs),
@@ -171,6 +172,11 @@ def _pool(workload: Workload, machine: Machine) -> Iterator[str]:
         cores = max(workload.max_cores, 1)
         many = f"{cores:,} core{'' if cores == 1 else 's'}"
         yield f"the pool has {many}: {workload.pool_origin}"
+
+
+def _cores(machine: Machine, options: Options) -> Iterator[str]:
+    if machine.resources is not None and not options.whole_nodes:
+        yield "cores are taken wherever they are free, also on parts of nodes"
 
 
 def _assumptions(options: Options) -> Iterator[str]:
