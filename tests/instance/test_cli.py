@@ -258,7 +258,7 @@ def test_a_directory_that_is_not_utf_8_is_named(sim, tmp_path):
     )
     assert done.returncode == 2
     expected = f"working directory: expected UTF-8 without NUL, found '{tmp_path}/\\udcff'"
-    assert done.stderr == f"penstock: {expected}\n"
+    assert done.stderr == f"penstock run: {expected}\n"
     assert sim.penstock("run", "--setattr=exec.test.run_duration=0s", "true").returncode == 0
 
 

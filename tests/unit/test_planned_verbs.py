@@ -129,6 +129,7 @@ def test_a_change_is_asked_about(fake, say, capsys, args, change):
     r["execution"]["nodelist"] = ["n[0-2]"]
     say("resource.sched-status", {"all": r, "down": {}, "allocated": {}})
     moved = [{"id": 1, "before": NOW + 600, "after": NOW}, {"id": 2, "before": None, "after": NOW}]
+    moved.append({"id": 3, "before": NOW, "after": NOW + 0.07})
     say("sched.what-if", {"text": "2 jobs would start earlier", "moved": moved})
     assert main(["what-if", *args]) == 0
     assert asked(fake, "sched.what-if") == change
@@ -137,6 +138,7 @@ def test_a_change_is_asked_about(fake, say, capsys, args, change):
         "2 jobs would start earlier",
         f"  ƒ2: {later} → {now} (10 min earlier)",
         f"  ƒ3: not foreseen → {now}",
+        f"  ƒ4: {now} → {now} (less than 1 s later)",
     ]
 
 
@@ -175,6 +177,19 @@ def test_a_job_is_asked_about_as_it_would_be_submitted(fake, say, capsys, config
     assert {key: found[key] for key in keys if key in found} == system
     assert change["urgency"] == 5
     assert capsys.readouterr().out == "would start now\n"
+
+
+def test_what_a_job_runs_makes_no_difference(fake, say, capsys):
+    say("config.get", {})
+    say("sched.what-if", {"text": "would start now", "moved": []})
+    assert main(["what-if", "submit", "-N", "2"]) == 0
+    assert "submit" in asked(fake, "sched.what-if")
+    assert capsys.readouterr().out == "would start now\n"
+
+
+def test_a_job_of_nothing_is_refused_by_the_verb_that_was_called(capsys):
+    assert main(["submit", "-N", "2"]) == 2
+    assert capsys.readouterr().err == "penstock submit: expected a command\n"
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     add("--job-name", metavar="NAME", help="job name (default: the command's)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND …", help="program and arguments")
+    parser.set_defaults(prog=parser.prog)
 
 
 def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -129,7 +130,7 @@ def jobspecs(args: argparse.Namespace) -> list[dict[str, Any]]:
     except JobspecError as error:
         import sys
 
-        print(f"penstock: {error}", file=sys.stderr)
+        print(f"{args.prog}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -59,6 +59,7 @@ def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     change: dict[str, Any]
     if args.verb == "submit":
+        args.command = args.command or ["true"]  # what it runs makes no difference
         specs = joboptions.jobspecs(args)
         if len(specs) != 1:
             print("penstock what-if: --cc: expected one copy", file=sys.stderr)
@@ -145,4 +146,5 @@ def _moved(moved: Moved, now: float) -> str:
     if before is None or after is None:
         return text
     change = after - before
-    return f"{text} ({span(abs(change))} {'later' if change > 0 else 'earlier'})"
+    long = span(abs(change)) if abs(change) >= 1 else "less than 1 s"
+    return f"{text} ({long} {'later' if change > 0 else 'earlier'})"
