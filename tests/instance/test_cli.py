@@ -148,8 +148,8 @@ def test_cancel_tells_each_job_that_it_cannot(sim):
     (job,) = sim.lines("submit", "-t", "1h", "true")
     done = sim.penstock("cancel", "-m", "enough", job, over, "ƒ2")
     assert done.returncode == 1
-    assert f"{over}: job {over} is inactive" in done.stderr
-    assert "ƒ2: no job ƒ2" in done.stderr
+    assert f"penstock cancel: {over}: is inactive" in done.stderr
+    assert "penstock cancel: ƒ2: no such job" in done.stderr
     assert sim.penstock("wait", job).returncode == 1
     assert json.loads(sim.lines("info", "--json", job)[0])["reason"] == "cancel: enough"
     sim.lines("submit", "--cc=1-5", "-t", "1h", "true")

@@ -89,7 +89,7 @@ def test_time_limits_of_pending_and_running_jobs_change(sim):
         assert client.info(fluid_parse(running))["expiration"] == before + 3600
     done = sim.penstock("update", running, "ƒ1", "duration=1h")
     assert done.returncode == 1
-    assert done.stderr.startswith("penstock update: ƒ1: no job ƒ1")
+    assert done.stderr.startswith("penstock update: ƒ1: no such job")
     names = [line.split()[1] for line in sim.lines("eventlog", pending)]
     assert "jobspec-update" in names
 

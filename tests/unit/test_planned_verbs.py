@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import time
 
 import pytest
@@ -75,7 +76,7 @@ def test_what_cannot_be_explained_is_told_job_by_job(fake, say, capsys):
     say("job-list.list-id", {"job": WAITS})
     say("sched.explain", {"jobs": [], "errors": {"1": "job ƒ2 is another user's"}})
     assert main(["explain", "ƒ2"]) == 1
-    assert capsys.readouterr() == ("", "penstock explain: ƒ2: job ƒ2 is another user's\n")
+    assert capsys.readouterr() == ("", "penstock explain: ƒ2: is another user's\n")
     say("job-list.list-id", errnum=errno.ENOENT, errtext="unknown job id")
     assert main(["explain", "ƒ2"]) == 1
     assert "unknown job id" in capsys.readouterr().err
@@ -99,6 +100,9 @@ def test_estimates_are_a_table_and_tell_how_good_they_were(fake, say, capsys):
     text = "12 starts so far were 2 min early on average, 80 % of them between 60 min early and "
     assert " ".join(lines[4]) == text + "on time"
     say("sched.estimate", {"jobs": jobs[:1], "accuracy": seen, "errors": {"5": "it runs"}})
+    fake.methods["job-list.list-id"] = lambda request: [
+        request.respond({"job": WAITS | {"id": request.object()["id"]}})
+    ]
     assert main(["estimate", "--json", "ƒ2", "ƒ6"]) == 1
     assert fake.wait_for("sched.estimate").object() == {"ids": [1, 5]}
     out, err = capsys.readouterr()
@@ -106,7 +110,49 @@ def test_estimates_are_a_table_and_tell_how_good_they_were(fake, say, capsys):
     assert err == "penstock estimate: ƒ6: it runs\n"
 
 
+def test_why_nothing_is_expected_of_a_job(fake, say, capsys):
+    say("job-list.list-id", {"job": WAITS | {"urgency": 0}})
+    assert main(["estimate", "ƒ2"]) == 0
+    held = "held: `penstock urgency JOB default` releases it"
+    title, line = capsys.readouterr().out.splitlines()
+    assert title.split()[0] == "JOBID"
+    assert line.split(maxsplit=5) == ["ƒ2", "-", "-", "-", "-", held]
+    assert main(["estimate", "--json", "ƒ2"]) == 0
+    row = {"id": "ƒ2", "id_int": 1, "start": None, "reason": held}
+    assert json.loads(capsys.readouterr().out) == row
+    say("job-list.list-id", errnum=errno.ENOENT, errtext="unknown job id")
+    assert main(["estimate", "ƒ2"]) == 1
+    assert capsys.readouterr() == ("", "penstock estimate: ƒ2: unknown job id\n")
+    while not fake.received.empty():
+        assert fake.received.get().topic != "sched.estimate"
+
+
+def test_a_queue_in_which_nobody_waits(say, capsys):
+    say("sched.estimate", {"jobs": [], "accuracy": NONE_YET, "errors": {}})
+    assert main(["estimate"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "no job waits for resources"
+
+
+def test_without_a_name_one_s_own_pending_jobs_are_explained(fake, say, answers, capsys):
+    rows = [WAITS | {"id": job, "priority": priority} for job, priority in ((3, 16), (1, 16))]
+    rows.append(WAITS | {"id": 2, "priority": 20})
+    fake.methods["job-list.list"] = answers({"jobs": rows})
+    fake.methods["job-list.list-id"] = lambda request: [
+        request.respond({"job": WAITS | {"id": request.object()["id"]}})
+    ]
+    say("sched.explain", {"jobs": [REASON | {"id": 2}, REASON], "errors": {}})
+    assert main(["explain", "-c", "2"]) == 0
+    wanted = asked(fake, "job-list.list")["constraint"]
+    assert wanted == {"and": [{"states": ["pending"]}, {"userid": [os.getuid()]}]}
+    assert asked(fake, "sched.explain") == {"ids": [2, 1]}
+    assert [line[:3] for line in capsys.readouterr().out.splitlines()] == ["ƒ3:", "ƒ2:"]
+    fake.methods["job-list.list"] = answers({"jobs": []})
+    assert main(["explain"]) == 0
+    assert capsys.readouterr().out == "none of your jobs is pending\n"
+
+
 def test_few_starts_make_no_band():
+    assert accuracy(NONE_YET | {"count": 1}) == "1 start so far was on time"
     assert accuracy(NONE_YET) == "no start has been compared with its estimate yet"
     few = NONE_YET | {"count": 2, "mean": 61.0}
     assert accuracy(few) == "2 starts so far were 61 s late on average"

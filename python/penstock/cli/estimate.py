@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.arguments import whole
-from penstock.cli.planned import accuracy, answering
+from penstock.cli.planned import accuracy, answering, by_states
 from penstock.cli.rows import job_id, tell
 from penstock.cli.text import json_text, safe
 from penstock.cli.when import clock, span
@@ -15,8 +15,9 @@ from penstock.jobid import f58
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
-    from penstock.rows import StartEstimate
+    from penstock.rows import Accuracy, StartEstimate
 
 SUMMARY = """Tell when pending jobs are expected to start: the named ones, or those that are next.
 
@@ -42,21 +43,37 @@ def register(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    with Client() as client, answering("estimate"):
-        answer = client.estimate(args.id or None, max_entries=args.count)
+    rows: list[StartEstimate] = []
+    seen: Accuracy | None = None
+    with Client() as client:
+        told, errors = by_states(client, args.id)
+        asked = [job for job in args.id if job in told and not told[job]["reason"]]
+        rows += [_unplanned(told[job]) for job in args.id if job in told and job not in asked]
+        if asked or not args.id:
+            with answering("estimate"):
+                answer = client.estimate(asked or None, max_entries=args.count)
+            rows[:0] = answer.jobs
+            errors |= answer.errors
+            seen = answer.accuracy
     now = time.time()
-    if not (args.json or args.no_header):
-        print(
-            f"{'JOBID':>12} {'START':>16} {'IN':>7} {'EARLIEST':>16} {'LATEST':>16} INFO".rstrip()
-        )
-    for job in answer.jobs:
+    titled = not (args.json or args.no_header)
+    if titled and rows:
+        print(f"{'JOBID':>12} {'START':>16} {'IN':>7} {'EARLIEST':>16} {'LATEST':>16} INFO")
+    for job in rows:
         if args.json:
             print(json_text({**job, "id": f58(job["id"]), "id_int": job["id"]}))
         else:
             print(_line(job, now).rstrip())
-    if not (args.json or args.no_header):
-        print(accuracy(answer.accuracy))
-    return tell("estimate", answer.errors)
+    if titled and not rows and not errors:
+        print("no job waits for resources")
+    if titled and seen is not None:
+        print(accuracy(seen))
+    return tell("estimate", errors)
+
+
+def _unplanned(told: Mapping[str, Any]) -> StartEstimate:
+    """The row of a job that does not wait for the scheduler."""
+    return {"id": told["id"], "start": None, "reason": told["reason"]}
 
 
 def _line(job: StartEstimate, now: float) -> str:

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.cli.planned import answering, expected
-from penstock.cli.rows import STATES, job_id, reason, tell
+from penstock.cli.arguments import whole
+from penstock.cli.planned import answering, by_states, expected
+from penstock.cli.rows import job_id, tell
 from penstock.cli.text import json_text, safe
 from penstock.client import Client
-from penstock.errors import NotFoundError, RpcError
 from penstock.jobid import f58
 
 if TYPE_CHECKING:
     import argparse
 
-    from penstock.rows import JobRow
-
 SUMMARY = """Tell why jobs wait: what they need, what there is of it, what they wait for, and when
 they are expected to start."""
-
-SCHED = 8
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    parser.add_argument("--json", action="store_true", help="one object a job, with the numbers")
-    parser.add_argument("id", nargs="+", type=job_id, metavar="ID")
+    add = parser.add_argument
+    add("--json", action="store_true", help="one object a job, with the numbers")
+    add(
+        *("-c", "--count", "--max"),
+        type=whole,
+        default=100,
+        metavar="N",
+        help="of all pending jobs, the first N (default 100; 0: all)",
+    )
+    add("id", nargs="*", type=job_id, metavar="ID", help="default: your pending jobs")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
-    errors: dict[int, str] = {}
-    answers: dict[int, dict[str, Any]] = {}
     with Client() as client:
-        for job in args.id:
-            try:
-                answers[job] = _by_state(client.info(job))
-            except NotFoundError as error:
-                errors[job] = str(error)
-            except RpcError as error:
-                errors[job] = error.strerror or str(error)
-        asked = [job for job, answer in answers.items() if not answer["reason"]]
+        ids = args.id or _pending(client, args.count)
+        answers, errors = by_states(client, ids)
+        asked = [job for job in ids if job in answers and not answers[job]["reason"]]
         if asked:
             with answering("explain"):
                 explained = client.explain(asked)
             answers |= {it["id"]: {**it} for it in explained.reasons}
             errors |= explained.errors
+    if not (ids or args.json):
+        print("none of your jobs is pending")
     now = time.time()
-    for job in args.id:
+    for job in ids:
         if job in errors or job not in answers:
             continue
         answer = {**answers[job], "id": f58(job), "id_int": job}
@@ -61,18 +61,9 @@ def main(args: argparse.Namespace) -> int:
     return tell("explain", errors)
 
 
-def _by_state(row: JobRow) -> dict[str, Any]:
-    """What the state of a job says by itself; no reason where the scheduler has to be asked."""
-    state = STATES[row["state"]]
-    told: dict[str, Any] = {"id": row["id"], "kind": state.lower()}
-    if row["state"] == SCHED:
-        held = row.get("urgency") == 0 or row.get("priority") == 0
-        pending = row.get("pending_reason")
-        text = "held: `penstock urgency JOB default` releases it" if held else pending
-        return told | ({"kind": "held"} if held else {}) | {"reason": text or ""}
-    if row["state"] < SCHED:
-        return told | {"reason": reason(row) or f"not yet scheduled: it is in state {state}"}
-    if state in ("RUN", "CLEANUP"):
-        where = row.get("nodelist") or row.get("ranks") or ""
-        return told | {"reason": f"it runs on {where}" if where else "it runs"}
-    return told | {"reason": f"it is over: {reason(row) or 'completed'}"}
+def _pending(client: Client, most: int) -> list[int]:
+    """One's own jobs that wait, the first in the queue first."""
+    constraint = {"and": [{"states": ["pending"]}, {"userid": [os.getuid()]}]}
+    rows = client.jobs(constraint=constraint, attrs=["priority"])
+    rows.sort(key=lambda row: (-row.get("priority", 0), row["id"]))
+    return [row["id"] for row in rows[: most or None]]

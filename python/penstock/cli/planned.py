@@ -6,16 +6,61 @@ import errno
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.rows import STATES, reason
 from penstock.cli.when import clock, span
-from penstock.errors import Error, RpcError
+from penstock.errors import Error, NotFoundError, RpcError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from penstock.rows import Accuracy
+    from penstock.client import Client
+    from penstock.rows import Accuracy, JobRow
+
+SCHED = 8
 
 FEW = 10
 """Of so many starts no band is told: it would say nothing."""
+
+
+def by_states(
+    client: Client, ids: Iterable[int]
+) -> tuple[dict[int, dict[str, Any]], dict[int, str]]:
+    """What the states of jobs tell by themselves of why they do not run.
+
+    Args:
+        client: of the instance.
+        ids: the jobs.
+
+    Returns:
+        For each job its `kind` and `reason`, which is empty where the scheduler has to be asked;
+        and for each of the others why nothing is known of it.
+    """
+    told: dict[int, dict[str, Any]] = {}
+    errors: dict[int, str] = {}
+    for job in ids:
+        try:
+            told[job] = _by_state(client.info(job))
+        except NotFoundError as error:
+            errors[job] = str(error)
+        except RpcError as error:
+            errors[job] = error.strerror or str(error)
+    return told, errors
+
+
+def _by_state(row: JobRow) -> dict[str, Any]:
+    state = STATES[row["state"]]
+    told: dict[str, Any] = {"id": row["id"], "kind": state.lower()}
+    if row["state"] == SCHED:
+        held = row.get("urgency") == 0 or row.get("priority") == 0
+        pending = row.get("pending_reason")
+        text = "held: `penstock urgency JOB default` releases it" if held else pending
+        return told | ({"kind": "held"} if held else {}) | {"reason": text or ""}
+    if row["state"] < SCHED:
+        return told | {"reason": reason(row) or f"not yet scheduled: it is in state {state}"}
+    if state in ("RUN", "CLEANUP"):
+        where = row.get("nodelist") or row.get("ranks") or ""
+        return told | {"reason": f"it runs on {where}" if where else "it runs"}
+    return told | {"reason": f"it is over: {reason(row) or 'completed'}"}
 
 
 @contextmanager
@@ -52,6 +97,8 @@ def accuracy(seen: Accuracy) -> str:
     """How far starts were from what was expected of them when the jobs came."""
     if not seen["count"]:
         return "no start has been compared with its estimate yet"
+    if seen["count"] == 1:
+        return f"1 start so far was {_late(seen['mean'])}"
     text = f"{seen['count']} starts so far were {_late(seen['mean'])} on average"
     if seen["count"] >= FEW:
         text += f", 80 % of them between {_late(seen['low'])} and {_late(seen['high'])}"

@@ -99,7 +99,10 @@ def exit_code(row: JobRow) -> int:
 def tell(verb: str, errors: Mapping[int, str]) -> int:
     """Tells for each of these jobs why a request was refused; returns the exit code."""
     for job, text in errors.items():
-        print(f"penstock {verb}: {fluid_f58(job)}: {safe(text)}", file=sys.stderr)
+        name = fluid_f58(job)
+        # Its name is there already.
+        rest = text.removeprefix(f"job {name} ").replace(f"no job {name}", "no such job")
+        print(f"penstock {verb}: {name}: {safe(rest)}", file=sys.stderr)
     return 1 if errors else 0
 
 
