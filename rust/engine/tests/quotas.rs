@@ -2,8 +2,8 @@
 
 mod machines;
 
-use machines::{engine, nodes, submit_to};
-use penstock_engine::{Decision, Engine, Policy, QueueId, QueueOptions, Reason};
+use machines::{engine, started, submit_to, whole};
+use penstock_engine::{Engine, Policy, QueueId, QueueOptions, Reason};
 use penstock_jobspec::{Count, Operator, Request};
 
 const BACKFILL: [Policy; 4] = [
@@ -12,22 +12,6 @@ const BACKFILL: [Policy; 4] = [
     Policy::Hybrid { depth: 2 },
     Policy::Conservative,
 ];
-
-fn started(engine: &mut Engine, now: f64) -> Vec<u64> {
-    let decisions = engine.schedule(now, usize::MAX).into_iter();
-    let ids = decisions.map(|decision| match decision {
-        Decision::Alloc { id, .. } => id,
-        Decision::Deny { id, note } => panic!("job {id} is denied: {note}"),
-    });
-    ids.collect()
-}
-
-fn whole(count: u32, duration: f64) -> Request {
-    Request {
-        exclusive: true,
-        ..nodes(count, 1, 0, duration)
-    }
-}
 
 /// Six nodes of four cores. Job 1, of another queue, has three until 60; job 2, of a queue with
 /// these limits, needs four.

@@ -2,28 +2,12 @@
 
 mod machines;
 
-use machines::{engine, nodes, ranks, slots, submit, submit_to};
-use penstock_engine::{Decision, Engine, Options, Policy, QueueOptions, Selection};
+use machines::{engine, nodes, ranks, slots, started, submit, submit_to, whole};
+use penstock_engine::{Decision, Options, Policy, QueueOptions, Selection};
 use penstock_jobspec::{Count, Operator, Request};
-
-fn started(engine: &mut Engine, now: f64) -> Vec<u64> {
-    let decisions = engine.schedule(now, usize::MAX).into_iter();
-    let ids = decisions.map(|decision| match decision {
-        Decision::Alloc { id, .. } => id,
-        Decision::Deny { id, note } => panic!("job {id} is denied: {note}"),
-    });
-    ids.collect()
-}
 
 fn up_to(most: u32) -> Count {
     Count::range(1, Some(most), Operator::Add, 1).unwrap()
-}
-
-fn whole(count: u32, duration: f64) -> Request {
-    Request {
-        exclusive: true,
-        ..nodes(count, 1, 0, duration)
-    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Small machines and requests for the tests.
 #![allow(dead_code, reason = "not every test file needs all of it")]
 
-use penstock_engine::{Engine, Job, Options, Policy, QueueId};
+use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId};
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
 use penstock_rset::ResourceSet;
@@ -65,6 +65,14 @@ pub fn nodes(nnodes: u32, cores: u32, gpus: u32, duration: f64) -> Request {
     }
 }
 
+/// A request for whole nodes.
+pub fn whole(nnodes: u32, duration: f64) -> Request {
+    Request {
+        exclusive: true,
+        ..nodes(nnodes, 1, 0, duration)
+    }
+}
+
 /// Submits a job with the usual priority.
 pub fn submit(engine: &mut Engine, id: u64, request: Request) {
     submit_to(engine, id, QueueId::default(), request);
@@ -81,6 +89,22 @@ pub fn submit_to(engine: &mut Engine, id: u64, queue: QueueId, request: Request)
             queue,
         })
         .unwrap();
+}
+
+/// What starts now, and whether as backfill.
+pub fn allocs(engine: &mut Engine, now: f64) -> Vec<(u64, bool)> {
+    let decisions = engine.schedule(now, usize::MAX).into_iter();
+    let allocs = decisions.map(|decision| match decision {
+        Decision::Alloc { id, backfilled } => (id, backfilled),
+        Decision::Deny { id, note } => panic!("job {id} is denied: {note}"),
+    });
+    allocs.collect()
+}
+
+/// What starts now.
+pub fn started(engine: &mut Engine, now: f64) -> Vec<u64> {
+    let allocs = allocs(engine, now).into_iter();
+    allocs.map(|(id, _)| id).collect()
 }
 
 /// A set of ranks.

@@ -1,22 +1,12 @@
 //! What a policy starts in small cases that are worked out by hand.
 
-use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId, QueueOptions};
-use penstock_idset::IdSet;
-use penstock_jobspec::{Count, Request};
-use penstock_rset::ResourceSet;
+use penstock_engine::{Engine, Policy, QueueId, QueueOptions};
+
+use crate::machines::{self, allocs, slots};
 
 /// An engine with one node of so many cores.
 fn pool(cores: u32, policy: Policy) -> Engine {
-    let mut r = ResourceSet::new();
-    r.insert(0, "n0", (0..cores).collect(), IdSet::new())
-        .expect("a new rank");
-    let options = Options {
-        policy,
-        ..Options::default()
-    };
-    let mut engine = Engine::with_options(&r, options).expect("R is complete");
-    engine.mark_up(&r.ranks());
-    engine
+    machines::engine(policy, &[(cores, 0)])
 }
 
 fn submit(engine: &mut Engine, id: u64, cores: u32, duration: f64) {
@@ -24,31 +14,7 @@ fn submit(engine: &mut Engine, id: u64, cores: u32, duration: f64) {
 }
 
 fn submit_to(engine: &mut Engine, id: u64, cores: u32, duration: f64, queue: QueueId) {
-    let request = Request {
-        nnodes: None,
-        exclusive: false,
-        slots: Count::exactly(cores),
-        cores_per_slot: Count::exactly(1),
-        gpus_per_slot: Count::exactly(0),
-        duration,
-        constraint: None,
-    };
-    let job = Job {
-        id,
-        priority: 16,
-        request,
-        queue,
-    };
-    engine.submit(job).expect("a new job");
-}
-
-fn started(engine: &mut Engine, now: f64) -> Vec<(u64, bool)> {
-    let decisions = engine.schedule(now, usize::MAX);
-    let alloc = decisions.into_iter().map(|decision| match decision {
-        Decision::Alloc { id, backfilled } => (id, backfilled),
-        Decision::Deny { id, note } => panic!("job {id} denied: {note}"),
-    });
-    alloc.collect()
+    machines::submit_to(engine, id, queue, slots(cores, 1, 0, duration));
 }
 
 #[test]
@@ -60,7 +26,7 @@ fn a_job_that_is_to_end_when_it_starts_is_planned_to_end_a_second_later() {
     // Job 11 has its shadow at 1, when both before it end: job 18 has ended by then.
     submit(&mut engine, 18, 1, 1.0);
     assert_eq!(
-        started(&mut engine, 0.0),
+        allocs(&mut engine, 0.0),
         [(2, false), (6, false), (18, true)]
     );
 }
@@ -79,7 +45,7 @@ fn estimates_follow_the_policy_and_leave_the_engine_alone() {
         let policy = policy.parse().expect("a policy");
         let mut engine = pool(4, policy);
         submit(&mut engine, 1, 3, 10.0);
-        assert_eq!(started(&mut engine, 100.0), [(1, false)]);
+        assert_eq!(allocs(&mut engine, 100.0), [(1, false)]);
         submit(&mut engine, 2, 4, 10.0);
         submit(&mut engine, 3, 1, 10.0);
         submit(&mut engine, 4, 1, 20.0);
@@ -125,14 +91,14 @@ fn a_job_is_backfilled_when_an_earlier_one_of_its_group_stays_waiting() {
         for (id, queue) in [(1, 0), (2, 0), (3, 1), (4, 2)] {
             submit_to(&mut engine, id, 1, 10.0, queues[queue]);
         }
-        let mut found = started(&mut engine, 100.0);
+        let mut found = allocs(&mut engine, 100.0);
         found.sort_unstable();
         assert_eq!(found, [(1, false), (3, true), (4, false)], "{policy}");
         // One waits for cores in a group: those of another are not behind it.
         submit_to(&mut engine, 5, 8, 10.0, queues[1]);
         submit_to(&mut engine, 6, 1, 10.0, queues[2]);
         submit_to(&mut engine, 7, 1, 10.0, queues[1]);
-        let found = started(&mut engine, 100.0);
+        let found = allocs(&mut engine, 100.0);
         let past = found.iter().find(|it| it.0 == 7);
         assert_eq!(past.map(|it| it.1), (policy != "fcfs").then_some(true));
         assert!(found.contains(&(6, false)), "{policy}");
@@ -152,6 +118,6 @@ fn a_queue_that_has_become_empty_takes_no_job_from_another() {
         submit_to(&mut engine, 1, 1, 10.0, limited);
         assert!(engine.cancel(1));
         submit(&mut engine, 2, 1, 10.0);
-        assert_eq!(started(&mut engine, 100.0), [(2, false)], "{policy}");
+        assert_eq!(allocs(&mut engine, 100.0), [(2, false)], "{policy}");
     }
 }

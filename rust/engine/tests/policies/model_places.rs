@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId};
+use penstock_engine::{Engine, Job, Options, Policy, QueueId};
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
+use crate::machines::allocs;
 use crate::steps::{Node, Step, Want, nodes, step};
 
 /// What is free of each node: cores, gpus.
@@ -230,7 +231,6 @@ impl Model {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
 fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
     let free = nodes.iter().map(|node| (node.cores, node.gpus)).collect();
     let mut model = Model {
@@ -313,14 +313,7 @@ fn check(nodes: Vec<Node>, steps: Vec<Step>, policy: Policy, each: bool) {
             continue;
         }
         let expected = model.schedule(now, policy);
-        let decisions = engine.schedule(now, usize::MAX);
-        let found: Vec<(u64, bool)> = decisions
-            .iter()
-            .map(|decision| match decision {
-                Decision::Alloc { id, backfilled } => (*id, *backfilled),
-                Decision::Deny { id, note } => panic!("job {id} denied: {note}"),
-            })
-            .collect();
+        let found = allocs(&mut engine, now);
         assert_eq!(found, expected);
         for (id, _) in found {
             let r = engine.r(id).expect("it runs");

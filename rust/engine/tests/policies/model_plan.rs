@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use penstock_engine::{Decision, Engine, Job, Options, Policy, QueueId};
+use penstock_engine::{Engine, Job, Options, Policy, QueueId};
 use penstock_idset::IdSet;
 use penstock_jobspec::Count;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
+use crate::machines::allocs;
 use crate::steps::{Step, Want, step};
 
 /// A machine of equal cores on which jobs ask for any of them, with a plan that is a plain list.
@@ -236,14 +237,7 @@ fn check_plan(cores: u32, whole: bool, steps: Vec<Step>, policy: Policy) {
             Policy::Hybrid { depth } => pool.hybrid(now, depth),
             _ => pool.conservative(now),
         };
-        let decisions = engine.schedule(now, usize::MAX);
-        let found: Vec<(u64, bool)> = decisions
-            .iter()
-            .map(|decision| match decision {
-                Decision::Alloc { id, backfilled } => (*id, *backfilled),
-                Decision::Deny { id, note } => panic!("job {id} denied: {note}"),
-            })
-            .collect();
+        let found = allocs(&mut engine, now);
         assert_eq!(found, expected, "at {now}");
     }
 }
