@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.engineviews import Columns
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +36,7 @@ class Explanation:
         return self.sentence
 
 
-class Estimates:
+class Estimates(Columns):
     """When jobs are expected to start, as columns; see `Pending` for what they are.
 
     The band says how waits have turned out, in proportion to first estimates of them: four of five
@@ -52,13 +54,6 @@ class Estimates:
     """float64: the lower end of the band, never before now."""
     latest: memoryview
     """float64: the upper end of the band."""
-
-    def __init__(self, columns: Mapping[str, memoryview]) -> None:
-        for name, column in columns.items():
-            setattr(self, name, column)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def __repr__(self) -> str:
         return f"<Estimates of {len(self)} jobs>"

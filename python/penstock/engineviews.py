@@ -36,7 +36,22 @@ class Denial(NamedTuple):
     """What is impossible, and the most there is."""
 
 
-class Pending:
+class Columns:
+    """What some jobs have, a column for each kind of it."""
+
+    __slots__ = ()
+
+    ids: memoryview
+
+    def __init__(self, columns: Mapping[str, memoryview]) -> None:
+        for name, column in columns.items():
+            setattr(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Pending(Columns):
     """The jobs that wait, as columns in the order of the queue; what `order` and `score` are given.
 
     Every column is a read-only `memoryview`: `numpy.asarray(pending.durations)` copies nothing. It
@@ -78,18 +93,14 @@ class Pending:
     """uint64: gpus asked for, the least of a range."""
 
     def __init__(self, now: float, columns: Mapping[str, memoryview]) -> None:
+        super().__init__(columns)
         self.now = now
-        for name, column in columns.items():
-            setattr(self, name, column)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def __repr__(self) -> str:
         return f"<Pending {len(self)} jobs>"
 
 
-class Running:
+class Running(Columns):
     """The jobs that hold resources, as columns by ascending id; see `Pending` for what they are."""
 
     __slots__ = ("cores", "expirations", "gpus", "ids", "nodes", "starts")
@@ -106,13 +117,6 @@ class Running:
     """uint64: cores that they hold."""
     gpus: memoryview
     """uint64: gpus that they hold."""
-
-    def __init__(self, columns: Mapping[str, memoryview]) -> None:
-        for name, column in columns.items():
-            setattr(self, name, column)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def __repr__(self) -> str:
         return f"<Running {len(self)} jobs>"

@@ -150,6 +150,22 @@ def take(nodes: list[Node], request: Request, r: str) -> dict[int, tuple[set[int
 SELECTIONS = st.sampled_from(["first", "pack", "spread", "thrifty", "contiguous"])
 
 
+def give(
+    nodes: list[Node],
+    running: dict[int, dict[int, tuple[set[int], set[int]]]],
+    job: int,
+    ranks: list[int],
+) -> None:
+    """Gives back what a job holds on these ranks."""
+    held = running[job]
+    for rank in ranks:
+        cores, gpus = held.pop(rank)
+        nodes[rank].free_cores |= cores
+        nodes[rank].free_gpus |= gpus
+    if not held:
+        del running[job]
+
+
 def decided(engine: Engine, limit: int | None = None) -> list[tuple[int, str | None, str]]:
     """What a pass decides: jobs with the R that they get, or with why they get none."""
     decisions = engine.schedule(0.0, limit=limit)
@@ -271,15 +287,9 @@ def test_whatever_happens_the_oracle_agrees(nodes, selection, operations):
             assert waiting is None or not possible(nodes, queue[waiting][0], empty=False)
         elif operation == "free" and running:
             job = sorted(running)[args[0] % len(running)]
-            held = running[job]
-            ranks = sorted(held)[:1] if args[1] else sorted(held)
+            ranks = sorted(running[job])[: 1 if args[1] else None]
             engine.free(job, ranks=ranks)
-            for rank in ranks:
-                cores, gpus = held.pop(rank)
-                nodes[rank].free_cores |= cores
-                nodes[rank].free_gpus |= gpus
-            if not held:
-                del running[job]
+            give(nodes, running, job, ranks)
         elif operation == "cancel":
             job = args[0]
             assert engine.cancel(job) == (queue.pop(job, None) is not None)
@@ -332,15 +342,9 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, selection, 
             next_id += 1
         elif operation == "free" and running:
             job = sorted(running)[args[0] % len(running)]
-            held = running[job]
-            ranks = sorted(held)[:1] if args[1] else sorted(held)
+            ranks = sorted(running[job])[: 1 if args[1] else None]
             engine.free(job, ranks=ranks)
-            for rank in ranks:
-                cores, gpus = held.pop(rank)
-                nodes[rank].free_cores |= cores
-                nodes[rank].free_gpus |= gpus
-            if not held:
-                del running[job]
+            give(nodes, running, job, ranks)
         elif operation == "mark" and args[0] < len(nodes) and nodes[args[0]].there:
             rank, up = args
             (engine.mark_up if up else engine.mark_down)(str(rank))
