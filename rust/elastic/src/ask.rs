@@ -110,6 +110,24 @@ impl Ask {
         cpus.fold(0, u64::saturating_add)
     }
 
+    /// The same, with another part as the first.
+    #[must_use]
+    pub fn beginning_with(&self, place: usize) -> Self {
+        let plain = |it: &Self| Self {
+            rest: Vec::new(),
+            dropped: Vec::new(),
+            ..it.clone()
+        };
+        let mut rest: Vec<Self> = self.parts().map(plain).collect();
+        let place = place.min(rest.len() - 1);
+        let first = rest.remove(place);
+        Self {
+            rest,
+            dropped: self.dropped.clone(),
+            ..first
+        }
+    }
+
     /// What is asked for when this part is there, which is on these hosts; none where it is the last.
     /// `apart` says whether the others are to be on other nodes.
     pub fn next(&self, hosts: &Hostlist, apart: bool) -> Option<Self> {
@@ -324,6 +342,19 @@ mod tests {
         assert_eq!(*constraints, expected);
         assert!(Jobspec::from_json(&jobspec.to_string()).is_ok());
         assert_eq!(second.next(&hosts("n2"), false).unwrap().apart, None);
+    }
+
+    #[test]
+    fn any_part_may_be_the_first() {
+        let listed = ask(&json!([{"key": "pmix.alloc.nlist", "value": "n1,n2,n3"},
+                                 {"key": "pmix.alloc.msize", "value": 1.0},
+                                 {"key": "pmix.alloc.ncpulist", "value": "3,2,1"}]));
+        let listed = listed.unwrap();
+        let cpus = |ask: &Ask| ask.parts().map(|it| it.cpus).collect::<Vec<_>>();
+        let turned = listed.beginning_with(1);
+        assert_eq!(cpus(&turned), [2, 3, 1]);
+        assert_eq!(turned.dropped, ["pmix.alloc.msize"]);
+        assert_eq!(turned.beginning_with(1), listed);
     }
 
     #[test]

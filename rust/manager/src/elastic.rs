@@ -39,7 +39,7 @@ pub struct Elastic {
     ledger: Ledger,
     standing: standing::Standing,
     /// By the job of a request's first part, the jobs of the others.
-    parts: BTreeMap<u64, Vec<u64>>,
+    parts: BTreeMap<u64, BTreeSet<u64>>,
     /// Who asked, by request.
     callers: BTreeMap<Number, Message>,
     watches: Vec<watch::Watch>,
@@ -101,7 +101,7 @@ impl Elastic {
             let before = event.context.as_ref().and_then(|it| it.get("before"));
             let first = before.and_then(|it| it.get(0)).and_then(Value::as_u64);
             if let Some(first) = first {
-                self.parts.entry(first).or_default().push(id);
+                self.parts.entry(first).or_default().insert(id);
             }
         }
         self.ledger.apply(id, &event.name, event.context.as_ref());

@@ -190,7 +190,7 @@ impl Manager {
             return;
         };
         if !requested.before.is_empty() {
-            return self.start_over(id, form, now);
+            return self.start_over(id, form, false, now);
         }
         let (ask, joins) = (&requested.ask, requested.joins);
         let owner = self.jobs.get(&requested.job);

@@ -2,6 +2,8 @@
 //! job stands for each kind. They are asked for one after the other, the largest first; what is
 //! there is kept for the rest, but not for long, and joins the requester when all is there.
 
+use std::collections::BTreeSet;
+
 use penstock_elastic::{Ask, Form};
 use penstock_hostlist::Hostlist;
 use penstock_rset::ResourceSet;
@@ -22,7 +24,7 @@ impl Elastic {
     /// The job that stands for the last part so far of a request, given that of the first.
     pub(super) fn last_part(&self, first: u64) -> u64 {
         let parts = self.parts.get(&first);
-        parts.and_then(|it| it.last().copied()).unwrap_or(first)
+        parts.and_then(BTreeSet::last).copied().unwrap_or(first)
     }
 
     /// The jobs that stand for the parts of a request, given that of the first.
@@ -115,13 +117,16 @@ impl Manager {
         if job.t_submit + KEEP > now {
             self.elastic.at(job.t_submit + KEEP, id);
         } else {
-            self.start_over(id, Form::Whole, now);
+            // What lacks is waited for first, so that nothing is kept meanwhile.
+            self.start_over(id, Form::Whole, true, now);
         }
     }
 
     /// Gives back what of a request is there, and asks for all of it anew. `id` is the job of one of
-    /// its parts.
-    pub(super) fn start_over(&mut self, id: u64, form: Form, now: f64) {
+    /// its parts: with `turned` that is the first from now on.
+    pub(super) fn start_over(&mut self, id: u64, form: Form, turned: bool, now: f64) {
+        let place = self.jobs.get(&id).and_then(Job::requested);
+        let place = place.map_or(0, |it| it.before.len());
         let Some((first, requested, asked)) = self.jobs.get(&id).and_then(|job| {
             let first = job.requested()?.first(id);
             let job = self.jobs.get(&first)?;
@@ -133,7 +138,13 @@ impl Manager {
         if !self.stands_for(id, number) {
             return;
         }
-        let stands = Requested { form, ..requested };
+        let place = if turned { place } else { 0 };
+        let ask = requested.ask.beginning_with(place);
+        let stands = Requested {
+            ask,
+            form,
+            ..requested
+        };
         let duration = match stands.joins {
             Some(target) => self.time_left(target, now),
             None => asked,
