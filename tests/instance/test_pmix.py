@@ -163,6 +163,24 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
     assert {key: start[key] for key in expected} == expected
 
 
+def test_requests_are_asked_in_the_order_in_which_they_came(tmp_path, server):
+    body = """
+requests = [Message.request('pmix.alloc', {'n': n}, matchtag=n) for n in range(1, 51)]
+link.sendall(b''.join(it.encode() for it in requests))
+for _ in requests:
+    read()
+"""
+    tmp_path = server(START, body, GATE)
+    instance = Instance({"pmix.alloc": [{"payload": {"status": 0}}]})
+
+    async def scenario(service):
+        service.start(1, ["sh", "-c", f"cat {tmp_path}/gate"], options={"pmix": True})
+        await service.over()
+
+    run(tmp_path, scenario, ask=instance.ask)
+    assert [payload["n"] for _, payload, _ in instance.asked] == list(range(1, 51))
+
+
 def test_a_job_that_does_not_ask_has_no_server(tmp_path, server):
     tmp_path = server("raise SystemExit(1)")
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -287,8 +287,7 @@ class Link:
             self._abort(message)
         elif message.kind == "request" and message.topic in TOPICS:
             if self._waiting < MAX_WAITING:
-                self._waiting += 1
-                nursery.start_soon(self._forward, message)
+                self._forward(message, nursery)
             else:
                 text = f"{MAX_WAITING} requests of the job wait already"
                 self._refuse(message, errno.ENOSPC, text)
@@ -308,20 +307,31 @@ class Link:
         self._fail("abort", f"rank {rank} aborted with status {status}: {text}".rstrip(": "))
         return self._outgoing.send_nowait(request.respond({}))
 
-    async def _forward(self, request: Message) -> None:
-        """Asks the instance in the job's name."""
+    def _forward(self, request: Message, nursery: trio.Nursery) -> None:
+        """Asks the instance in the job's name: in the order in which requests come."""
         try:
             payload = request.object()
             if not isinstance(payload, dict):
                 raise TypeError("expected an object")
         except (Error, TypeError) as error:
-            self._refuse(request, errno.EPROTO, f"{request.topic}: {error}")
-            self._waiting -= 1
-            return
+            return self._refuse(request, errno.EPROTO, f"{request.topic}: {error}")
         payload["job"] = self._job
-        flags = STREAMING if request.streaming else 0
+        with ExitStack() as stack:
+            asking = self._ask(request.topic or "", payload, STREAMING if request.streaming else 0)
+            responses = stack.enter_context(asking)
+            self._waiting += 1
+            nursery.start_soon(self._hand_back, request, responses, stack.pop_all())
+        return None
+
+    async def _hand_back(
+        self,
+        request: Message,
+        responses: trio.MemoryReceiveChannel[Message],
+        stack: ExitStack,
+    ) -> None:
+        """Hands on the instance's answers, up to the last."""
         try:
-            with self._ask(request.topic or "", payload, flags) as responses:
+            with stack:
                 async for response in responses:
                     self._outgoing.send_nowait(_relay(request, response))
                     if response.errnum or not request.streaming:
