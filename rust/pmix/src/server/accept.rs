@@ -16,7 +16,7 @@ use super::{ffi, library};
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
 /// What the library calls instead of the C library's `accept`: connections of other users are closed at once, and are
-/// to it as if they had been given up by the other end.
+/// to it as if nobody had come: what else it could be told would end its listening (5.0).
 ///
 /// # Safety
 /// As `accept(2)`: `address` is null, or points to as many bytes as `length` says.
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut c_void, length: *mu
     }
     drop(stream);
     // SAFETY: this thread's own, always there.
-    unsafe { *ffi::__errno_location() = ffi::ECONNABORTED };
+    unsafe { *ffi::__errno_location() = ffi::EAGAIN };
     -1
 }
 

@@ -85,8 +85,8 @@ pub const POLLNVAL: c_short = 0x20;
 /// The descriptor is not for programs that this one starts (Linux).
 pub const SOCK_CLOEXEC: c_int = 0o2_000_000;
 
-/// The connection was given up before it was accepted (errno).
-pub const ECONNABORTED: c_int = 103;
+/// Nobody has come (errno).
+pub const EAGAIN: c_int = 11;
 
 const _: () = assert!(size_of::<Poll>() == 8);
 const _: () = assert!(size_of::<Proc>() == 260);
