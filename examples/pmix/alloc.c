@@ -7,7 +7,8 @@
  *
  *     alloc [--late] [--count N] [--abort STATUS] [REQUEST...]
  *
- * REQUEST is `new`, `extend`, `release`, `reacquire` or `cancel`, and after a colon, with commas between them:
+ * REQUEST is `new`, `extend`, `release`, `reacquire`, `cancel` or a directive's number, and after a colon, with commas
+ * between them:
  *     id=TEXT      the request's id, by which other ranks know it (the first request's is what they look at)
  *     alloc=TEXT   an allocation that exists
  *     nodes=N, cpus=N, time=SECONDS, hosts=HOST   (one host; several with '+' between them)
@@ -380,6 +381,9 @@ static void read_request(request_t *request, char *word)
         if (0 == strcmp(word, directives[n])) {
             request->directive = n;
         }
+    }
+    if (0 == request->directive) {
+        request->directive = strtoul(word, NULL, 10);
     }
     if (0 == request->directive && 0 != strcmp(word, "status")) {
         usage(word);

@@ -73,10 +73,10 @@ def children(instance, *names):
 
 def test_granted(instance, alloc):
     [zero, one, two] = run(instance, alloc, f"new:nodes=2,{MINE}")
-    assert zero[:3] == [
+    assert codes(zero[:3]) == [
         "3 tasks in a universe of 3, 3 of them here",
         "new: asked",
-        "new: status 0 (SUCCESS)",
+        "new: status 0",
     ]
     assert "new: pmix.alloc.nlist = node[1-2]" in zero
     assert "event: penstock.alloc.status = 0" in one
@@ -106,7 +106,7 @@ def test_queued_then_granted(instance, alloc):
     instance.lines("cancel", blocker)
     assert instance.penstock("wait", job).returncode == 0
     lines = instance.lines("logs", job)
-    assert "rank 0: new: status 0 (SUCCESS)" in lines
+    assert "rank 0: new: status 0" in codes(lines)
     assert "rank 1: event: penstock.alloc.status = 0" in lines
     assert "rank 2: query: pmix.query.alloc = granted" in lines
 
@@ -117,6 +117,114 @@ def test_cancelled(instance, alloc):
     assert "new: status -180" in codes(zero)
     assert "event: penstock.alloc.status = -180" in one
     assert "query: pmix.query.alloc = cancelled" in two
+
+
+def test_cancelled_without_an_id(instance, alloc):
+    words = ["new:nodes=1,id=C", "new:nodes=4,id=A,nowait", "new:nodes=4,nowait", "cancel"]
+    [zero] = run(instance, alloc, *words, "status", ntasks=1)
+    assert "cancel: status 0" in codes(zero)
+    assert codes(zero).count("new: status -180") == 2
+    # What is granted stays, and is told of with the rest.
+    states = [line for line in zero if line.startswith("status: pmix.query.alloc")]
+    assert sorted(line.rpartition(" ")[2] for line in states) == [
+        "cancelled",
+        "cancelled",
+        "granted",
+    ]
+    assert "status: pmix.alloc.reqid = A" in zero
+    assert "status: pmix.alloc.reqid = C" in zero
+
+
+def test_an_allocation_of_its_own_ends_by_release(instance, alloc):
+    [zero] = run(instance, alloc, "new:nodes=2,id=A", "release:alloc=A", ntasks=1)
+    assert codes(zero).count("release: status 0") == 1
+    assert "release: pmix.alloc.nlist = node[1-2]" in zero
+    [allocation, asker] = rows(instance)
+    assert (allocation["state"], asker["state"]) == ("INACTIVE", "INACTIVE")
+    assert f"new: pmix.alloc.id = {allocation['id']}" in zero
+
+
+def test_lent_and_reacquired(instance, alloc):
+    words = ["extend:nodes=2,id=A", "release:nodes=1,time=600,id=L", "reacquire:alloc=L,id=R"]
+    [zero] = run(instance, alloc, *words, "reacquire:alloc=L,required", ntasks=1)
+    assert "release: pmix.alloc.time = 600" in zero
+    [lent] = [line for line in zero if line.startswith("release: pmix.alloc.nlist")]
+    assert lent.replace("release", "reacquire") in zero
+    # Once only.
+    assert [line for line in codes(zero) if "status" in line] == [
+        "extend: status 0",
+        "release: status 0",
+        "reacquire: status 0",
+        "reacquire: status -46",
+    ]
+
+
+def test_what_is_lent_comes_back_by_itself(instance, alloc):
+    # The job goes on when its program has ended.
+    script = f"{alloc} extend:nodes=1,id=A release:nodes=1,time=1,id=L; exec sleep 1000"
+    (job,) = instance.lines("submit", "-N1", "-n1", "--pmix", "sh", "-c", script)
+    with Client(instance.uri) as client:
+        (number,) = client.rpc("job-manager.history.get", {"slice": "[:1]"})["jobs"]
+        names = []
+        for event in client.eventlog(number, follow=True):
+            names.append(event["name"])
+            if names.count("penstock.resource-add") == 2:
+                break
+    assert names.count("penstock.resource-remove") == 1
+    instance.lines("cancel", job)
+
+
+def test_part_of_it_when_the_caller_waits_no_longer(instance, alloc):
+    instance.lines("submit", "-N2", "sleep", "1000")
+    words = ["extend:nodes=3,timeout=1,id=A", "extend:nodes=1,timeout=1,id=B"]
+    [zero] = run(instance, alloc, *words, "status", ntasks=1)
+    assert [line for line in codes(zero) if line.startswith("extend: status")] == [
+        "extend: status 0",
+        "extend: status -24",
+    ]
+    assert "status: pmix.evtext = in part: 1 of 3 nodes" in zero
+
+
+def test_what_is_asked_in_every_type(instance, programs):
+    program = programs("attributes")
+
+    def ask(*words):
+        return instance.lines("run", "-N1", "-n1", "-t10", "--pmix", program, *words)
+
+    def granted(*words):
+        status, *results = ask("2", *words)
+        assert status == "status: 0", words
+        return {key: value for key, _, value in (line.partition(" = ") for line in results)}
+
+    one = "pmix.alloc.nnodes:uint64=1"
+    for words, host, cpus in [
+        (["pmix.alloc.nlist:regex=node1,node2,node3", ":blank="], "node[1-3]", "4,4,4"),
+        (["pmix.alloc.nlist:string=node[1-2]"], "node[1-2]", "4,4"),
+        (["pmix.alloc.ncpus:nodes=node1,node2/3,3"], "node[1-2]", "3,3"),
+        (
+            ["pmix.alloc.nlist:string=node3,node1", "pmix.alloc.ncpulist:string=2"],
+            "node[1,3]",
+            "2,2",
+        ),
+        ([one, "pmix.alloc.ncpus:uint64=3!"], "node0", "3"),
+    ]:
+        results = granted(*words)
+        assert (results["pmix.alloc.nlist"], results["pmix.alloc.ncpulist"]) == (host, cpus)
+    for text, seconds in [("uint32=90", "90"), ("string=1:30", "90"), ("string=1:0:0", "3600")]:
+        assert granted(f"pmix.alloc.time:{text}")["pmix.alloc.time"] == seconds
+    for key, word, refused in [
+        ("pmix.alloc.msize", "float=1.5", -47),
+        ("pmix.alloc.net", "network=eth0/fast", -47),
+        ("pmix.alloc.queue", "string=nosuch", -29),
+        ("pmix.alloc.nlist", "string=nosuch", -29),
+        ("pmix.other", "string=x", -47),
+    ]:
+        assert granted(one, f"{key}:{word}")["penstock.alloc.dropped"] == key
+        assert ask("2", one, f"{key}:{word}!") == [f"status: {refused}"]
+    for directive, status in [(6, -47), (128, -47), (255, -47)]:
+        assert ask(str(directive), one) == [f"status: {status}"]
+    assert ask("3", "pmix.alloc.id:string=nosuch!") == ["status: -46"]
+    assert ask("2", "pmix.alloc.nnodes:string=x") == ["status: -27"]
 
 
 def test_extended_released_and_prolonged(instance, alloc):
@@ -163,6 +271,12 @@ def test_those_that_a_release_leaves_fence_on(instance, programs):
 def test_who_registers_late_hears_of_it(instance, alloc):
     [_, one, _] = run(instance, alloc, "--late", f"new:nodes=1,{MINE}")
     assert one[1:3] == ["registered", "event: pmix.alloc.reqid = MYALLOCATION"]
+
+
+def test_who_registers_late_and_for_any_hears_of_it(instance, alloc):
+    [_, one] = run(instance, alloc, "--late", "new:nodes=1", ntasks=2)
+    assert one[1] == "registered"
+    assert "event: penstock.alloc.status = 0" in one
 
 
 def test_a_thousand_requests_of_one_job(instance, alloc):

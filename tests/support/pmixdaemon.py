@@ -285,3 +285,19 @@ def finish(tasks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, list[str]]
         output, _ = task.communicate(timeout=PATIENCE)
         ended.append((task.returncode, output.splitlines()))
     return ended
+
+
+def requests(daemon: Daemon, topic: str) -> list[Message]:
+    """What the server has asked."""
+    came = [daemon.asked.get_nowait() for _ in range(daemon.asked.qsize())]
+    return [it for it in came if it.topic == topic]
+
+
+def ended_well(daemon: Daemon) -> None:
+    """Everything was answered, and what was lent came back."""
+    stats = daemon.stats()
+    assert stats["parked"] == 0
+    assert stats["lent"] == stats["back"]
+    assert daemon.close() == 0, daemon.stderr.read_text()
+    assert daemon.stderr.read_text() == ""
+    assert not Path(daemon.start["directory"]).exists()
