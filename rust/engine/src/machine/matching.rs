@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::nodes::Nodes;
-use super::select::{First, Pack, Selection, Spread, Walk, smallest_span};
+use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
 use super::shape::Shape;
 use super::share::{Share, Shares};
 use super::view::View;
@@ -95,7 +95,7 @@ impl Search<'_> {
         let rank = |leaf| self.nodes.rank(self.view.place(leaf));
         if self.shape.has_nodes() {
             // A node is one unit, and no two nodes have the same rank.
-            return smallest_span(tree, least, want, want - 1, |_| 1, rank);
+            return smallest_row(tree, least, want, want - 1, rank);
         }
         let units = |leaf| self.shape.units_at(tree.get(leaf));
         smallest_span(tree, least, want, 0, units, rank)

@@ -54,15 +54,49 @@ pub(in super::super) fn smallest_span(
     best.map(|(_, front)| front)
 }
 
+/// The same where a leaf is one unit.
+pub(in super::super) fn smallest_row(
+    tree: &Tree,
+    least: u32,
+    want: u32,
+    shortest: u32,
+    rank: impl Fn(u32) -> u32,
+) -> Option<u32> {
+    let want = want as usize;
+    let most = LEAST_LOOKED_AT.max(want.saturating_mul(LOOKED_AT));
+    let mut found: Vec<u32> = Vec::with_capacity(most.min(4096));
+    let mut best: Option<(u32, u32)> = None;
+    let mut begin = 0;
+    tree.visit(tree.query(least, u32::MAX), |leaves| {
+        let room = most - found.len();
+        found.extend_from_slice(&leaves[..leaves.len().min(room)]);
+        let ends = found.get(begin + want - 1..).unwrap_or_default();
+        for (first, last) in found[begin.min(found.len())..].iter().zip(ends) {
+            let span = rank(*last) - rank(*first);
+            if best.is_none_or(|(known, _)| span < known) {
+                best = Some((span, *first));
+            }
+        }
+        begin += ends.len();
+        if found.len() >= most || best.is_some_and(|it| it.0 <= shortest) {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    best.map(|(_, first)| first)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Tree, smallest_span};
+    use super::{Tree, smallest_row, smallest_span};
 
     /// The first leaf of 64 in a row, where every second of the others is taken up to a place.
     fn found(row: u32) -> Option<u32> {
         let free = |leaf: u32| u32::from(leaf.is_multiple_of(2) || leaf >= row);
         let tree = Tree::new((0..4000).map(free), 1);
-        smallest_span(&tree, 1, 64, 63, |_| 1, |leaf| leaf)
+        let row = smallest_row(&tree, 1, 64, 63, |leaf| leaf);
+        assert_eq!(row, smallest_span(&tree, 1, 64, 63, |_| 1, |leaf| leaf));
+        row
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod thrifty;
 use std::fmt;
 use std::str::FromStr;
 
-pub(super) use contiguous::smallest_span;
+pub(super) use contiguous::{smallest_row, smallest_span};
 pub(super) use first::First;
 pub(super) use pack::Pack;
 pub(super) use spread::Spread;
