@@ -152,7 +152,12 @@ impl Books {
 
     /// When a job that waits would end if it started now; else why it cannot start at all.
     pub fn end(&self, handle: u32, now: f64) -> Result<f64, String> {
-        let limit = self.limit(handle);
+        self.end_after(self.limit(handle), now)
+    }
+
+    /// The same of a job with a time limit.
+    #[inline]
+    pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, String> {
         let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
         let end = if limit < INSTANT { now } else { now + limit };
         if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
@@ -209,6 +214,7 @@ impl Books {
     }
 
     /// Writes down what a job holds. What it holds is taken already.
+    #[inline]
     pub fn hold(&mut self, running: Running) -> u32 {
         let (nodes, cores) = running.counted;
         self.queues.count(running.queue, nodes, cores, true);

@@ -1,72 +1,113 @@
-//! A vector that is cheap to clone: the clone shares its items, a chunk at a time, until one of
-//! the two changes them.
+//! A vector that is cheap to clone: what has been [shared](Chunks::share), a chunk at a time, a clone
+//! has in common with it until one of the two changes it. The rest is copied.
 
-use std::sync::Arc;
+use std::ops::{Index, IndexMut};
 
-/// Items of a chunk.
-const WIDE: usize = 256;
+use crate::part::Part;
 
-/// A vector in chunks. The last chunk is filled up with defaults.
+/// A vector in chunks of so many items. The last chunk is filled up with defaults.
 #[derive(Clone, Debug)]
-pub(crate) struct Chunks<T> {
-    chunks: Vec<Arc<[T]>>,
+pub(crate) struct Chunks<T, const WIDE: usize = 256> {
+    list: Vec<Part<Box<[T]>>>,
+    /// Chunks that are not shared.
+    own: Vec<usize>,
     len: usize,
 }
 
-impl<T> Default for Chunks<T> {
+impl<T, const WIDE: usize> Default for Chunks<T, WIDE> {
     fn default() -> Self {
         Self {
-            chunks: Vec::new(),
+            list: Vec::new(),
+            own: Vec::new(),
             len: 0,
         }
     }
 }
 
-impl<T> Chunks<T> {
+impl<T, const WIDE: usize> Chunks<T, WIDE> {
     pub fn len(&self) -> usize {
         self.len
     }
 
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
-        self.chunks.get(index / WIDE)?.get(index % WIDE)
+        self.list.get(index / WIDE)?.get(index % WIDE)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        let items = self.chunks.iter().flat_map(|chunk| chunk.iter());
+        let items = self.list.iter().flat_map(|chunk| chunk.iter());
         items.take(self.len)
     }
 
     /// Bytes of the chunks.
     pub fn bytes(&self) -> usize {
-        self.chunks.len() * WIDE * size_of::<T>()
+        self.list.len() * WIDE * size_of::<T>()
     }
 }
 
-impl<T: Clone + Default> Chunks<T> {
-    #[inline]
-    pub fn push(&mut self, item: T) {
-        if self.len == self.chunks.len() * WIDE {
-            self.chunks.push((0..WIDE).map(|_| T::default()).collect());
-        }
-        self.len += 1;
-        if let Some(last) = self.get_mut(self.len - 1) {
-            *last = item;
+impl<T: Clone + Default, const WIDE: usize> Chunks<T, WIDE> {
+    /// From now on, clones share what there is now. Costs as many steps as chunks have changed since
+    /// the last time.
+    pub fn share(&mut self) {
+        for at in self.own.drain(..) {
+            self.list[at].share();
         }
     }
 
-    /// An item that is to be changed: its chunk is copied if it is shared.
+    /// An item that is to be changed: its chunk is copied if a clone has it, too.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        let chunk = self.chunks.get_mut(index / WIDE)?;
-        Arc::make_mut(chunk).get_mut(index % WIDE)
+        (index < self.len).then(|| &mut self[index])
     }
 
-    /// All items, to be changed: what is shared is copied.
+    #[cold]
+    #[inline(never)]
+    fn part(&mut self, at: usize) {
+        self.list[at].part();
+        self.own.push(at);
+    }
+
+    /// All items, to be changed: what clones have, too, is copied.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        let chunks = self.chunks.iter_mut();
-        let items = chunks.flat_map(|chunk| Arc::make_mut(chunk).iter_mut());
-        items.take(self.len)
+        let len = self.len;
+        self.own = (0..self.list.len()).collect();
+        let items = self.list.iter_mut().flat_map(|it| it.own().iter_mut());
+        items.take(len)
+    }
+
+    #[inline]
+    pub fn push(&mut self, item: T) {
+        if self.len == self.list.len() * WIDE {
+            self.own.push(self.list.len());
+            let items = (0..WIDE).map(|_| T::default()).collect();
+            self.list.push(Part::Own(items));
+        }
+        let last = self.len;
+        self.len += 1;
+        self[last] = item;
+    }
+}
+
+impl<T, const WIDE: usize> Index<usize> for Chunks<T, WIDE> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        &self.list[index / WIDE][index % WIDE]
+    }
+}
+
+impl<T: Clone + Default, const WIDE: usize> IndexMut<usize> for Chunks<T, WIDE> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        let (at, place) = (index / WIDE, index % WIDE);
+        if !self.list[at].is_own() {
+            self.part(at);
+        }
+        match &mut self.list[at] {
+            Part::Own(items) => &mut items[place],
+            Part::Shared(_) => unreachable!("it is its own now"),
+        }
     }
 }
 
@@ -76,7 +117,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Chunks, WIDE};
+    use super::Chunks;
+    use crate::part::Part;
+
+    const WIDE: usize = 256;
 
     fn of(items: &[u32]) -> Chunks<u32> {
         let mut chunks = Chunks::default();
@@ -86,31 +130,41 @@ mod tests {
         chunks
     }
 
+    /// Which chunks two have in common.
+    fn shared(a: &Chunks<u32>, b: &Chunks<u32>) -> Vec<bool> {
+        let both = a.list.iter().zip(&b.list);
+        both.map(|it| matches!(it, (Part::Shared(a), Part::Shared(b)) if Arc::ptr_eq(a, b)))
+            .collect()
+    }
+
     #[test]
     fn a_clone_copies_what_is_changed_and_nothing_else() {
         let items: Vec<u32> = (0..1000).collect();
-        let original = of(&items);
+        let mut original = of(&items);
+        assert_eq!(shared(&original, &original.clone()), [false; 4]);
+        original.share();
         let mut copy = original.clone();
-        assert_eq!(
-            copy.get_mut(WIDE).map(|it| std::mem::replace(it, 7)),
-            Some(256)
-        );
-        let shared = original.chunks.iter().zip(&copy.chunks);
-        let shared: Vec<bool> = shared.map(|(a, b)| Arc::ptr_eq(a, b)).collect();
-        assert_eq!(shared, [true, false, true, true]);
+        assert_eq!(shared(&original, &copy), [true; 4]);
+        assert_eq!(std::mem::replace(&mut copy[WIDE], 7), 256);
+        assert_eq!(shared(&original, &copy), [true, false, true, true]);
         assert!(original.iter().eq(&items));
         assert_eq!((original.get(WIDE), copy.get(WIDE)), (Some(&256), Some(&7)));
+        copy.share();
+        assert_eq!(shared(&copy, &copy.clone()), [true; 4]);
     }
 
     proptest! {
         #[test]
         fn it_is_a_vector(
             items in proptest::collection::vec(any::<u32>(), 0..600),
-            changes in proptest::collection::vec((0_usize..700, any::<u32>()), 0..20),
+            changes in proptest::collection::vec((0_usize..700, any::<u32>(), any::<bool>()), 0..20),
         ) {
             let (mut plain, mut chunks) = (items.clone(), of(&items));
             let before = chunks.clone();
-            for (at, item) in changes {
+            for (at, item, share) in changes {
+                if share {
+                    chunks.share();
+                }
                 if let (Some(known), Some(same)) = (plain.get_mut(at), chunks.get_mut(at)) {
                     prop_assert_eq!(*known, *same);
                     (*known, *same) = (item, item);

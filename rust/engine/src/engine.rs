@@ -55,7 +55,8 @@ pub struct Options {
 
 /// Inventory, queue and running jobs.
 ///
-/// A clone is a snapshot: it shares nothing that changes, and costs a copy of a few flat arrays.
+/// A clone is a snapshot. Jobs that have come, gone or started since [`share`](Self::share) are
+/// copied, a few hundred at a time; so are the arrays of nodes, and what is kept of each shape.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) books: Books,
@@ -110,6 +111,14 @@ impl Engine {
             suspects: Vec::new(),
             recheck: false,
         })
+    }
+
+    /// Makes the next clones cheap: what there is now of jobs is shared with them, until one of both
+    /// changes it. Costs little where little has changed since the last time.
+    pub fn share(&mut self) {
+        self.books.jobs.share();
+        self.books.queue.share();
+        self.books.runs.share();
     }
 
     /// The options it has.

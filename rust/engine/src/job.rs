@@ -4,6 +4,8 @@ use hashbrown::HashTable;
 use penstock_jobspec::Request;
 
 use crate::QueueId;
+use crate::chunks::Chunks;
+use crate::part::Part;
 
 /// A job to be scheduled.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +32,7 @@ pub(crate) enum State {
 }
 
 /// What is kept of every job.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
     pub id: u64,
     pub priority: u32,
@@ -41,12 +43,28 @@ pub(crate) struct Known {
 
 const END: u32 = u32::MAX;
 
+impl Default for State {
+    fn default() -> Self {
+        Self::Unused(END)
+    }
+}
+
 /// Every job that waits or runs, found by its handle or by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    known: Vec<Known>,
+    known: Chunks<Known, 1024>,
     unused: u32,
-    ids: HashTable<u32>,
+    /// By parts of the hash, so that a copy need not have all of it.
+    ids: Vec<Part<HashTable<u32>>>,
+}
+
+/// Parts of the table of ids.
+const PARTS: usize = 64;
+
+/// The part of the table that a hash is in: by bits of which the table itself makes no use.
+#[inline]
+fn part_of(hash: u64) -> usize {
+    (hash >> 48) as usize % PARTS
 }
 
 /// Ids are FLUIDs or count up: a product spreads them over the upper bits, which are folded down.
@@ -60,18 +78,20 @@ fn hash(id: u64) -> u64 {
 impl Default for Jobs {
     fn default() -> Self {
         Self {
-            known: Vec::new(),
+            known: Chunks::default(),
             unused: END,
-            ids: HashTable::new(),
+            ids: (0..PARTS).map(|_| Part::Own(HashTable::new())).collect(),
         }
     }
 }
 
 impl Jobs {
     /// The handle of a job.
+    #[inline]
     pub fn find(&self, id: u64) -> Option<u32> {
         let known = &self.known;
-        let found = self.ids.find(hash(id), |it| known[*it as usize].id == id);
+        let hash = hash(id);
+        let found = self.ids[part_of(hash)].find(hash, |it| known[*it as usize].id == id);
         found.copied()
     }
 
@@ -102,9 +122,9 @@ impl Jobs {
             self.known[handle as usize] = known;
             handle
         };
-        let known = &self.known;
-        self.ids
-            .insert_unique(hash(id), handle, |it| hash(known[*it as usize].id));
+        let (known, number) = (&self.known, hash(id));
+        let ids = self.ids[part_of(number)].own();
+        ids.insert_unique(number, handle, |it| hash(known[*it as usize].id));
         Some(handle)
     }
 
@@ -114,27 +134,38 @@ impl Jobs {
         let id = known.id;
         known.state = State::Unused(self.unused);
         self.unused = handle;
-        if let Ok(found) = self.ids.find_entry(hash(id), |it| *it == handle) {
+        let hash = hash(id);
+        let ids = self.ids[part_of(hash)].own();
+        if let Ok(found) = ids.find_entry(hash, |it| *it == handle) {
             found.remove();
         }
     }
 
+    #[inline]
     pub fn at(&self, handle: u32) -> &Known {
         &self.known[handle as usize]
     }
 
+    #[inline]
     pub fn at_mut(&mut self, handle: u32) -> &mut Known {
         &mut self.known[handle as usize]
     }
 
     /// All that wait or run, in order of their handles.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Known)> {
-        let all = (0_u32..).zip(&self.known);
+        let all = (0_u32..).zip(self.known.iter());
         all.filter(|(_, it)| !matches!(it.state, State::Unused(_)))
+    }
+
+    /// From now on, clones share what there is now.
+    pub fn share(&mut self) {
+        self.known.share();
+        self.ids.iter_mut().for_each(Part::share);
     }
 
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        self.known.capacity() * size_of::<Known>() + self.ids.allocation_size()
+        let ids: usize = self.ids.iter().map(|it| it.allocation_size()).sum();
+        self.known.bytes() + ids
     }
 }

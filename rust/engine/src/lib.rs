@@ -46,6 +46,7 @@ mod held;
 mod job;
 mod machine;
 mod memory;
+mod part;
 mod parts;
 mod plan;
 mod policy;

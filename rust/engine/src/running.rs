@@ -19,8 +19,9 @@ pub(crate) struct Asked {
 /// Cores and gpus by rank.
 pub(crate) type Outside = BTreeMap<u32, (IdSet, IdSet)>;
 
-/// What a job holds.
+/// What a job holds. Aligned, so that it lies in two lines of a cache and not in three.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct Running {
     pub handle: u32,
     pub queue: QueueId,
@@ -49,6 +50,7 @@ impl Runs {
         self.runs.len() - self.unused.len()
     }
 
+    #[inline]
     pub fn insert(&mut self, running: Running) -> u32 {
         let Some(run) = self.unused.pop() else {
             self.runs.push(Some(running));
@@ -66,6 +68,12 @@ impl Runs {
             self.unused.push(run);
         }
         running
+    }
+
+    /// From now on, clones share what there is now.
+    #[inline]
+    pub fn share(&mut self) {
+        self.runs.share();
     }
 
     pub fn at(&self, run: u32) -> Option<&Running> {

@@ -201,8 +201,84 @@ fn drive(mut engine: Engine, now: f64) -> BTreeMap<u64, (f64, IdSet)> {
     }
 }
 
+/// Something that happens to an engine; jobs have the numbers of those that have come before.
+#[derive(Clone, Debug)]
+enum Step {
+    Submit(Box<penstock_jobspec::Request>, u32),
+    Cancel(u64),
+    Prioritize(u64, u32),
+    Finish(u64),
+    Schedule,
+    Share,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (random_request(), 0_u32..4).prop_map(|(it, priority)| Step::Submit(it.into(), priority)),
+        1 => (1_u64..20).prop_map(Step::Cancel),
+        1 => (1_u64..20, 0_u32..4).prop_map(|(id, priority)| Step::Prioritize(id, priority)),
+        2 => (1_u64..20).prop_map(Step::Finish),
+        2 => Just(Step::Schedule),
+        2 => Just(Step::Share),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+/// What a step leads to, `at` being its number.
+fn take(engine: &mut Engine, at: u32, step: &Step) -> String {
+    match step {
+        Step::Submit(request, priority) => {
+            let job = Job {
+                id: u64::from(at),
+                priority: *priority,
+                request: (**request).clone(),
+                queue: QueueId::default(),
+            };
+            format!("{:?}", engine.submit(job))
+        }
+        Step::Cancel(id) => engine.cancel(*id).to_string(),
+        Step::Prioritize(id, priority) => engine.prioritize(&[(*id, *priority)]).to_string(),
+        Step::Finish(id) => engine.finish(&[*id]).to_string(),
+        Step::Schedule => {
+            let decisions = engine.schedule(f64::from(at), usize::MAX);
+            format!(
+                "{decisions:?} {:?} {:?}",
+                engine.queued(),
+                engine.allocated()
+            )
+        }
+        Step::Share => String::new(),
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    #[test]
+    fn what_is_shared_with_a_snapshot_changes_for_one_of_them_alone(
+        sizes in prop::collection::vec((1_u32..6, 0_u32..3), 1..5),
+        policy in machines::policy(),
+        steps in steps(),
+    ) {
+        let mut alone = engine(policy, &sizes);
+        let mut shared = alone.clone();
+        let mut expected = Vec::new();
+        let mut snapshots = Vec::new();
+        for (at, step) in (1_u32..).zip(&steps) {
+            if matches!(step, Step::Share) {
+                shared.share();
+                snapshots.push((at, shared.clone()));
+            }
+            expected.push(take(&mut alone, at, step));
+            prop_assert_eq!(&take(&mut shared, at, step), expected.last().unwrap());
+        }
+        for (from, mut snapshot) in snapshots {
+            for (at, step) in (1_u32..).zip(&steps).skip(from as usize) {
+                let found = take(&mut snapshot, at, step);
+                prop_assert_eq!(&found, &expected[at as usize - 1], "{} from {}", at, from);
+            }
+        }
+    }
 
     #[test]
     fn a_forecast_is_what_happens(

@@ -51,6 +51,7 @@ impl Scheduler {
         } else {
             change(engine, fields).map_err(malformed)?
         };
+        engine.share();
         let outcome = engine.what_if(&change, now, LOOK);
         let outcome = outcome.map_err(|error| malformed(error.to_string()))?;
         let mut answer = json!({ "text": outcome.sentence(now) });
@@ -146,8 +147,9 @@ fn idset(engine: &Engine, fields: &Fields, key: &str) -> Result<Option<IdSet>, S
 }
 
 /// With how many nodes, or slots, a job that waits would start now.
-fn fit(engine: &Engine, id: u64, now: f64) -> Answer {
+fn fit(engine: &mut Engine, id: u64, now: f64) -> Answer {
     pending(engine, "fit", id).map_err(malformed)?;
+    engine.share();
     let fit = engine.fit_now(id, now);
     let fit = fit.map_err(|error| malformed(error.to_string()))?;
     let nodes = engine

@@ -82,6 +82,7 @@ impl Scheduler {
         };
         let wanted: HashSet<u64> = ids.iter().copied().collect();
         let last = engine.queued().iter().rposition(|id| wanted.contains(id));
+        engine.share();
         let known = engine.forecast(now, last.map_or(0, |last| last + 1));
         let known = known.unwrap_or_default().into_iter();
         let known: HashMap<u64, Option<f64>> = known.map(|(id, it)| (id, it.time())).collect();

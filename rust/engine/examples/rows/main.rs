@@ -162,15 +162,36 @@ fn full() -> Figure {
 
 /// Bytes of each of a million jobs that wait, of so many shapes with so many limits each.
 fn pending_bytes(shapes: u32, limits: u32) -> usize {
+    waiting(1_000_000, shapes, limits).queue_bytes() / 1_000_000
+}
+
+/// An engine with so many jobs that wait, of so many shapes with so many limits each.
+fn waiting(jobs: u32, shapes: u32, limits: u32) -> Engine {
     let mut engine = engine(10, Policy::Fcfs, Selection::First);
     let shapes: Vec<ShapeId> = (0..shapes)
         .map(|it| engine.shape(&slots(1 + it / 32, 1 + it % 32)))
         .collect();
     let mut random = Random(3);
-    for (id, at) in (0..1_000_000).zip((0..shapes.len()).cycle()) {
-        submit(&mut engine, id, shapes[at], 60 * (1 + random.below(limits)));
+    for (id, at) in (0..jobs).zip((0..shapes.len()).cycle()) {
+        let limit = 60 * (1 + random.below(limits));
+        submit(&mut engine, id.into(), shapes[at], limit);
     }
-    engine.queue_bytes() / 1_000_000
+    engine
+}
+
+/// Snapshots, each after a job has gone and another has come.
+fn snapshots(jobs: u32, shapes: u32, limits: u32) -> Figure {
+    let mut engine = waiting(jobs, shapes, limits);
+    let shape = engine.shape(&slots(1, 1));
+    let rounds = (0..101).map(|round| {
+        assert!(engine.cancel(round));
+        submit(&mut engine, u64::from(jobs) + round, shape, 60);
+        time(|| {
+            engine.share();
+            engine.clone()
+        })
+    });
+    Figure::of(rounds.skip(1).collect(), 1)
 }
 
 /// The first pass in the deep state.
@@ -204,7 +225,8 @@ fn passes(policy: Policy, jobs: u32) -> Figure {
 
 /// An engine in the wide state, and the job that comes for a what-if.
 fn what_if(policy: Policy, nodes: u32) -> Figure {
-    let engine = wide(policy);
+    let mut engine = wide(policy);
+    engine.share();
     let coming = Change::Submit(Job {
         id: u64::MAX,
         priority: 32,
@@ -370,22 +392,33 @@ fn planning(table: &Table) {
             &format!("deep: {policy}, estimates of 100000"),
             target,
             || {
-                let engine = deep(policy, 100_000, 1000);
+                let mut engine = deep(policy, 100_000, 1000);
+                engine.share();
                 repeat(2, || engine.estimate(1.0))
             },
         );
     }
     table.row("wide: snapshot", 20e-3, || {
-        let engine = wide(Policy::Easy);
-        repeat(201, || engine.clone())
+        let mut engine = wide(Policy::Easy);
+        repeat(201, || {
+            engine.share();
+            engine.clone()
+        })
     });
+    for jobs in [200_000, 1_000_000] {
+        for (shapes, limits) in [(1, 1), (1000, 50)] {
+            let name = format!("snapshot, {jobs} pending of {shapes} x {limits}");
+            table.figure(&name, || snapshots(jobs, shapes, limits));
+        }
+    }
     for policy in [Policy::Fcfs, Policy::Easy] {
         table.figure(
             &format!("wide: {policy}, what if 90000 nodes are asked for"),
             || what_if(policy, 90_000),
         );
         table.figure(&format!("wide: {policy}, estimates of 1000"), || {
-            let engine = wide(policy);
+            let mut engine = wide(policy);
+            engine.share();
             repeat(1, || engine.estimate(1.0))
         });
     }

@@ -338,7 +338,7 @@ impl Walker {
             self.stopped[group as usize] = true;
             return;
         }
-        match books.end(key.handle(), now) {
+        match books.end_after(limit, now) {
             Ok(end) => {
                 policy.admit(books, (group, class), limit, &shares);
                 books.start(key.handle(), shares, now, end);

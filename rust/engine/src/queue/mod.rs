@@ -18,6 +18,7 @@ use ladder::{Ladder, Rung};
 use lane::Lane;
 pub use order::Order;
 
+use crate::chunks::Chunks;
 use crate::job::{Jobs, State};
 use crate::machine::{ShapeId, Unit};
 
@@ -101,7 +102,7 @@ pub(crate) struct Kind {
 pub(crate) struct Queue {
     pub classes: Vec<Class>,
     pub groups: Vec<Group>,
-    lanes: Vec<Lane>,
+    lanes: Chunks<Lane, 32>,
     by_shape: HashMap<(ShapeId, QueueId), u32, rustc_hash::FxBuildHasher>,
     unused_classes: Vec<u32>,
     unused_lanes: Vec<u32>,
@@ -124,12 +125,14 @@ impl Queue {
     }
 
     /// The class and time limit (infinite for none) of a lane.
+    #[inline]
     pub fn lane(&self, lane: u32) -> (&Class, f64) {
         let lane = &self.lanes[lane as usize];
         (&self.classes[lane.class as usize], lane.limit)
     }
 
     /// The class that a lane belongs to.
+    #[inline]
     pub fn class_of(&self, lane: u32) -> u32 {
         self.lanes[lane as usize].class
     }
@@ -194,6 +197,11 @@ impl Queue {
             lane: index,
         });
         index
+    }
+
+    /// From now on, clones share what there is now; what is kept of classes they copy.
+    pub fn share(&mut self) {
+        self.lanes.share();
     }
 
     /// Forgets of every class whether it can be met at all.
@@ -346,19 +354,16 @@ impl Queue {
         let lanes: usize = self.lanes.iter().map(Lane::heap_bytes).sum();
         let ladders: usize = self.classes.iter().map(|it| it.lanes.heap_bytes()).sum();
         let heads: usize = self.groups.iter().map(|it| it.heads.heap_bytes()).sum();
-        self.classes.capacity() * size_of::<Class>()
-            + self.lanes.capacity() * size_of::<Lane>()
-            + lanes
-            + ladders
-            + heads
+        self.classes.capacity() * size_of::<Class>() + self.lanes.bytes() + lanes + ladders + heads
     }
 
     /// Every job that is not held, in order.
     pub fn in_order(&mut self, jobs: &Jobs) -> Vec<Key> {
         let mut keys = Vec::with_capacity(self.len);
-        for (lane, index) in self.lanes.iter_mut().zip(0_u32..) {
-            if lane.jobs > 0 {
-                lane.tidy(jobs, index);
+        for index in 0..self.lanes.len() {
+            if self.lanes[index].jobs > 0 {
+                let lane = &mut self.lanes[index];
+                lane.tidy(jobs, number(index));
                 keys.extend(lane.tidied());
             }
         }

@@ -83,8 +83,11 @@ impl EngineCore {
         let now = time(now)?;
         let mut books = self.books()?;
         let change = change(&mut books)?;
-        let engine = &books.engine;
-        let outcome = py.detach(|| engine.what_if(&change, now, look));
+        let engine = &mut books.engine;
+        let outcome = py.detach(|| {
+            engine.share();
+            engine.what_if(&change, now, look)
+        });
         Ok(changed(outcome.map_err(engine_error)?, now))
     }
 }
@@ -119,6 +122,7 @@ impl EngineCore {
             return Err(NotFoundError::new_err(problem));
         }
         let estimates = py.detach(|| {
+            books.engine.share();
             let estimates = if let Some(ids) = &ids {
                 books.engine.estimate_of(now, ids)
             } else {
@@ -262,9 +266,12 @@ impl EngineCore {
     /// The units that a job asks for, and the most with which it would start now.
     fn fit_now(&self, py: Python<'_>, job: u64, now: f64) -> PyResult<(u32, Option<u32>)> {
         let now = time(now)?;
-        let books = self.books()?;
-        let engine = &books.engine;
-        let fit = py.detach(|| engine.fit_now(job, now));
+        let mut books = self.books()?;
+        let engine = &mut books.engine;
+        let fit = py.detach(|| {
+            engine.share();
+            engine.fit_now(job, now)
+        });
         let fit = fit.map_err(engine_error)?;
         Ok((fit.asked, fit.largest))
     }

@@ -90,9 +90,12 @@ impl EngineCore {
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Self> {
-        let books = self.books()?;
-        let books = &*books;
-        Ok(Self::of(py.detach(|| books.clone())))
+        let mut books = self.books()?;
+        let books = &mut *books;
+        Ok(Self::of(py.detach(|| {
+            books.engine.share();
+            books.clone()
+        })))
     }
 
     #[getter]
