@@ -80,10 +80,12 @@ fn submit(engine: &mut Engine, id: u64, shape: ShapeId, duration: f64) {
     queued.expect("ids are distinct");
 }
 
-/// Fills the machine's cores up to a share in percent, with one-core jobs. Returns their number.
+/// Fills the machine's cores up to a share in percent, with one-core jobs, one at the least. Returns
+/// their number.
 fn fill(engine: &mut Engine, nodes: u32, percent: u32, duration: impl Fn(u32) -> f64) -> u32 {
     let shape = engine.shape(&request(None, 1, 1));
     let jobs = u32::try_from(u64::from(nodes * CORES) * u64::from(percent) / 100).unwrap_or(0);
+    let jobs = jobs.max(1);
     for job in 0..jobs {
         submit(engine, job.into(), shape, duration(job));
     }
@@ -121,7 +123,7 @@ fn matches(
     );
 }
 
-/// A random job goes and another comes, on a machine that is filled so far.
+/// A random job goes and another comes, on a machine that is filled so far; with 0 it is alone.
 fn replace(percent: u32, selection: Selection) {
     let mut engine = engine(NODES, Policy::Fcfs, selection);
     let jobs = fill(&mut engine, NODES, percent, |_| 0.0);
@@ -234,7 +236,7 @@ fn main() {
             );
         }
     }
-    for percent in [1, 10, 25, 50, 75, 90, 99, 100] {
+    for percent in [0, 1, 10, 25, 50, 75, 90, 99, 100] {
         for selection in [Selection::First, Selection::Pack, Selection::Spread] {
             replace(percent, selection);
         }
