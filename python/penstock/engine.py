@@ -450,7 +450,7 @@ class Engine:
         job, and learns from its start how far off it was.
 
         With `conservative`, without limits and with one group of queues, estimates are the jobs'
-        reservations: a job may start earlier, where another leaves a part of its own, never later.
+        reservations: a job may start earlier, where its reservation moves up, never later.
 
         Args:
             now: The time.

@@ -8,6 +8,8 @@ The queue is in order of priority (the highest first), then of submission.
 
 from __future__ import annotations
 
+import math
+
 from tests.reference.events import NO_LIMIT, Job, Running, order, planned_end
 
 Unit = list[tuple[int, int]]
@@ -242,16 +244,25 @@ class Conservative(Planner):
                 self.reserved[job.id] = start
 
     def compress(self, now: float) -> bool:
-        """Moves each reservation to its earliest time, all others kept; whether one moved."""
+        """Moves each reservation to its earliest time, all others kept; whether one moved.
+
+        In the order of their starts, and of the queue where they start together; first those for
+        which there is no time yet.
+        """
+
+        def rank(job: Job) -> float:
+            start = self.reserved[job.id]
+            return start if math.isfinite(start) else -math.inf
+
         moved = False
-        for job in self.ready():
-            if job.id in self.reserved:
-                plan = self.plan_without(job, now)
-                start = plan.earliest(now, planned_length(job), job.size)
-                assert start <= self.reserved[job.id], "a reservation is never delayed"
-                if start < self.reserved[job.id]:
-                    self.reserved[job.id] = start
-                    moved = True
+        reserved = [job for job in self.ready() if job.id in self.reserved]
+        for job in sorted(reserved, key=rank):
+            plan = self.plan_without(job, now)
+            start = plan.earliest(now, planned_length(job), job.size)
+            assert start <= self.reserved[job.id], "a reservation is never delayed"
+            if start < self.reserved[job.id]:
+                self.reserved[job.id] = start
+                moved = True
         return moved
 
 

@@ -49,6 +49,7 @@ impl Engine {
         };
         books.machine.take(&shares);
         books.changes += 1;
+        books.told += 1;
         let run = books.hold(Running {
             handle,
             queue: QueueId::default(),
@@ -152,6 +153,7 @@ impl Engine {
     pub(crate) fn end(&mut self, run: u32, give: bool) {
         let books = &mut self.books;
         if let Some(running) = books.release(run) {
+            books.changes += u64::from(!give);
             if give {
                 books.machine.give(&running.shares);
             }
@@ -188,6 +190,7 @@ impl Engine {
         books.queues.count(queue, nodes, cores, false);
         books.queues.count(queue, counted.0, counted.1, true);
         books.changes += 1;
+        books.told += 1;
         let cores = books.cores_up(run);
         if let Some(timeline) = &mut books.timeline {
             timeline.remove(end, run);
@@ -210,9 +213,12 @@ impl Engine {
         }
         let end = expiration.unwrap_or(f64::INFINITY);
         self.books.changes += 1;
+        self.books.told += 1;
         let cores = self.books.cores_up(run);
         if let Some(running) = self.books.runs.at_mut(run) {
             let before = std::mem::replace(&mut running.end, end);
+            let turnover = &mut self.books.turnover;
+            turnover.push(running.handle, &running.shares, before, end);
             if let Some(timeline) = &mut self.books.timeline {
                 timeline.remove(before, run);
                 timeline.insert(Ending { end, run, cores });

@@ -7,6 +7,7 @@ use crate::queue::{Key, Kind, Queue, QueueId};
 use crate::queues::Queues;
 use crate::running::{Asked, Running, Runs};
 use crate::timeline::{Ending, Timeline};
+use crate::turnover::Turnover;
 
 /// A lesser time limit is none at all: the job is planned to end when it starts.
 pub(crate) const INSTANT: f64 = 1e-9;
@@ -30,6 +31,10 @@ pub(crate) struct Books {
     /// Grows when nodes, or planned ends, change in any other way, and when jobs come that run
     /// already.
     pub changes: u64,
+    /// How many of these changes the turnover tells.
+    pub told: u64,
+    /// What running jobs have taken and given back.
+    pub turnover: Turnover,
     /// Grows when nodes get other places.
     pub moves: u64,
     /// Jobs started so far.
@@ -224,6 +229,8 @@ impl Books {
             .timeline
             .is_some()
             .then(|| cores_up(&self.machine, &running.shares));
+        let turnover = &mut self.turnover;
+        turnover.push(running.handle, &running.shares, f64::NEG_INFINITY, end);
         let run = self.runs.insert(running);
         if let (Some(timeline), Some(cores)) = (&mut self.timeline, up) {
             timeline.insert(Ending { end, run, cores });
@@ -238,6 +245,8 @@ impl Books {
         self.queues.count(running.queue, nodes, cores, false);
         self.partial -= usize::from(!is_whole(&self.machine, &running.shares));
         let end = running.end;
+        let turnover = &mut self.turnover;
+        turnover.push(running.handle, &running.shares, end, f64::NEG_INFINITY);
         let (first, last) = self.freed.unwrap_or((end, end));
         self.freed = Some((first.min(end), last.max(end)));
         if let Some(timeline) = &mut self.timeline {

@@ -12,6 +12,7 @@ use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, Queue, QueueId};
 use crate::queues::{QueueOptions, Queues};
 use crate::running::Runs;
+use crate::turnover::Turnover;
 
 /// What the engine has decided. It never acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +100,8 @@ impl Engine {
             partial: 0,
             freed: None,
             changes: 0,
+            told: 0,
+            turnover: Turnover::default(),
             moves: 0,
             starts: 0,
             any_node: Vec::new(),
@@ -150,6 +153,7 @@ impl Engine {
     /// Says what a queue is to be like.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         self.books.queues.set(queue, options);
+        self.books.changes += 1;
         // Its jobs go where its group and its order are now: all of them leave, so that no class
         // of before is left.
         let books = &mut self.books;
@@ -274,6 +278,14 @@ impl Engine {
     pub fn reservation(&self, id: u64) -> Option<f64> {
         let start = self.scratch.reserved(self.policy, id);
         start.filter(|_| self.is_queued(id))
+    }
+
+    /// Whether a pass at a time would change nothing, as far as the policy knows.
+    pub(crate) fn is_settled(&mut self, now: f64) -> bool {
+        !self.recheck
+            && self.suspects.is_empty()
+            && self.policy == Policy::Conservative
+            && self.scratch.is_settled(&mut self.books, now)
     }
 
     /// Whether a job waits.

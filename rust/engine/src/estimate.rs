@@ -20,8 +20,8 @@ impl Engine {
     /// ends a second from now. The engine itself is left as it is.
     ///
     /// Under conservative backfill in one group of queues without limits an estimate is the job's
-    /// reservation after one pass: it may start earlier, where another leaves a part of what it had
-    /// reserved, but never later.
+    /// reservation after one pass: it may start earlier, where the reservation moves up, but never
+    /// later.
     pub fn estimate(&self, now: f64) -> Vec<Estimate> {
         let mut ahead = Forward::new(self, now);
         let order = ahead.engine.queued();
@@ -119,9 +119,11 @@ impl Forward {
             }
         };
         if self.keeps_promises() {
-            self.begun = true;
-            let decisions = self.engine.schedule(self.now, usize::MAX);
-            note(self.now, decisions, &mut wanted);
+            if !self.engine.is_settled(self.now) {
+                self.begun = true;
+                let decisions = self.engine.schedule(self.now, usize::MAX);
+                note(self.now, decisions, &mut wanted);
+            }
             for id in wanted {
                 if let Some(start) = self.engine.reservation(id).filter(|it| it.is_finite()) {
                     starts.insert(id, start);

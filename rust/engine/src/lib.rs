@@ -57,6 +57,7 @@ mod quotas;
 mod resize;
 mod running;
 mod timeline;
+mod turnover;
 mod whatif;
 
 pub use accuracy::{Accuracy, Band, Errors};

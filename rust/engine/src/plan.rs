@@ -4,6 +4,7 @@
 //! decide; else each node has steps of its own.
 
 mod floors;
+mod kept;
 mod places;
 mod stretches;
 mod sums;
@@ -11,11 +12,11 @@ mod sums;
 mod tests;
 
 use self::floors::Floors;
+pub(crate) use self::kept::Kept;
 use self::places::Places;
 use self::sums::Sums;
 use crate::books::{Books, INSTANT};
 use crate::machine::{Cap, Machine, ShapeId, Share, Shares};
-use crate::queue::Class;
 
 /// A plan from now on.
 #[derive(Clone, Debug)]
@@ -49,12 +50,42 @@ fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// Units that shares are, where sums decide: cores, or whole nodes.
-fn units_of(class: &Class, shares: &[Share]) -> i64 {
-    signed(if class.fungible {
-        shares.iter().map(|it| u64::from(it.ncores())).sum()
+/// What a plan is to be made of.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Sums of cores, or of whole nodes; and a shape that wants them.
+    Units {
+        by_cores: bool,
+        shape: ShapeId,
+    },
+    Places,
+}
+
+impl Kind {
+    /// What the waiting jobs of a group need.
+    fn of(books: &mut Books, group: u32) -> Self {
+        let classes = books.queue.groups[group as usize].classes.iter();
+        let waiting = classes.map(|class| &books.queue.classes[*class as usize]);
+        let waiting = waiting.filter(|it| it.has_jobs() && it.group == group);
+        let waiting: Vec<_> = waiting.map(|it| (it.shape, it.fungible)).collect();
+        let Some((shape, _)) = waiting.first().copied() else {
+            return Self::Places;
+        };
+        let by_cores = waiting.iter().all(|it| it.1);
+        let whole = books.partial == 0;
+        if by_cores || (whole && waiting.iter().all(|it| books.takes_any_node(it.0))) {
+            return Self::Units { by_cores, shape };
+        }
+        Self::Places
+    }
+}
+
+/// Units that shares are, where sums decide.
+fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a Share>) -> i64 {
+    signed(if by_cores {
+        shares.map(|it| u64::from(it.ncores())).sum()
     } else {
-        shares.len() as u64
+        shares.count() as u64
     })
 }
 
@@ -79,38 +110,45 @@ pub(crate) fn planned(end: f64, now: f64) -> f64 {
 impl Plan {
     /// The running jobs, as the waiting ones of a group have to see them.
     pub fn of(books: &mut Books, group: u32, now: f64) -> Self {
-        let classes = books.queue.groups[group as usize].classes.iter();
-        let waiting = classes.map(|class| &books.queue.classes[*class as usize]);
-        let waiting = waiting.filter(|it| it.has_jobs() && it.group == group);
-        let waiting: Vec<_> = waiting.map(|it| (it.shape, it.fungible)).collect();
-        let cores = waiting.iter().all(|it| it.1);
-        let nodes = books.partial == 0 && waiting.iter().all(|it| books.takes_any_node(it.0));
-        let shape = waiting.first().map(|it| it.0);
-        match shape {
-            Some(shape) if cores || nodes => {
-                let free = books.machine.units_now(shape);
-                let mut sums = Sums::new(now, signed(free));
-                for (_, it) in books.runs.iter() {
-                    let up = it.shares.iter().filter(|it| books.machine.is_up(it.place));
-                    let units: u64 = if cores {
-                        up.map(|it| u64::from(it.ncores())).sum()
-                    } else {
-                        up.count() as u64
-                    };
-                    sums.add((planned(it.end, now), f64::INFINITY), signed(units));
-                }
-                Self::Units(sums)
+        if let Kind::Units { by_cores, shape } = Kind::of(books, group) {
+            let free = books.machine.units_now(shape);
+            let mut sums = Sums::new(now, signed(free), by_cores);
+            for (_, it) in books.runs.iter() {
+                let up = it.shares.iter().filter(|it| books.machine.is_up(it.place));
+                let span = (planned(it.end, now), f64::INFINITY);
+                sums.add(span, units_of(by_cores, up));
             }
-            _ => {
-                let mut places = Places::new(&books.machine, now);
-                for (_, it) in books.runs.iter() {
-                    let end = planned(it.end, now);
-                    for share in &it.shares {
-                        places.give_back(&books.machine, share, end);
-                    }
-                }
-                Self::Places(places)
+            return Self::Units(sums);
+        }
+        let mut places = Places::new(&books.machine, now);
+        for (_, it) in books.runs.iter() {
+            let end = planned(it.end, now);
+            for share in &it.shares {
+                places.give_back(share, end);
             }
+        }
+        Self::Places(places)
+    }
+
+    /// Whether it is of the kind that the waiting jobs of a group need.
+    fn suits(&self, books: &mut Books, group: u32) -> bool {
+        match (self, Kind::of(books, group)) {
+            (Self::Units(sums), Kind::Units { by_cores, .. }) => sums.by_cores == by_cores,
+            (Self::Places(_), Kind::Places) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether sums decide.
+    pub fn is_of_units(&self) -> bool {
+        matches!(self, Self::Units(_))
+    }
+
+    /// Time has come to here.
+    fn advance(&mut self, machine: &Machine, now: f64) {
+        match self {
+            Self::Units(sums) => sums.advance(now),
+            Self::Places(places) => places.advance(machine, now),
         }
     }
 
@@ -127,8 +165,11 @@ impl Plan {
         };
         let it = &books.queue.classes[class as usize];
         match self {
-            Self::Units(Sums { profile, .. }) => {
-                let (need, units) = (signed(it.need), units_of(it, &shares));
+            Self::Units(Sums {
+                profile, by_cores, ..
+            }) => {
+                let units = units_of(*by_cores, shares.iter());
+                let need = signed(it.need);
                 if now + limit <= profile.until(now, units) {
                     return Ok(shares);
                 }
@@ -167,37 +208,40 @@ impl Plan {
         }
     }
 
-    /// The earliest time, not before one, at which a shape fits for so long, infinite for never;
-    /// and what it would hold.
+    /// The earliest time from one on, and before another, at which a shape fits for so long,
+    /// infinite where there is none; and what it would hold.
     pub fn earliest(
         &mut self,
         machine: &Machine,
         shape: ShapeId,
-        not_before: f64,
+        within: (f64, f64),
         limit: f64,
     ) -> (f64, Hold) {
         let need = machine.need(shape);
         match self {
             Self::Units(sums) => {
-                let start = sums.earliest(machine.demand(shape), need, not_before, limit);
+                let start = sums.earliest(machine.demand(shape), need, within, limit);
                 (start, Hold::Units(signed(need)))
             }
             Self::Places(places) => {
-                let (start, parts) = places.earliest(machine, shape, need, not_before, limit);
+                let (start, parts) = places.earliest(machine, shape, need, within, limit);
                 (start, Hold::Places(parts))
             }
         }
     }
 
     /// Holds, or with `back` gives back, something from a time until before another.
-    pub fn hold(&mut self, machine: &Machine, hold: &Hold, (start, end): (f64, f64), back: bool) {
+    pub fn hold(&mut self, hold: &Hold, (start, end): (f64, f64), back: bool) {
+        if !start.is_finite() {
+            return;
+        }
         let sign = if back { 1 } else { -1 };
         match (self, hold) {
             (Self::Units(sums), Hold::Units(units)) => sums.add((start, end), sign * units),
             (Self::Places(places), Hold::Places(parts)) => {
                 for (place, cores, gpus) in parts {
                     let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
-                    places.add(machine, *place, (start, end), sign * cores, sign * gpus);
+                    places.add(*place, (start, end), sign * cores, sign * gpus);
                 }
                 if back {
                     places.floors.give_back(start);
@@ -269,17 +313,28 @@ impl Plan {
     }
 
     /// Whether more is planned than there is.
-    pub fn is_overfull(&self) -> bool {
+    pub fn is_overfull(&mut self) -> bool {
         match self {
             Self::Units(Sums { profile, .. }) => profile.least() < 0,
             Self::Places(places) => places.is_overfull(),
         }
     }
 
-    /// What shares are in this plan, for a job of a class.
-    pub fn hold_of(&self, class: &Class, shares: &[Share]) -> Hold {
+    /// What shares of a running job are in this plan: sums have no nodes that are down.
+    fn hold_of_running(&self, machine: &Machine, shares: &[Share]) -> Hold {
         match self {
-            Self::Units(_) => Hold::Units(units_of(class, shares)),
+            Self::Units(sums) => {
+                let up = shares.iter().filter(|it| machine.is_up(it.place));
+                Hold::Units(units_of(sums.by_cores, up))
+            }
+            Self::Places(_) => self.hold_of(shares),
+        }
+    }
+
+    /// What shares are in this plan.
+    pub fn hold_of(&self, shares: &[Share]) -> Hold {
+        match self {
+            Self::Units(sums) => Hold::Units(units_of(sums.by_cores, shares.iter())),
             Self::Places(_) => {
                 let part = |it: &Share| (it.place, it.ncores(), it.ngpus());
                 Hold::Places(shares.iter().map(part).collect())

@@ -216,12 +216,15 @@ impl Profile {
         }
     }
 
-    /// The earliest time, not before one, from which on an amount is free for so long. Infinite
-    /// where there is none.
-    pub fn earliest(&self, not_before: f64, length: f64, amount: i64) -> f64 {
-        let mut at = self.locate(not_before);
+    /// The earliest time from one on, and before another, from which on an amount is free for so
+    /// long. Infinite where there is none.
+    pub fn earliest(&self, (from, before): (f64, f64), length: f64, amount: i64) -> f64 {
+        let mut at = self.locate(from);
         while let Some(begin) = self.find(at, amount, false) {
-            let start = self.time(begin).max(not_before);
+            let start = self.time(begin).max(from);
+            if start >= before {
+                break;
+            }
             match self.find(begin, amount, true) {
                 Some(short) if self.time(short) < start + length => {
                     let Some(next) = self.following(short) else {
@@ -233,6 +236,12 @@ impl Profile {
             }
         }
         f64::INFINITY
+    }
+
+    /// Forgets what was before a time.
+    pub fn forget(&mut self, time: f64) {
+        let (block, _) = self.locate(time);
+        self.blocks.drain(..block);
     }
 }
 
@@ -306,7 +315,7 @@ mod tests {
                 let not_before = f64::from(not_before);
                 let length = if length == 59 { f64::INFINITY } else { f64::from(length) };
                 let expected = list.earliest(not_before, length, amount);
-                let found = profile.earliest(not_before, length, amount);
+                let found = profile.earliest((not_before, f64::INFINITY), length, amount);
                 prop_assert_eq!(found.to_bits(), expected.to_bits());
                 let fits = list.fits(not_before, length, amount);
                 prop_assert_eq!(profile.until(not_before, amount) >= not_before + length, fits);

@@ -126,7 +126,7 @@ impl Quotas {
             let before = start;
             for (profile, amount) in self.of(books, queue).into_iter().flatten().zip(usage.0) {
                 if let Some(profile) = profile.as_ref().filter(|_| start.is_finite()) {
-                    start = profile.earliest(start, limit, amount);
+                    start = profile.earliest((start, f64::INFINITY), limit, amount);
                 }
             }
             if start <= before || !start.is_finite() {
@@ -211,19 +211,20 @@ impl Quotas {
         found.unwrap_or(Err(by))
     }
 
-    /// The earliest time, not before one, at which a class fits into a plan and its queue has the
-    /// least left that it can have, for so long; and what it would hold.
+    /// The earliest time from one on, and before another, at which a class fits into a plan and its
+    /// queue has the least left that it can have, for so long, infinite where there is none; and
+    /// what it would hold.
     pub fn earliest_in(
         &mut self,
         plan: &mut Plan,
         books: &mut Books,
         class: u32,
-        mut not_before: f64,
+        (mut from, before): (f64, f64),
         limit: f64,
     ) -> (f64, Hold) {
         let shape = books.queue.classes[class as usize].shape;
         loop {
-            let (start, hold) = plan.earliest(&books.machine, shape, not_before, limit);
+            let (start, hold) = plan.earliest(&books.machine, shape, (from, before), limit);
             if !start.is_finite() {
                 return (start, hold);
             }
@@ -231,10 +232,10 @@ impl Quotas {
             if allowed <= start {
                 return (start, hold);
             }
-            if !allowed.is_finite() {
-                return (allowed, hold);
+            if allowed >= before {
+                return (f64::INFINITY, hold);
             }
-            not_before = allowed;
+            from = allowed;
         }
     }
 

@@ -75,6 +75,8 @@ impl Engine {
         let books = &mut self.books;
         books.machine.take(&shares);
         if let Some(running) = books.runs.at_mut(run) {
+            let turnover = &mut books.turnover;
+            turnover.push(running.handle, &shares, f64::NEG_INFINITY, running.end);
             books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
             running.shares.merge(shares);
             books.partial += usize::from(!is_whole(&books.machine, &running.shares));
@@ -133,6 +135,8 @@ impl Engine {
         let Some(running) = books.runs.at_mut(run) else {
             return;
         };
+        let turnover = &mut books.turnover;
+        turnover.push(running.handle, given, running.end, f64::NEG_INFINITY);
         books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
         books.partial += usize::from(!is_whole(&books.machine, &kept));
         let nothing = kept.is_empty() && running.outside.is_none();

@@ -378,6 +378,12 @@ fn planning(table: &Table) {
     table.figure("deep, 1000 pending: conservative, first pass", || {
         first_pass(Policy::Conservative, 1000, 1000)
     });
+    table.figure("deep: conservative, first pass", || {
+        first_passes(&deep(Policy::Conservative, 100_000, 1000), 1)
+    });
+    table.figure("deep: conservative, pass after a release", || {
+        passes(Policy::Conservative, 100_000)
+    });
     for jobs in [1000, 4000, 20_000] {
         table.figure(
             &format!("fragments, {jobs} pending: conservative, first pass"),
@@ -387,12 +393,20 @@ fn planning(table: &Table) {
             },
         );
     }
-    for (policy, target) in [(Policy::Fcfs, 1.0), (Policy::Easy, 6.0)] {
+    for (policy, target) in [
+        (Policy::Fcfs, 1.0),
+        (Policy::Conservative, 1.0),
+        (Policy::Easy, 6.0),
+    ] {
         table.row(
             &format!("deep: {policy}, estimates of 100000"),
             target,
             || {
                 let mut engine = deep(policy, 100_000, 1000);
+                if policy == Policy::Conservative {
+                    // As ever, once there has been a pass.
+                    engine.schedule(1.0, usize::MAX);
+                }
                 engine.share();
                 repeat(2, || engine.estimate(1.0))
             },

@@ -60,13 +60,15 @@ impl Ahead {
             });
             let made =
                 made.filter(|(start, _)| quotas.earliest(books, *class, *start, limit) <= *start);
-            let (start, hold) = match made {
-                Some((start, hold)) => (start, hold.clone()),
-                None => quotas.earliest_in(&mut planned, books, *class, now, limit),
+            let (start, hold) = if let Some((start, hold)) = made {
+                (start, hold.clone())
+            } else {
+                let within = (now, f64::INFINITY);
+                quotas.earliest_in(&mut planned, books, *class, within, limit)
             };
             let end = start + limit;
             if start.is_finite() {
-                planned.hold(&books.machine, &hold, (start, end), false);
+                planned.hold(&hold, (start, end), false);
                 quotas.reserve(books, *class, (start, end), false);
             }
             line.push(Reserved {
@@ -109,7 +111,7 @@ impl Ahead {
         let mut quotas = Quotas::new(now);
         let mut plan = self.running.clone();
         for it in self.line.iter().filter(|it| it.start.is_finite()) {
-            plan.hold(&books.machine, &it.hold, (it.start, it.end), false);
+            plan.hold(&it.hold, (it.start, it.end), false);
             quotas.reserve(books, it.class, (it.start, it.end), false);
             let by_place = plan.place(books, class, now, length(limit)).is_err();
             let placed = quotas.place_in(&plan, books, class, length(limit));

@@ -34,10 +34,11 @@ pub(super) type Parts = Vec<(u32, u32, u32)>;
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     now: f64,
-    /// By place; none where nothing changes.
+    /// When it was made: the first steps are of then.
+    begun: f64,
+    /// By place, one at the least. The first may be past, but for the last that is.
     steps: Vec<SmallVec<[Step; 2]>>,
-    /// Places with anything free at first: others have nothing now, whatever is held or given
-    /// back.
+    /// Places with anything free now: others have nothing, whatever is held or given back.
     idle: Vec<u32>,
     /// When something changes, and where; so many are in order. Not kept once there are stretches.
     events: Vec<(f64, u32)>,
@@ -47,6 +48,8 @@ pub(crate) struct Places {
     /// Stretches in which cores, and in which gpus, are free, once they are worth it.
     stretches: [Option<Stretches>; 2],
     pub(super) floors: Floors,
+    /// Whether more may be planned somewhere than there is.
+    overfull: bool,
 }
 
 fn order(a: &(f64, u32), b: &(f64, u32)) -> Ordering {
@@ -62,6 +65,12 @@ fn now_free(machine: &Machine, place: u32, now: f64) -> Step {
     }
 }
 
+/// Places with anything free.
+fn idle(machine: &Machine) -> Vec<u32> {
+    let some = |place: &u32| machine.free(*place).cores > 0;
+    (0..machine.nodes()).filter(some).collect()
+}
+
 fn free(machine: &Machine, place: u32, cores: i64, gpus: i64) -> Free {
     let cores = u32::try_from(cores.max(0)).unwrap_or(u32::MAX);
     let gpus = u32::try_from(gpus.max(0)).unwrap_or(u32::MAX);
@@ -74,27 +83,31 @@ fn free(machine: &Machine, place: u32, cores: i64, gpus: i64) -> Free {
 
 impl Places {
     pub fn new(machine: &Machine, now: f64) -> Self {
-        let nodes = machine.nodes();
+        let nodes = 0..machine.nodes();
+        let first = nodes.map(|place| now_free(machine, place, now));
         Self {
             now,
-            steps: vec![SmallVec::new(); nodes as usize],
-            idle: (0..nodes)
-                .filter(|place| machine.free(*place).cores > 0)
-                .collect(),
+            begun: now,
+            steps: first.map(|step| SmallVec::from_iter([step])).collect(),
+            idle: idle(machine),
             events: Vec::new(),
             sorted: 0,
             looked: 0,
             stretches: [None, None],
             floors: Floors::default(),
+            overfull: false,
         }
     }
 
+    /// Time has come to here.
+    pub fn advance(&mut self, machine: &Machine, now: f64) {
+        self.now = now;
+        self.idle = idle(machine);
+    }
+
     /// A share comes back at a time, before anything is held.
-    pub fn give_back(&mut self, machine: &Machine, share: &Share, end: f64) {
+    pub fn give_back(&mut self, share: &Share, end: f64) {
         let steps = &mut self.steps[share.place as usize];
-        if steps.is_empty() {
-            steps.push(now_free(machine, share.place, self.now));
-        }
         let at = steps.partition_point(|step| step.time < end);
         if end.is_finite() && steps.get(at).is_none_or(|step| step.time > end) {
             let before = steps[at.saturating_sub(1)];
@@ -114,20 +127,16 @@ impl Places {
     }
 
     /// Adds to what is free of a node from a time until before another.
-    pub fn add(
-        &mut self,
-        machine: &Machine,
-        place: u32,
-        (start, end): (f64, f64),
-        cores: i64,
-        gpus: i64,
-    ) {
-        if self.steps[place as usize].is_empty() {
-            self.steps[place as usize].push(now_free(machine, place, self.now));
-        }
+    pub fn add(&mut self, place: u32, (start, end): (f64, f64), cores: i64, gpus: i64) {
         let indexed = self.stretches.iter().any(Option::is_some);
-        let before = indexed.then(|| self.around(place, (start, end)));
+        let steps = &self.steps[place as usize];
+        let past = steps.iter().skip(1).take_while(|it| it.time <= self.now);
+        let past = past.count();
+        // Steps that are past are forgotten, and stretches that end with them.
+        let from = if past > 0 { steps[0].time } else { start };
+        let before = indexed.then(|| self.around(place, (from, end)));
         let steps = &mut self.steps[place as usize];
+        steps.drain(..past);
         for time in [start, end] {
             let at = steps.partition_point(|step| step.time < time);
             if time.is_finite() && steps.get(at).is_none_or(|step| step.time > time) {
@@ -143,11 +152,12 @@ impl Places {
         for step in &mut steps[first..last] {
             step.cores += cores;
             step.gpus += gpus;
+            self.overfull |= step.cores < 0 || step.gpus < 0;
         }
         let Some(before) = before else {
             return;
         };
-        let after = self.around(place, (start, end));
+        let after = self.around(place, (from, end));
         let both = before.iter().zip(&after);
         for (stretches, (before, after)) in self.stretches.iter_mut().zip(both) {
             if let Some(stretches) = stretches {
@@ -171,10 +181,8 @@ impl Places {
         let within = within.chain(&here);
         let least = within.map(|step| (step.cores, step.gpus));
         let least = least.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
-        match least {
-            Some((cores, gpus)) => free(machine, place, cores, gpus),
-            None => machine.free(place),
-        }
+        let (cores, gpus) = least.unwrap_or_default();
+        free(machine, place, cores, gpus)
     }
 
     fn units(&self, machine: &Machine, shape: ShapeId, place: u32, start: f64, end: f64) -> u32 {
@@ -211,9 +219,17 @@ impl Places {
     }
 
     /// Whether more is planned than there is.
-    pub fn is_overfull(&self) -> bool {
-        let mut steps = self.steps.iter().flatten();
-        steps.any(|it| it.cores < 0 || it.gpus < 0)
+    pub fn is_overfull(&mut self) -> bool {
+        if self.overfull {
+            let now = self.now;
+            let ahead = |steps: &SmallVec<[Step; 2]>| {
+                let past = steps.partition_point(|it| it.time <= now);
+                let mut ahead = steps.iter().skip(past.saturating_sub(1));
+                ahead.any(|it| it.cores < 0 || it.gpus < 0)
+            };
+            self.overfull = self.steps.iter().any(ahead);
+        }
+        self.overfull
     }
 
     /// Whether the plan leaves these shares free.
@@ -240,8 +256,8 @@ impl Places {
             let all = self.candidates(start);
             return self.choose_of(machine, (shape, need), (start, end), all);
         };
-        if start <= self.now {
-            let places = stretches.places_at_first(self.now, wanted);
+        if start <= self.begun {
+            let places = stretches.places_at_first(self.begun, wanted);
             return self.choose_of(machine, (shape, need), (start, end), places);
         }
         let places = stretches.places(start, wanted);

@@ -314,23 +314,23 @@ impl Stretches {
         })
     }
 
-    /// The earliest window, not before a time, that is accepted, of those in which there may be as
+    /// The earliest window, from a time on and before another, that is accepted, of those in which there may be as
     /// many units as are needed: its start, and what the one who accepts makes of the places. It is
     /// asked again where `also` has more, of which the units are not told.
     pub fn earliest<T>(
         &self,
-        not_before: f64,
+        (from, before): (f64, f64),
         wanted: Wanted,
         also: Option<(&Self, Wanted)>,
         units: impl Fn(&Stretch) -> u32,
         mut accept: impl FnMut(f64, Vec<u32>) -> Option<T>,
     ) -> Option<(f64, T)> {
         let mut around = Around::default();
-        for it in self.covering(not_before, wanted) {
+        for it in self.covering(from, wanted) {
             around.insert(it, units(it));
         }
-        let mut start = not_before;
-        let begin = (Excluded(Stretch::bound(not_before, true)), Unbounded);
+        let mut start = from;
+        let begin = (Excluded(Stretch::bound(from, true)), Unbounded);
         let sets = self.sets(wanted);
         let mut lists: Vec<_> = sets.map(|(_, set)| set.range(begin)).collect();
         let own = lists.len();
@@ -351,7 +351,7 @@ impl Stretches {
             let mut more = false;
             while let Some(mut top) = next.peek_mut() {
                 let Reverse((it, at)) = *top;
-                if more && it.start > start {
+                if it.start >= before || (more && it.start > start) {
                     break;
                 }
                 match lists[at].next() {

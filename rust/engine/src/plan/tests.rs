@@ -59,7 +59,12 @@ fn plan(engine: &mut Engine) -> Plan {
 /// When a request fits, and what it holds then.
 fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Hold) {
     let shape = engine.shape(request);
-    plan.earliest(&engine.books.machine, shape, 0.0, request.duration)
+    plan.earliest(
+        &engine.books.machine,
+        shape,
+        (0.0, f64::INFINITY),
+        request.duration,
+    )
 }
 
 #[test]
@@ -95,7 +100,7 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     );
     let machine = &engine.books.machine;
     assert!(plan.has_room(machine, &hold, (10.0, 15.0)));
-    plan.hold(machine, &hold, (10.0, 15.0), false);
+    plan.hold(&hold, (10.0, 15.0), false);
     assert!(!plan.has_room(machine, &hold, (10.0, 15.0)));
     assert!(!plan.is_overfull());
 
@@ -105,11 +110,10 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(after, (15.0, Hold::Places(vec![(0, 4, 0)])));
 
-    let machine = &engine.books.machine;
-    plan.hold(machine, &hold, (12.0, 13.0), false);
+    plan.hold(&hold, (12.0, 13.0), false);
     assert!(plan.is_overfull());
-    plan.hold(machine, &hold, (12.0, 13.0), true);
-    plan.hold(machine, &hold, (10.0, 15.0), true);
+    plan.hold(&hold, (12.0, 13.0), true);
+    plan.hold(&hold, (10.0, 15.0), true);
     let free = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(free, (0.0, Hold::Places(vec![(1, 4, 0)])));
 }
@@ -131,6 +135,6 @@ fn a_job_that_should_be_over_ends_in_a_second() {
     let group = engine.books.queues.group(QueueId::default());
     let mut plan = Plan::of(&mut engine.books, group, 20.0);
     let shape = engine.shape(&cores(8, 5.0));
-    let found = plan.earliest(&engine.books.machine, shape, 20.0, 5.0);
+    let found = plan.earliest(&engine.books.machine, shape, (20.0, f64::INFINITY), 5.0);
     assert_eq!(found, (21.0, Hold::Units(8)));
 }

@@ -102,7 +102,7 @@ fn waits(books: &Books, id: u64) -> bool {
 
 impl Ahead {
     /// The pass has come to a job: what it had reserved is its own.
-    fn come_to(&mut self, books: &Books, job: u64, now: f64) {
+    fn come_to(&mut self, job: u64, now: f64) {
         self.own.take_if(|it| it.job != job);
         let Some(at) = self.before.iter().position(|it| it.job == job) else {
             return;
@@ -112,7 +112,7 @@ impl Ahead {
             self.with_before = None;
         } else if let Some(plan) = &mut self.with_before {
             let span = (it.start.max(now), it.end);
-            plan.hold(&books.machine, &it.hold, span, true);
+            plan.hold(&it.hold, span, true);
         }
     }
 
@@ -142,13 +142,13 @@ impl Ahead {
                     };
                     it.hold = hold;
                 }
-                plan.hold(&books.machine, &it.hold, span, false);
+                plan.hold(&it.hold, span, false);
                 true
             });
             let own = self.before.iter().position(|it| Some(it.job) == own);
             if let Some(own) = own.map(|at| self.before.remove(at)) {
                 let span = (own.start.max(now), own.end);
-                plan.hold(&books.machine, &own.hold, span, true);
+                plan.hold(&own.hold, span, true);
                 self.own = Some(own);
             }
             self.with_before = Some(plan);
@@ -199,7 +199,7 @@ impl Ahead {
             return (f64::INFINITY, Hold::Units(0));
         };
         let quotas = self.quotas.get_or_insert_with(|| Quotas::new(now));
-        let (start, hold) = quotas.earliest_in(plan, books, class, now, limit);
+        let (start, hold) = quotas.earliest_in(plan, books, class, (now, f64::INFINITY), limit);
         // What it had, if that is as early.
         if let Some(own) = self.own.take().filter(|it| it.start <= start)
             && plan.has_room(&books.machine, &own.hold, (start, start + limit))
@@ -214,9 +214,9 @@ impl Ahead {
     }
 
     /// Both plans hold something from now on.
-    fn hold(&mut self, books: &Books, hold: &Hold, span: (f64, f64)) {
+    fn hold(&mut self, hold: &Hold, span: (f64, f64)) {
         for plan in self.plan.iter_mut().chain(&mut self.with_before) {
-            plan.hold(&books.machine, hold, span, false);
+            plan.hold(hold, span, false);
         }
     }
 }
@@ -230,7 +230,7 @@ impl Backfill for Hybrid {
         limit: f64,
     ) -> Option<Shares> {
         let ahead = &mut self.groups[group as usize];
-        ahead.come_to(books, key.id(), self.now);
+        ahead.come_to(key.id(), self.now);
         let shares = books.place(class)?;
         let beside = ahead.place(books, (group, class), self.now, limit);
         Some(beside.unwrap_or(shares))
@@ -254,12 +254,12 @@ impl Backfill for Hybrid {
         limit: f64,
     ) -> Later {
         let ahead = &mut self.groups[group as usize];
-        ahead.come_to(books, key.id(), self.now);
+        ahead.come_to(key.id(), self.now);
         let limit = length(limit);
         let (start, hold) = ahead.earliest(books, (group, class), self.now, limit);
         if start.is_finite() {
             let end = start + limit;
-            ahead.hold(books, &hold, (start, end));
+            ahead.hold(&hold, (start, end));
             if let Some(quotas) = &mut ahead.quotas {
                 quotas.reserve(books, class, (start, end), false);
             }
@@ -288,7 +288,7 @@ impl Backfill for Hybrid {
         limit: f64,
     ) -> Verdict {
         let ahead = &mut self.groups[group as usize];
-        ahead.come_to(books, key.id(), self.now);
+        ahead.come_to(key.id(), self.now);
         let Some(plan) = &ahead.plan else {
             return Verdict::Unfit;
         };
@@ -317,9 +317,9 @@ impl Backfill for Hybrid {
         let ahead = &mut self.groups[group as usize];
         let class = &books.queue.classes[class as usize];
         let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());
-        if let Some(hold) = plan.map(|plan| plan.hold_of(class, shares)) {
+        if let Some(hold) = plan.map(|plan| plan.hold_of(shares)) {
             let span = (self.now, self.now + length(limit));
-            ahead.hold(books, &hold, span);
+            ahead.hold(&hold, span);
             if let Some(quotas) = &mut ahead.quotas {
                 quotas.take(class.queue, shares, span);
             }

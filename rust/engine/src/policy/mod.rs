@@ -93,6 +93,11 @@ impl Scratch {
         }
     }
 
+    /// Under conservative backfill, whether a pass would change nothing.
+    pub fn is_settled(&self, books: &mut Books, now: f64) -> bool {
+        self.conservative.is_settled(books, now)
+    }
+
     /// Under conservative backfill, the job of a group that is to start first, and when.
     pub fn first_reserved(&self, group: u32) -> Option<(u64, f64)> {
         self.conservative.first(group)

@@ -128,7 +128,14 @@ impl Pool {
         let mut moved = true;
         while moved {
             moved = false;
-            for id in &order {
+            let starts = order
+                .iter()
+                .filter_map(|id| Some((*self.reserved.get(id)?, id)));
+            let mut starts: Vec<_> = starts.collect();
+            // Those that have found no time yet come first.
+            let rank = |start: f64| if start.is_finite() { start } else { 0.0 };
+            starts.sort_by(|a, b| rank(a.0).total_cmp(&rank(b.0)));
+            for (_, id) in starts {
                 if let Some(before) = self.reserved.get(id).copied() {
                     let start = self.earliest(&self.others(*id, now), now, *id);
                     assert!(

@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Parts, Places, free, now_free, order};
+use super::{Parts, Places, free, order};
 use crate::machine::{Machine, ShapeId};
 use crate::plan::stretches::{Few, Stretch, Stretches, Wanted, around};
 
@@ -16,26 +16,27 @@ use crate::plan::stretches::{Few, Stretch, Stretches, Wanted, around};
 const WORTH: usize = 8;
 
 impl Places {
-    /// The earliest time, not before one, at which a shape fits for so long, infinite for never;
-    /// and the lowest places that it can have then, cores and gpus of each.
+    /// The earliest time from one on, and before another, at which a shape fits for so long,
+    /// infinite where there is none; and the lowest places that it can have then, cores and gpus of
+    /// each.
     pub fn earliest(
         &mut self,
         machine: &Machine,
         shape: ShapeId,
         need: u64,
-        not_before: f64,
+        (from, before): (f64, f64),
         limit: f64,
     ) -> (f64, Parts) {
         let demand = machine.demand(shape);
         let floor = self.floors.of(&demand, need, limit);
-        let from = not_before.max(floor);
-        let found = if from.is_finite() {
-            self.look(machine, (shape, need), from, limit)
+        let within = (from.max(floor), before);
+        let found = if within.0 < before {
+            self.look(machine, (shape, need), within, limit)
         } else {
             None
         };
-        let start = found.as_ref().map_or(f64::INFINITY, |it| it.0);
-        if not_before <= self.now.max(floor) {
+        if from <= self.now.max(floor) {
+            let start = found.as_ref().map_or(before, |it| it.0);
             self.floors.learn(demand, need, limit, start);
         }
         found.unwrap_or((f64::INFINITY, Vec::new()))
@@ -45,7 +46,7 @@ impl Places {
         &mut self,
         machine: &Machine,
         (shape, need): (ShapeId, u64),
-        from: f64,
+        (from, before): (f64, f64),
         limit: f64,
     ) -> Option<(f64, Parts)> {
         let demand = machine.demand(shape);
@@ -53,7 +54,7 @@ impl Places {
         if self.stretches.iter().all(Option::is_none) {
             let worth = WORTH * (self.steps.len() + self.events.len());
             if self.looked <= worth {
-                let start = self.walk(machine, shape, need, from, limit);
+                let start = self.walk(machine, (shape, need), (from, before), limit);
                 let parts = self.choose(machine, shape, need, start, start + limit)?;
                 return Some((start, parts));
             }
@@ -62,7 +63,7 @@ impl Places {
         let either = by_gpus || machine.request(shape).exclusive;
         for side in [false, true] {
             if (side == by_gpus || either) && self.stretches[usize::from(side)].is_none() {
-                self.make_stretches(machine, side);
+                self.make_stretches(side);
             }
         }
         if from <= self.now {
@@ -91,7 +92,7 @@ impl Places {
             let low = if it.low == 0 { 0 } else { units(it.low) };
             units(it.most) - low
         };
-        stretches.earliest(from, wanted, also, units, |start, places| {
+        stretches.earliest((from, before), wanted, also, units, |start, places| {
             self.choose_of(machine, (shape, need), (start, start + limit), places)
         })
     }
@@ -113,14 +114,10 @@ impl Places {
         Some((self.stretches[side].as_ref()?, wanted))
     }
 
-    fn make_stretches(&mut self, machine: &Machine, by_gpus: bool) {
+    fn make_stretches(&mut self, by_gpus: bool) {
         let always = (f64::NEG_INFINITY, f64::INFINITY);
         let places = (0_u32..).zip(&self.steps);
         let all = places.flat_map(|(place, steps)| {
-            if steps.is_empty() {
-                let step = [now_free(machine, place, self.now)];
-                return around(place, &step, |it| it.time, |it| it.amount(by_gpus), always);
-            }
             around(place, steps, |it| it.time, |it| it.amount(by_gpus), always)
         });
         let stretches = Stretches::new(all);
@@ -164,25 +161,25 @@ impl Places {
         }
     }
 
-    /// The earliest time, not before one, at which a shape fits for so long, by looking at all
-    /// events from then on.
+    /// The earliest time from one on, and before another, at which a shape fits for so long, by
+    /// looking at all events from then on; infinite where there is none.
     fn walk(
         &mut self,
         machine: &Machine,
-        shape: ShapeId,
-        need: u64,
-        not_before: f64,
+        (shape, need): (ShapeId, u64),
+        (from, before): (f64, f64),
         limit: f64,
     ) -> f64 {
         self.sort();
-        let mut start = not_before;
+        let mut start = from;
         let at = |place: u32, start: f64| self.units(machine, shape, place, start, start + limit);
         let (mut units, mut total) = self.units_of_all(machine, shape, start, start + limit);
         let mut begins = self.events.partition_point(|it| it.0 <= start);
         let mut ends = self.events.partition_point(|it| it.0 < start + limit);
         let first = begins + ends;
         while total < need {
-            let Some((time, _)) = self.events.get(begins) else {
+            let next = self.events.get(begins).filter(|it| it.0 < before);
+            let Some((time, _)) = next else {
                 start = f64::INFINITY;
                 break;
             };

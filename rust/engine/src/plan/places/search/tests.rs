@@ -55,15 +55,15 @@ fn plain(
     limit: f64,
 ) -> (f64, Parts) {
     let need = machine.need(shape);
-    let start = places.walk(machine, shape, need, from, limit);
+    let start = places.walk(machine, (shape, need), (from, f64::INFINITY), limit);
     let parts = places.choose(machine, shape, need, start, start + limit);
     (start, parts.unwrap_or_default())
 }
 
-fn add(places: &mut Places, machine: &Machine, parts: &Parts, span: (f64, f64), sign: i64) {
+fn add(places: &mut Places, parts: &Parts, span: (f64, f64), sign: i64) {
     for (place, cores, gpus) in parts {
         let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
-        places.add(machine, *place, span, sign * cores, sign * gpus);
+        places.add(*place, span, sign * cores, sign * gpus);
     }
     if sign > 0 {
         places.floors.give_back(span.0);
@@ -78,14 +78,14 @@ proptest! {
         let mut machine = machine();
         let mut walked = Places::new(&machine, 0.0);
         let mut searched = walked.clone();
-        searched.make_stretches(&machine, false);
-        searched.make_stretches(&machine, true);
+        searched.make_stretches(false);
+        searched.make_stretches(true);
         let mut held: Vec<(Parts, (f64, f64))> = Vec::new();
         for (request, from, limit, back) in deeds {
             if let Some(back) = back && !held.is_empty() {
                 let (parts, span) = held.swap_remove(back % held.len());
-                add(&mut walked, &machine, &parts, span, 1);
-                add(&mut searched, &machine, &parts, span, 1);
+                add(&mut walked, &parts, span, 1);
+                add(&mut searched, &parts, span, 1);
                 continue;
             }
             let shape = machine.shape(&request);
@@ -93,7 +93,7 @@ proptest! {
             let from = f64::from(from.saturating_sub(3));
             let limit = if limit == 19 { f64::INFINITY } else { f64::from(limit) };
             let expected = plain(&mut walked, &machine, shape, from, limit);
-            let found = searched.earliest(&machine, shape, need, from, limit);
+            let found = searched.earliest(&machine, shape, need, (from, f64::INFINITY), limit);
             prop_assert_eq!(&found, &expected);
             let (start, parts) = expected;
             if start.is_finite() {
@@ -101,14 +101,14 @@ proptest! {
                 let there = searched.choose(&machine, shape, need, later, later + limit);
                 prop_assert_eq!(there, walked.choose(&machine, shape, need, later, later + limit));
                 let span = (start, start + limit);
-                add(&mut walked, &machine, &parts, span, -1);
-                add(&mut searched, &machine, &parts, span, -1);
+                add(&mut walked, &parts, span, -1);
+                add(&mut searched, &parts, span, -1);
                 held.push((parts, span));
             }
         }
         let mut made = walked.clone();
-        made.make_stretches(&machine, false);
-        made.make_stretches(&machine, true);
+        made.make_stretches(false);
+        made.make_stretches(true);
         for (kept, made) in searched.stretches.iter().zip(&made.stretches) {
             let all = |it: &Option<Stretches>| it.as_ref().map(Stretches::all);
             prop_assert_eq!(all(kept), all(made));

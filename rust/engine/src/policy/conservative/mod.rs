@@ -1,0 +1,142 @@
+//! Conservative backfill: every job that waits has a reservation, at the earliest time that
+//! disturbs no other when it comes. When something becomes free earlier than planned, the next
+//! reservations, in the order of their starts, are each moved to the earliest time with all others
+//! kept, until none moves; of those farther away, the ones that can start at once. One gets later
+//! only where running jobs outrun their limits, or nodes are lost.
+//!
+//! A job that starts gets what the selection policy says, as far as that is nobody else's. What it
+//! had reserved instead is free then, as if something had ended early.
+//!
+//! The plan is kept from pass to pass. A reservation can only move to where something has become
+//! free since it was looked at, so most are not looked at.
+
+mod freed;
+mod pass;
+mod reserved;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use self::pass::{Outcome, Waiting};
+use self::reserved::Reserved;
+use crate::books::Books;
+use crate::engine::Decision;
+use crate::plan::{Kept, length};
+use crate::queue::Key;
+use crate::quotas::Quotas;
+
+/// The reservations of all groups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conservative {
+    /// Shared with snapshots, until one of them makes a pass.
+    groups: Vec<Arc<Reserved>>,
+}
+
+impl Conservative {
+    /// When a job is to start, where it has a reservation.
+    pub fn start(&self, id: u64) -> Option<f64> {
+        let found = self.groups.iter().find_map(|it| it.by_id.get(&id));
+        found.map(|it| it.start)
+    }
+
+    /// The job of a group that is to start first, and when.
+    pub fn first(&self, group: u32) -> Option<(u64, f64)> {
+        let reserved = self.groups.get(group as usize)?.by_id.iter();
+        let starts = reserved.map(|(id, it)| (*id, it.start));
+        let starts = starts.filter(|it| it.1.is_finite());
+        starts.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
+    }
+
+    /// One pass.
+    pub fn run(&mut self, books: &mut Books, now: f64, max: usize, out: &mut Vec<Decision>) {
+        let groups = books.queue.groups.len();
+        self.groups.resize_with(groups, Arc::default);
+        let mut lines: Vec<Vec<Waiting>> = vec![Vec::new(); groups];
+        // By group, the first that its queue has no room for.
+        let mut stopped = vec![Key::NONE; groups];
+        let mut quotas = Quotas::new(now);
+        for key in books.queue.in_order(&books.jobs) {
+            if out.len() >= max {
+                return;
+            }
+            let Some((class, limit)) = books.waits(key.handle()) else {
+                continue;
+            };
+            if let Err(note) = books.possible(class) {
+                out.push(books.deny(key, note));
+                continue;
+            }
+            let it = &books.queue.classes[class as usize];
+            let group = it.group as usize;
+            let reserved = self.groups[group].by_id.get(&key.id()).map(|it| it.start);
+            // What it has reserved it keeps, if the limits of its queue let it run by then.
+            if books.may_run(it.shape, it.queue)
+                || reserved.is_some_and(|start| quotas.leaves_by(books, class, start))
+            {
+                let limit = length(limit);
+                lines[group].push(Waiting {
+                    key,
+                    class,
+                    limit,
+                    start: None,
+                });
+            } else {
+                let first = &mut stopped[group];
+                *first = key.min(*first);
+            }
+        }
+        for (group, line) in (0_u32..).zip(lines) {
+            let reserved = Arc::make_mut(&mut self.groups[group as usize]);
+            if line.is_empty() {
+                reserved.by_id.clear();
+                reserved.kept = None;
+                continue;
+            }
+            let mut pass = reserved.begin(books, (group, now), line, quotas.clone());
+            pass.left = max.saturating_sub(out.len());
+            reserved.compress(books, &mut pass);
+            while reserved.start_due(books, &mut pass) {
+                reserved.compress(books, &mut pass);
+            }
+            for index in 0..pass.line.len() {
+                reserved.come(books, &mut pass, index);
+            }
+            pass.kept.finish(books);
+            reserved.kept = Some(pass.kept);
+            let ahead = stopped[group as usize];
+            let mut behind = false;
+            for (it, outcome) in pass.line.iter().zip(pass.outcomes) {
+                match outcome {
+                    Outcome::Waits | Outcome::Stopped => behind = true,
+                    Outcome::Decided(Decision::Alloc { id, .. }) => out.push(Decision::Alloc {
+                        id,
+                        backfilled: behind || it.key > ahead,
+                    }),
+                    Outcome::Decided(denial) => out.push(denial),
+                }
+            }
+        }
+        let kept = self.groups.iter().filter_map(|it| it.kept.as_ref());
+        let followed = kept.map(Kept::turns).min();
+        books.turnover.forget(followed.unwrap_or(usize::MAX));
+    }
+
+    /// Whether a pass would change nothing: nothing has happened since the last, all that wait have
+    /// reservations, and none is due.
+    pub fn is_settled(&self, books: &mut Books, now: f64) -> bool {
+        let keys = books.queue.in_order(&books.jobs);
+        let reserved = |key: &Key| {
+            let found = self.groups.iter().find_map(|it| it.by_id.get(&key.id()));
+            found.is_some_and(|it| it.start > now)
+        };
+        let late = books.timeline().first().is_some_and(|it| it.end <= now);
+        let in_step = |it: &Reserved| match &it.kept {
+            Some(kept) => kept.is_in_step(books),
+            None => it.by_id.is_empty(),
+        };
+        let in_step = self.groups.iter().all(|it| in_step(it));
+        let count = self.groups.iter().map(|it| it.by_id.len()).sum::<usize>();
+        in_step && !late && keys.len() == count && keys.iter().all(reserved)
+    }
+}

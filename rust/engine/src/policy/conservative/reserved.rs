@@ -1,0 +1,362 @@
+//! The reservations of a group, from pass to pass.
+
+use std::collections::HashMap;
+
+use rustc_hash::FxHashMap;
+
+use super::freed::Freed;
+use super::pass::{Outcome, Pass, Waiting};
+use crate::books::Books;
+use crate::machine::{Machine, ShapeId, Shares};
+use crate::plan::{Hold, Kept, pick};
+use crate::queue::QueueId;
+use crate::quotas::Quotas;
+
+/// Reservations that are moved up at once when something becomes free.
+pub(super) const NEAR: usize = 256;
+
+#[derive(Clone, Debug)]
+pub(super) struct Reservation {
+    pub start: f64,
+    pub limit: f64,
+    pub hold: Hold,
+    /// What it is for.
+    pub asked: (ShapeId, QueueId),
+    /// When it was looked at last, in looks.
+    pub looked: u64,
+}
+
+impl Reservation {
+    pub fn span(&self) -> (f64, f64) {
+        (self.start, self.start + self.limit)
+    }
+}
+
+/// Reservations of a group of queues.
+#[derive(Clone, Debug)]
+pub(super) struct Reserved {
+    pub by_id: HashMap<u64, Reservation, rustc_hash::FxBuildHasher>,
+    /// The running jobs and these, as of the last pass.
+    pub kept: Option<Kept>,
+    /// Whether reservations are units of the whole machine, or parts of nodes.
+    pub in_units: Option<bool>,
+    /// What the books had seen.
+    pub moves: u64,
+    /// How many are moved up at once.
+    pub near: usize,
+    /// How often they have been looked at.
+    pub looks: u64,
+}
+
+impl Default for Reserved {
+    fn default() -> Self {
+        Self {
+            by_id: HashMap::default(),
+            kept: None,
+            in_units: None,
+            moves: 0,
+            near: NEAR,
+            looks: 1,
+        }
+    }
+}
+
+impl Reserved {
+    /// A pass over a line, with the reservations that there are in step with what runs.
+    pub fn begin(
+        &mut self,
+        books: &mut Books,
+        (group, now): (u32, f64),
+        line: Vec<Waiting>,
+        quotas: Quotas,
+    ) -> Pass {
+        let mut freed = Freed::default();
+        let mut kept = self.kept.take();
+        let follows = |it: &mut Kept| it.follow(books, group, now, |span| freed.add(span));
+        let anew = !kept.as_mut().is_some_and(follows);
+        if anew {
+            kept = None;
+            freed = Freed::all();
+        }
+        let mut pass = Pass {
+            outcomes: line.iter().map(|_| Outcome::Waits).collect(),
+            line,
+            kept: kept.unwrap_or_else(|| Kept::of(books, group, now)),
+            quotas,
+            freed,
+            now,
+            left: 0,
+        };
+        let in_units = Some(pass.kept.plan.is_of_units());
+        // What they hold is of another kind, or elsewhere.
+        let mut moved = std::mem::replace(&mut self.in_units, in_units) != in_units;
+        moved |= std::mem::replace(&mut self.moves, books.moves) != books.moves;
+        self.keep(books, &mut pass, anew);
+        if moved || self.disturbed(books, &mut pass, anew) {
+            pass.kept = Kept::of(books, group, now);
+            pass.quotas = Quotas::new(now);
+            pass.freed = Freed::all();
+            self.repair(books, &mut pass, moved);
+        }
+        pass
+    }
+
+    /// Finds the reservations of the jobs in line, and forgets those of others, and of jobs that
+    /// ask for something else than before.
+    fn keep(&mut self, books: &Books, pass: &mut Pass, anew: bool) {
+        let mut kept = 0;
+        for it in &mut pass.line {
+            let asked = asked(books, it.class);
+            let known = self.by_id.get_mut(&it.key.id());
+            let Some(known) = known.filter(|known| known.asked == asked) else {
+                continue;
+            };
+            kept += 1;
+            it.start = Some(known.start);
+            if known.limit.total_cmp(&it.limit).is_ne() {
+                let before = known.span();
+                known.limit = it.limit;
+                known.looked = 0;
+                if !anew {
+                    pass.kept.plan.hold(&known.hold, before, true);
+                    pass.kept.plan.hold(&known.hold, known.span(), false);
+                    pass.freed.add(before);
+                }
+            }
+        }
+        if kept == self.by_id.len() {
+            return;
+        }
+        let mut before = std::mem::take(&mut self.by_id);
+        for it in pass.line.iter().filter(|it| it.start.is_some()) {
+            let id = it.key.id();
+            self.by_id.extend(before.remove(&id).map(|it| (id, it)));
+        }
+        if !anew {
+            for gone in before.values() {
+                pass.kept.plan.hold(&gone.hold, gone.span(), true);
+                pass.freed.add(gone.span());
+            }
+        }
+    }
+
+    /// Puts into the quotas, and into a new plan, what is reserved. Returns whether some of it
+    /// cannot be had any more.
+    fn disturbed(&self, books: &mut Books, pass: &mut Pass, anew: bool) -> bool {
+        let limited = books.queues.any_limited();
+        for it in &pass.line {
+            let Some(start) = it.start else {
+                continue;
+            };
+            if start < pass.now {
+                return true;
+            }
+            let span = (start, start + it.limit);
+            if anew && let Some(known) = self.by_id.get(&it.key.id()) {
+                if !known.hold.is_up(&books.machine) {
+                    return true;
+                }
+                pass.kept.plan.hold(&known.hold, span, false);
+            }
+            if limited {
+                pass.quotas.reserve(books, it.class, span, false);
+            }
+        }
+        pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
+    }
+
+    /// Moves later what no longer fits: in order, each as little as possible. Where only what they
+    /// hold is to be found anew, in the order of their starts: then none need move.
+    fn repair(&mut self, books: &mut Books, pass: &mut Pass, by_start: bool) {
+        let starts = (0..pass.line.len()).filter_map(|it| Some((pass.line[it].start?, it)));
+        let mut line: Vec<_> = starts.collect();
+        if by_start {
+            line.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        for (start, index) in line {
+            let it = pass.line[index];
+            let within = (start.max(pass.now), f64::INFINITY);
+            let found = pass.earliest(books, it, within);
+            self.reserve(books, pass, index, found);
+        }
+    }
+
+    /// Where something has become free, moves reservations up to it: the next [`NEAR`] in the order
+    /// of their starts, each to its earliest time with all others kept, until none moves; and of
+    /// the others those that can start now.
+    pub fn compress(&mut self, books: &mut Books, pass: &mut Pass) {
+        while !pass.freed.is_empty() {
+            self.looks += 1;
+            let near = pass.near(self.near);
+            let all = near.len() == pass.waiting();
+            while !pass.freed.is_empty() {
+                let mut seen = std::mem::take(&mut pass.freed);
+                for index in pass.by_start(&near) {
+                    self.move_up(books, pass, index, &mut seen);
+                }
+            }
+            if !all {
+                self.move_to_now(books, pass);
+            }
+        }
+    }
+
+    /// Moves a reservation up to where something has become free, if it was looked at before; else
+    /// anywhere.
+    fn move_up(&mut self, books: &mut Books, pass: &mut Pass, index: usize, freed: &mut Freed) {
+        let it = pass.line[index];
+        let Some(reservation) = self.by_id.get_mut(&it.key.id()) else {
+            return;
+        };
+        if reservation.start <= pass.now {
+            return;
+        }
+        let before = reservation.span();
+        let known = reservation.looked + 1 >= self.looks;
+        reservation.looked = self.looks;
+        let all = Freed::all();
+        let from = if known { &*freed } else { &all };
+        if let Some(found) = pass.earlier(books, it, reservation, from) {
+            (reservation.start, reservation.hold) = found;
+            pass.line[index].start = Some(reservation.start);
+            pass.freed.add(before);
+            freed.add(before);
+        }
+    }
+
+    /// Moves up those that can start now, with all others kept.
+    fn move_to_now(&mut self, books: &mut Books, pass: &mut Pass) {
+        // By class, how long there is no room for it from now on.
+        let mut unfit: FxHashMap<u32, f64> = FxHashMap::default();
+        let now = (pass.now, pass.now.next_up());
+        for index in 0..pass.line.len() {
+            let it = pass.line[index];
+            let Some(start) = it.start.filter(|it| *it > pass.now) else {
+                continue;
+            };
+            // What it holds itself is not in its way.
+            let limit = it.limit.min(start - pass.now);
+            if unfit.get(&it.class).is_some_and(|least| limit >= *least) {
+                continue;
+            }
+            let whole = Waiting { limit, ..it };
+            if !pass.earliest(books, whole, now).0.is_finite() {
+                unfit.insert(it.class, limit);
+                continue;
+            }
+            let Some(reservation) = self.by_id.get_mut(&it.key.id()) else {
+                continue;
+            };
+            let before = reservation.span();
+            if let Some(found) = pass.earlier_within(books, it, reservation, std::iter::once(now)) {
+                (reservation.start, reservation.hold) = found;
+                pass.line[index].start = Some(reservation.start);
+                pass.freed.add(before);
+                unfit.clear();
+            }
+        }
+    }
+
+    /// Starts the jobs whose reservation is now. Returns whether any has left something of it to
+    /// others.
+    pub fn start_due(&mut self, books: &mut Books, pass: &mut Pass) -> bool {
+        let mut left = false;
+        let in_units = pass.kept.plan.is_of_units();
+        for index in 0..pass.line.len() {
+            let it = pass.line[index];
+            let id = it.key.id();
+            let is_due = it.start.is_some_and(|start| start <= pass.now) && pass.left > 0;
+            let due = self.by_id.get(&id).filter(|_| is_due);
+            let Some(hold) = due.map(|it| it.hold.clone()) else {
+                if in_units {
+                    // Sums are kept wherever a job starts: those that come have their place in line.
+                    self.come(books, pass, index);
+                }
+                continue;
+            };
+            pass.hold(books, it, &hold, pass.now, true);
+            let (plan, now) = (&pass.kept.plan, pass.now);
+            let shares = pass.quotas.place(books, it.class, it.limit, |books| {
+                let shares = plan.place(books, it.class, now, it.limit);
+                shares.ok().or_else(|| picked(&books.machine, &hold))
+            });
+            let Some(Ok(shares)) = shares else {
+                pass.hold(books, it, &hold, pass.now, false);
+                continue;
+            };
+            self.by_id.remove(&id);
+            pass.line[index].start = None;
+            if pass.decide(books, index, shares).as_ref() != Some(&hold) {
+                pass.freed.add((pass.now, pass.now + it.limit));
+                left = true;
+            }
+            if matches!(pass.outcomes[index], Outcome::Stopped) {
+                // It comes anew.
+                pass.outcomes[index] = Outcome::Waits;
+            }
+        }
+        left
+    }
+
+    /// Gives a job that has none yet a reservation, or starts it.
+    pub fn come(&mut self, books: &mut Books, pass: &mut Pass, index: usize) {
+        let it = pass.line[index];
+        if it.start.is_some() || !matches!(pass.outcomes[index], Outcome::Waits) {
+            return;
+        }
+        let class = &books.queue.classes[it.class as usize];
+        if !books.may_run(class.shape, class.queue) {
+            // One that has started has taken what its queue may have.
+            return;
+        }
+        let found = pass.earliest(books, it, (pass.now, f64::INFINITY));
+        let plan = &pass.kept.plan;
+        if found.0 <= pass.now
+            && pass.left > 0
+            && let Ok(shares) = pass.quotas.place_in(plan, books, it.class, it.limit)
+        {
+            pass.decide(books, index, shares);
+            return;
+        }
+        self.reserve(books, pass, index, found);
+    }
+
+    /// Reserves for a job what it would hold from a time on.
+    fn reserve(
+        &mut self,
+        books: &mut Books,
+        pass: &mut Pass,
+        index: usize,
+        (start, hold): (f64, Hold),
+    ) {
+        let it = pass.line[index];
+        pass.hold(books, it, &hold, start, false);
+        pass.line[index].start = Some(start);
+        let reservation = Reservation {
+            start,
+            limit: it.limit,
+            hold,
+            asked: asked(books, it.class),
+            looked: self.looks,
+        };
+        self.by_id.insert(it.key.id(), reservation);
+    }
+}
+
+/// What a job of a class asks for.
+fn asked(books: &Books, class: u32) -> (ShapeId, QueueId) {
+    let class = &books.queue.classes[class as usize];
+    (class.shape, class.queue)
+}
+
+/// What is held, if it is free.
+fn picked(machine: &Machine, hold: &Hold) -> Option<Shares> {
+    let Hold::Places(parts) = hold else {
+        return None;
+    };
+    let is_free = |(place, cores, gpus): &(u32, u32, u32)| {
+        let free = machine.free(*place);
+        free.cores >= *cores && free.gpus >= *gpus && machine.is_up(*place)
+    };
+    parts.iter().all(is_free).then(|| pick(machine, parts))
+}

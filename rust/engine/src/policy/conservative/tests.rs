@@ -1,0 +1,377 @@
+//! The plan that is kept, and reservations of which only some are moved up at once, in random
+//! histories.
+
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::Request;
+use penstock_rset::ResourceSet;
+use proptest::prelude::*;
+
+use super::reserved::{NEAR, Reservation};
+use crate::plan::{Plan, length};
+use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
+
+const NODES: u32 = 3;
+const CORES: u32 = 4;
+
+#[derive(Clone, Debug)]
+enum Deed {
+    Submit(Request, bool),
+    Cancel(usize),
+    /// As another job with the same id.
+    Replace(usize, Request),
+    End(usize),
+    /// One of the jobs that run gives up its cores on the first of its nodes.
+    Part(usize),
+    Extend(usize, Request),
+    Expire(usize, u32),
+    /// Somebody comes who holds this core.
+    Hello(u32, u32, u32),
+    Mark(u32, bool),
+    Wait(u32),
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let units = prop_oneof![Just(None), (1_u32..3).prop_map(Some)];
+    (units, any::<bool>(), 1_u32..4, 1_u32..3, 0_u32..8).prop_map(
+        |(nodes, exclusive, slots, cores, limit)| Request {
+            nnodes: nodes.map(Into::into),
+            exclusive: exclusive && nodes.is_some(),
+            slots: slots.into(),
+            cores_per_slot: cores.into(),
+            gpus_per_slot: 0.into(),
+            duration: f64::from(limit) * 10.0,
+            constraint: None,
+        },
+    )
+}
+
+/// Jobs of any cores alone, of whole nodes alone, or of any kind.
+fn request_of(kind: u32) -> BoxedStrategy<Request> {
+    request()
+        .prop_map(move |it| match kind {
+            0 => Request {
+                nnodes: None,
+                exclusive: false,
+                cores_per_slot: 1.into(),
+                ..it
+            },
+            1 => Request {
+                nnodes: Some(it.nnodes.unwrap_or(1.into())),
+                exclusive: true,
+                ..it
+            },
+            _ => it,
+        })
+        .boxed()
+}
+
+fn deed(kind: u32) -> impl Strategy<Value = Deed> {
+    let which = 0_usize..1000;
+    prop_oneof![
+        8 => (request_of(kind), any::<bool>()).prop_map(|(it, other)| Deed::Submit(it, other)),
+        1 => which.clone().prop_map(Deed::Cancel),
+        1 => (which.clone(), request_of(kind)).prop_map(|(at, it)| Deed::Replace(at, it)),
+        4 => which.clone().prop_map(Deed::End),
+        1 => which.clone().prop_map(Deed::Part),
+        1 => (which.clone(), request_of(kind)).prop_map(|(at, it)| Deed::Extend(at, it)),
+        1 => (which, 0_u32..90).prop_map(|(at, end)| Deed::Expire(at, end)),
+        1 => (0..NODES, 0..CORES, 0_u32..90).prop_map(|(rank, core, end)| Deed::Hello(rank, core, end)),
+        1 => (0..NODES, any::<bool>()).prop_map(|(rank, up)| Deed::Mark(rank, up)),
+        6 => (0_u32..25).prop_map(Deed::Wait),
+    ]
+}
+
+/// An engine, and what has been done to it.
+struct History {
+    engine: Engine,
+    other: QueueId,
+    now: f64,
+    next: u64,
+    running: Vec<u64>,
+}
+
+impl History {
+    fn new(near: usize, apart: bool) -> Self {
+        let mut r = ResourceSet::new();
+        for rank in 0..NODES {
+            let cores = (0..CORES).collect();
+            r.insert(rank, &format!("n{rank}"), cores, IdSet::new())
+                .unwrap();
+        }
+        let options = Options {
+            policy: Policy::Conservative,
+            ..Options::default()
+        };
+        let mut engine = Engine::with_options(&r, options).unwrap();
+        engine.mark_up(&r.ranks());
+        let other = engine.queue("other");
+        if !apart {
+            for queue in [QueueId::default(), other] {
+                let options = QueueOptions {
+                    group: Some("one".to_owned()),
+                    ..QueueOptions::default()
+                };
+                engine.set_queue(queue, options);
+            }
+        }
+        let groups = &mut engine.scratch.conservative.groups;
+        groups.resize_with(4, Arc::default);
+        for group in groups {
+            Arc::make_mut(group).near = near;
+        }
+        Self {
+            engine,
+            other,
+            now: 100.0,
+            next: 1,
+            running: Vec::new(),
+        }
+    }
+
+    fn submit(&mut self, id: u64, request: Request, other: bool) {
+        let queue = if other {
+            self.other
+        } else {
+            QueueId::default()
+        };
+        let job = Job {
+            id,
+            priority: 16,
+            request,
+            queue,
+        };
+        self.engine.submit(job).unwrap();
+    }
+
+    fn one_running(&self, at: usize) -> Option<u64> {
+        let some = !self.running.is_empty();
+        some.then(|| self.running[at % self.running.len()])
+    }
+
+    fn one_waiting(&mut self, at: usize) -> Option<u64> {
+        let waiting = self.engine.queued();
+        let some = !waiting.is_empty();
+        some.then(|| waiting[at % waiting.len()])
+    }
+
+    /// Returns whether reservations may get later by it.
+    fn act(&mut self, deed: Deed) -> bool {
+        match deed {
+            Deed::Submit(request, other) => {
+                self.next += 1;
+                self.submit(self.next, request, other);
+            }
+            Deed::Cancel(at) => {
+                if let Some(id) = self.one_waiting(at) {
+                    self.engine.cancel(id);
+                }
+            }
+            Deed::Replace(at, request) => {
+                if let Some(id) = self.one_waiting(at) {
+                    self.engine.cancel(id);
+                    self.submit(id, request, false);
+                }
+                return true;
+            }
+            Deed::End(at) => {
+                if let Some(id) = self.one_running(at) {
+                    self.engine.free(id, None).unwrap();
+                }
+            }
+            Deed::Part(at) => {
+                if let Some(id) = self.one_running(at) {
+                    let ranks = self.engine.r(id).unwrap().ranks();
+                    let first = ranks.iter().take(1).collect();
+                    self.engine.free(id, Some(&first)).unwrap();
+                }
+            }
+            Deed::Extend(at, request) => {
+                if let Some(id) = self.one_running(at) {
+                    // It may be late, or nothing may be free.
+                    let _ = self.engine.extend(id, &request, self.now);
+                }
+                return true;
+            }
+            Deed::Expire(at, after) => {
+                if let Some(id) = self.one_running(at) {
+                    let end = if after == 0 {
+                        0.0
+                    } else {
+                        self.now + f64::from(after)
+                    };
+                    self.engine.set_expiration(id, end).unwrap();
+                }
+                return true;
+            }
+            Deed::Hello(rank, core, after) => {
+                let mut r = ResourceSet::new();
+                let cores = IdSet::from_iter([core]);
+                r.insert(rank, &format!("n{rank}"), cores, IdSet::new())
+                    .unwrap();
+                r.set_expiration((after > 0).then(|| self.now + f64::from(after)))
+                    .unwrap();
+                self.next += 1;
+                if self.engine.allocate(self.next, &r).is_ok() {
+                    self.running.push(self.next);
+                }
+                return true;
+            }
+            Deed::Mark(rank, up) => {
+                let ranks = IdSet::from_iter([rank]);
+                if up {
+                    self.engine.mark_up(&ranks);
+                } else {
+                    self.engine.mark_down(&ranks);
+                }
+                return true;
+            }
+            Deed::Wait(step) => {
+                self.now += f64::from(step);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn pass(&mut self) {
+        for decision in self.engine.schedule(self.now, usize::MAX) {
+            if let crate::Decision::Alloc { id, .. } = decision {
+                self.running.push(id);
+            }
+        }
+        let engine = &self.engine;
+        self.running.retain(|id| engine.is_running(*id));
+    }
+
+    /// When each job is to start, of those that wait.
+    fn starts(&self) -> Vec<(u64, f64)> {
+        let groups = self.engine.scratch.conservative.groups.iter();
+        let starts = groups.flat_map(|it| it.by_id.iter().map(|(id, it)| (*id, it.start)));
+        starts.collect()
+    }
+
+    /// Cores that are free of a node at a time, by a plan; of all, where sums decide.
+    fn free(&self, plan: &mut Plan, time: f64) -> Vec<i64> {
+        let machine = &self.engine.books.machine;
+        match plan {
+            Plan::Units(sums) => vec![sums.profile.least_in(time, time)],
+            Plan::Places(places) => {
+                let free = (0..NODES).map(|it| places.window(machine, it, time, time));
+                free.map(|it| it.cores.into()).collect()
+            }
+        }
+    }
+
+    /// The plan that is kept is as one that is made anew; and nobody who waits could start now, with
+    /// all others kept.
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        let all = self.engine.scratch.conservative.groups.clone();
+        for (group, reserved) in (0_u32..).zip(&all) {
+            let Some(kept) = &reserved.kept else {
+                continue;
+            };
+            let anew = |without: Option<u64>, books: &mut _| {
+                let mut plan = Plan::of(books, group, self.now);
+                for (id, it) in &reserved.by_id {
+                    if Some(*id) != without {
+                        plan.hold(&it.hold, it.span(), false);
+                    }
+                }
+                plan
+            };
+            let books = &mut self.engine.books;
+            let mut other = anew(None, books);
+            if !kept.is_in_step(books) || other.is_of_units() != kept.plan.is_of_units() {
+                // Jobs of another group have started since, or the last job of a kind.
+                continue;
+            }
+            prop_assert!(!other.is_overfull());
+            let mut plan = kept.plan.clone();
+            let ends = reserved.by_id.values().map(Reservation::span);
+            let times = ends.flat_map(|it| [it.0, it.1]).filter(|it| it.is_finite());
+            let runs = self.engine.books.runs.iter().map(|(_, it)| it.end);
+            let runs = runs.filter(|it| it.is_finite() && *it >= self.now);
+            let times: Vec<f64> = times
+                .chain(runs)
+                .chain([self.now, self.now + 1.0])
+                .collect();
+            for time in times {
+                let (kept, other) = (self.free(&mut plan, time), self.free(&mut other, time));
+                prop_assert_eq!(kept, other, "at {} of {}", time, self.now);
+            }
+            for id in reserved.by_id.keys() {
+                let books = &mut self.engine.books;
+                let mut without = anew(Some(*id), books);
+                let handle = books.jobs.find(*id).unwrap();
+                let (class, limit) = books.waits(handle).unwrap();
+                let shape = books.queue.classes[class as usize].shape;
+                let now = (self.now, self.now.next_up());
+                let found = without.earliest(&books.machine, shape, now, length(limit));
+                prop_assert!(found.0.is_infinite(), "job {} can start now", id);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn histories() -> impl Strategy<Value = (usize, bool, Vec<Deed>)> {
+    let near = prop_oneof![Just(1), Just(2), Just(NEAR)];
+    let deeds = (0_u32..4).prop_flat_map(|kind| prop::collection::vec(deed(kind), 1..80));
+    (near, any::<bool>(), deeds)
+}
+
+proptest! {
+    #[test]
+    fn a_plan_that_is_kept_is_as_one_that_is_made_anew((near, apart, deeds) in histories()) {
+        let mut history = History::new(near, apart);
+        for deed in deeds {
+            let before = history.starts();
+            let disturbs = history.act(deed);
+            history.pass();
+            history.check()?;
+            if !disturbs && !apart {
+                let after = history.starts();
+                for (id, start) in before {
+                    let now = after.iter().find(|it| it.0 == id);
+                    let kept = now.is_none_or(|it| it.1 <= start);
+                    // One that was late when it was looked at is put off by a second.
+                    prop_assert!(kept || start <= history.now + 1.0, "job {} is put off", id);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_with_the_id_of_another_gets_what_it_asks_for_itself() {
+    let job = |slots: u32, limit: f64| Request {
+        nnodes: None,
+        exclusive: false,
+        slots: slots.into(),
+        cores_per_slot: 2.into(),
+        gpus_per_slot: 0.into(),
+        duration: limit,
+        constraint: None,
+    };
+    let mut history = History::new(NEAR, false);
+    history.submit(1, job(6, 10.0), false);
+    history.pass();
+    history.submit(2, job(1, 10.0), false);
+    history.submit(3, job(5, 10.0), false);
+    history.pass();
+    assert_eq!(history.engine.reservation(2), Some(110.0));
+    history.engine.cancel(2);
+    history.submit(2, job(4, 10.0), false);
+    history.pass();
+    // Beside the third there is room for one slot.
+    assert_eq!(history.engine.reservation(3), Some(110.0));
+    assert_eq!(history.engine.reservation(2), Some(120.0));
+    history.engine.free(1, None).unwrap();
+    history.now = 110.0;
+    history.pass();
+    history.engine.free(3, None).unwrap();
+    history.pass();
+    assert_eq!(history.engine.r(2).unwrap().ncores(), 8);
+}

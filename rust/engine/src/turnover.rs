@@ -1,0 +1,71 @@
+//! What running jobs have taken and given back, for plans that are kept from pass to pass.
+
+use crate::machine::Shares;
+
+/// What a job holds is to be held until another time than before. Negative infinity is for what is
+/// not held.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub handle: u32,
+    pub shares: Shares,
+    pub before: f64,
+    pub after: f64,
+}
+
+/// Shares of all turns at the most: whoever has not followed till then makes a new plan.
+const MOST: usize = 1 << 16;
+
+/// The latest turns, while somebody follows them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turnover {
+    turns: Vec<Turn>,
+    /// Turns that have been forgotten.
+    gone: usize,
+    shares: usize,
+    followed: bool,
+}
+
+impl Turnover {
+    pub fn push(&mut self, handle: u32, shares: &Shares, before: f64, after: f64) {
+        if !self.followed {
+            return;
+        }
+        self.shares += shares.len() + 1;
+        if self.shares > MOST {
+            self.forget(usize::MAX);
+            self.gone += 1;
+            self.followed = false;
+            return;
+        }
+        self.turns.push(Turn {
+            handle,
+            shares: shares.clone(),
+            before,
+            after,
+        });
+    }
+
+    /// Where the next turn will be. From now on turns are kept for somebody who follows.
+    pub fn follow(&mut self) -> usize {
+        self.followed = true;
+        self.end()
+    }
+
+    /// Where the next turn will be.
+    pub fn end(&self) -> usize {
+        self.gone + self.turns.len()
+    }
+
+    /// All turns from one on, if they are still known.
+    pub fn since(&self, from: usize) -> Option<&[Turn]> {
+        self.turns.get(from.checked_sub(self.gone)?..)
+    }
+
+    /// Forgets the turns before one.
+    pub fn forget(&mut self, until: usize) {
+        let count = until.saturating_sub(self.gone).min(self.turns.len());
+        let gone = self.turns.drain(..count);
+        self.shares -= gone.map(|it| it.shares.len() + 1).sum::<usize>();
+        self.gone += count;
+    }
+}
