@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import json
 import pickle
 
 import pytest
 
-import penstock.engine
 from penstock import Engine, IDset, ResourceSet
 from penstock.engine import Decision, Denial
 from penstock.errors import EngineError, IdsetError, JobspecError, ResourceSetError
@@ -494,5 +494,8 @@ def test_an_engine_is_not_pickled_by_its_private_parts():
         pickle.dumps(Engine(R)._core)
 
 
-def test_doctest():
-    assert doctest.testmod(penstock.engine).failed == 0
+@pytest.mark.parametrize("name", ["engine", "engineresources", "enginequestions"])
+def test_doctest(name):
+    done = doctest.testmod(importlib.import_module(f"penstock.{name}"))
+    assert done.attempted
+    assert done.failed == 0
