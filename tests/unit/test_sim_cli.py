@@ -188,8 +188,8 @@ def test_denials_are_told_with_their_reasons(here, capsys):
         capsys, "wide.jsonl", "--cores=8", "--policy=fcfs,easy", "--out=o", "--report=r.html"
     ).out
     [told] = [line for line in table.splitlines() if line.startswith("denied: ")]
-    assert told.startswith("denied: 2 jobs, the first of them (4): ")
-    reason = told.partition("(4): ")[2]
+    assert told.startswith("denied: job 4 and 1 more: ")
+    reason = told.partition("1 more: ")[2]
     assert "9" in reason
     assert "8" in reason
     for run in json.loads((here / "o" / "summary.json").read_text())["runs"]:

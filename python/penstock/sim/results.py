@@ -47,8 +47,8 @@ class Denial(NamedTuple):
     first: int
 
     def __str__(self) -> str:
-        jobs = "1 job" if self.jobs == 1 else f"{self.jobs:,} jobs, the first of them"
-        return f"{jobs} ({self.first}): {self.reason}"
+        more = "" if self.jobs == 1 else f" and {self.jobs - 1:,} more"
+        return f"job {self.first}{more}: {self.reason}"
 
 
 @dataclass(frozen=True)
