@@ -109,7 +109,7 @@ fn what_is_free_is_not_together() {
         3,
         "insufficient",
         "needs 1 node with 3 cores: none is free; there is enough, but not together; nearest is \
-         node1, with 2 of 3 cores free",
+         node1, with 2 of the 3 cores free",
     );
 }
 
@@ -129,8 +129,8 @@ fn gpus_and_whole_nodes_are_short() {
         &mut engine,
         2,
         "insufficient",
-        "needs 2 nodes with 1 core and 1 gpu: 1 is free; gpus are short; nearest is node0, with 0 \
-         of 1 gpu free",
+        "needs 2 nodes with 1 core and 1 gpu: 1 is free; gpus are short; nearest is node0, with no \
+         gpu free",
     );
     expect(
         &mut engine,

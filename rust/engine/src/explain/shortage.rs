@@ -328,11 +328,13 @@ impl fmt::Display for Shortage {
             let Nearest {
                 host, has, wants, ..
             } = nearest;
-            write!(
-                f,
-                "; nearest is {host}, with {has} of {} free",
-                amount(*wants, what)
-            )?;
+            write!(f, "; nearest is {host}, with ")?;
+            match has {
+                _ if wanted.exclusive => write!(f, "{has} of {} free", amount(*wants, what))?,
+                0 => write!(f, "no {what} free")?,
+                // Of those that it takes: the node may have more.
+                _ => write!(f, "{has} of the {} free", amount(*wants, what))?,
+            }
         }
         Ok(())
     }
