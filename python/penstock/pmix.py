@@ -359,8 +359,8 @@ class Job(_Asker):
 
                 - `nodes`: so many whole nodes.
                 - `hosts`: these, as a hostlist.
-                - `cpus`: so many altogether; with `nodes`, on so many nodes.
-                - `cpus_per_host`: on each of `hosts`, such as `5,3`.
+                - `cpus`: so many altogether; with `nodes`, on so many nodes, as evenly as can be.
+                - `cpus_per_host`: on each of `hosts`, or of as many nodes, such as `5,3`.
                 - `time`: seconds.
                 - `queue`: another queue than the job's.
                 - `required`: it is refused unless it can be had now, and all of it. Otherwise an

@@ -183,7 +183,18 @@ def test_the_verbs_ask(fake, says, capsys, arguments, directive, wanted):
     payload = asked(fake)
     assert (payload["directive"], payload["attributes"]) == (directive, attributes(wanted))
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["alloc    ƒ9", "hosts    n[1-2]", "reason   not met: pmix.alloc.nlist"]
+    rows = ["alloc    ƒ9", "hosts    n[1-2]", "cpus     4,2", "reason   not met: pmix.alloc.nlist"]
+    assert lines == rows
+
+
+@pytest.mark.parametrize(
+    ("cpus", "shown"), [("4,4", ["cpus     4 each"]), ("3", ["cpus     3"]), ("", [])]
+)
+def test_the_verbs_tell_what_each_host_gives(fake, says, capsys, cpus, shown):
+    results = [{"key": "pmix.alloc.ncpulist", "type": "string", "value": cpus}]
+    says("pmix.alloc", {"status": 0, "reason": "", "results": results})
+    assert main(["elastic", "extend", "-N1"]) == 0
+    assert capsys.readouterr().out.splitlines() == shown
 
 
 def test_the_verbs_tell(fake, says, capsys):

@@ -14,7 +14,7 @@ from penstock.pmix import KEYS, Answer, DeniedError, Job
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 SUMMARY = """Ask for more resources or time from inside a job, give back, lend and take back.
 
@@ -53,7 +53,11 @@ def register(parser: argparse.ArgumentParser) -> None:
             add("-w", "--hosts", metavar="LIST", help="these nodes: a hostlist")
         if verb in ("new", "extend"):
             add("-c", "--cpus", type=whole, metavar="N", help="so many cpus altogether")
-            add("--cpus-per-host", metavar="LIST", help="cpus on each of --hosts, such as 5,3")
+            add(
+                "--cpus-per-host",
+                metavar="LIST",
+                help="cpus on each of --hosts, or of as many nodes: such as 5,3",
+            )
             add("-q", "--queue", metavar="NAME", help="in this queue")
         if verb in ("new", "extend", "lend"):
             needed = verb == "lend"
@@ -95,7 +99,8 @@ def _main(job: Job, args: argparse.Namespace) -> int:
     if not answer.granted:
         print(f"waits: {safe(answer.id or answer.alloc or '')}")
         return 0
-    for key in ("alloc", "hosts", "time", "reason"):
+    shown["cpus"] = _each(answer.cpus)
+    for key in ("alloc", "hosts", "cpus", "time", "reason"):
         if shown[key]:
             print(f"{key:<8} {safe(str(shown[key]))}")
     return 0
@@ -118,6 +123,13 @@ def _status(job: Job, args: argparse.Namespace) -> None:
         back = "" if one.until is None else f", back at {clock(one.until, now)}"
         lines.append(f"{one.id or '-':<16} {'lent':<9} {one.nodes:<9} of {one.hosts}{back}")
     _show(lines, as_json=False)
+
+
+def _each(cpus: Sequence[int]) -> str:
+    """Cpus of each host, in order; one number where all have as many."""
+    if len(set(cpus)) == 1:
+        return f"{cpus[0]} each" if len(cpus) > 1 else f"{cpus[0]}"
+    return ",".join(map(str, cpus))
 
 
 def _more(time: int | None) -> str:

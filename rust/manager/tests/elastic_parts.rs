@@ -383,11 +383,12 @@ fn loans_of_several_kinds_come_back_together_where_that_is_required() {
     let all = json!({"key": "pmix.alloc.nnodes", "required": true, "value": 2});
     let out = alloc(&mut bench, job, "reacquire", &json!([all]));
     let first = asked(&out);
-    assert_eq!(wanted(&out), (json!(1), hostlist("n4")));
-    let out = give_some(&mut bench, first, "4", "0");
-    assert!(unanswered(&out));
     assert_eq!(wanted(&out).1, hostlist("n3"));
-    let (status, told) = answer(&give(&mut bench, asked(&out), "3"));
+    let out = give(&mut bench, first, "3");
+    assert!(unanswered(&out));
+    assert_eq!(wanted(&out), (json!(1), hostlist("n4")));
+    let second = asked(&out);
+    let (status, told) = answer(&give_some(&mut bench, second, "4", "0"));
     assert_eq!((status, &told["reason"]), (0, &json!("")));
     assert_eq!(result(&told, "pmix.alloc.nlist"), "n[3-4]");
     assert_eq!(result(&told, "pmix.alloc.ncpulist"), "4,1");
@@ -403,7 +404,7 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
     let all = json!({"key": "pmix.alloc.nnodes", "required": true, "value": 2});
     let out = alloc(&mut bench, job, "reacquire", &json!([all]));
     let first = asked(&out);
-    let out = give_some(&mut bench, first, "4", "0");
+    let out = give(&mut bench, first, "3");
     let second = asked(&out);
     // Not on the hosts where it was: on any.
     let out = looked(&mut bench, &out);
@@ -411,7 +412,7 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
     cancelled(&mut bench, second);
     let (status, told) = answer(&looked(&mut bench, &out));
     assert_eq!(status, -29);
-    let reason = "not available now: 1 node with 1 cpu and 1 whole node";
+    let reason = "not available now: 1 whole node and 1 node with 1 cpu";
     assert_eq!(told["reason"], reason);
     cancelled(&mut bench, again);
     let out = bench.request("pmix.query", &json!({ "job": job }));

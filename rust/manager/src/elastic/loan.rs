@@ -169,6 +169,8 @@ impl Manager {
                 parts.push(Ask { joins, ..ask });
             }
         }
+        // The largest first: it is what the fewest nodes can give.
+        parts.sort_by_key(|it| std::cmp::Reverse((it.cpus == 0, it.cpus)));
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else {
             return Ok(());
