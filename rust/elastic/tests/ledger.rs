@@ -69,14 +69,18 @@ fn a_job_remembers_so_many_requests() {
 proptest! {
     #[test]
     fn what_is_found_is_what_a_look_at_all_finds(
-        steps in prop::collection::vec((0_u32..3, 0_u32..8, 0_u32..8), 0..200)
+        steps in prop::collection::vec((0_u32..4, 0_u32..8, 0_u32..8), 0..200)
     ) {
         let mut ledger = Ledger::default();
-        let mut seq = 0;
+        let (mut seq, mut again) = (0, 2000);
         for (what, name, number) in steps {
             if what == 0 {
                 let ended = json!({"seq": number * 8 + name, "status": -29});
                 apply(&mut ledger, "penstock.alloc-end", &ended);
+            } else if what == 3 {
+                again += 1;
+                let again = json!({"seq": number * 8 + name, "alloc": again});
+                apply(&mut ledger, "penstock.alloc-again", &again);
             } else {
                 seq += 1;
                 let begun = json!({"seq": seq, "directive": "new", "id": name.to_string(),
@@ -95,8 +99,10 @@ proptest! {
             prop_assert_eq!(late, seqs(all().filter(is_late).collect()));
             let newest = all().rev().find(|it| it.id == Some(name.to_string()));
             prop_assert_eq!(account.named(&name.to_string()), newest);
-            let stands = all().find(|it| it.alloc == Some(1003));
-            prop_assert_eq!(account.standing(1003), stands);
+            for alloc in [1003, 2003, again] {
+                let stands = all().find(|it| it.alloc == Some(alloc));
+                prop_assert_eq!(account.standing(alloc), stands);
+            }
         }
     }
 }
