@@ -422,3 +422,28 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
     assert_eq!(bench.row(job)["nodelist"], "n[0-2]");
     assert!(is_free(&mut bench, first));
 }
+
+#[test]
+fn of_loans_that_come_back_together_only_those_of_requests_count() {
+    let most = |nnodes| Most {
+        nnodes: Some(nnodes),
+        ..Most::default()
+    };
+    for (nnodes, status) in [(1, -29), (2, 1)] {
+        let elastic = Elastic {
+            job: most(nnodes),
+            user: Most::default(),
+        };
+        let (mut bench, job) = start(Settings {
+            elastic,
+            ..settings()
+        });
+        lender(&mut bench, job);
+        let fill = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+        give(&mut bench, fill, "5");
+        let flag = json!({"key": "pmix.timeout", "required": true, "value": 0});
+        let payload = call(job, "reacquire", &json!([flag]));
+        let (found, told) = answer(&bench.stream("pmix.alloc", &payload));
+        assert_eq!(found, status, "{told}");
+    }
+}

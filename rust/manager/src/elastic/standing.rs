@@ -230,11 +230,22 @@ impl Use {
 
     /// What somebody asks for; nothing but a request where it was the job's own before.
     fn of_ask(ask: &Ask) -> Self {
-        let mut asked = Self::size_of(ask);
-        if ask.own {
-            (asked.nodes, asked.cores) = (0, 0);
+        Self::sum(ask.parts().filter(|it| !it.own))
+    }
+
+    fn size_of(ask: &Ask) -> Self {
+        Self::sum(ask.parts())
+    }
+
+    fn sum<'a>(parts: impl Iterator<Item = &'a Ask>) -> Self {
+        let mut sum = Self {
+            requests: 1,
+            ..Self::default()
+        };
+        for part in parts {
+            sum.join(&Self::part(part));
         }
-        asked
+        sum
     }
 
     /// What a part alone asks for.
@@ -244,14 +255,6 @@ impl Use {
             requests: 0,
             nodes: nodes.unwrap_or(0).into(),
             cores: u64::from(ask.cpus) * u64::from(nodes.unwrap_or(1)),
-        }
-    }
-
-    fn size_of(ask: &Ask) -> Self {
-        Self {
-            requests: 1,
-            nodes: ask.all_nodes().unwrap_or(0).into(),
-            cores: ask.all_cpus(),
         }
     }
 
