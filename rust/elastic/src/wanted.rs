@@ -9,6 +9,9 @@ use crate::names::Status;
 use crate::request::{Refusal, Request};
 
 impl Ask {
+    /// The most parts that a request may have: each is a job, and what is left is told with each.
+    pub const MOST_PARTS: usize = 64;
+
     /// What a request for resources asks for.
     pub fn of(request: &Request) -> Result<Self, Refusal> {
         let bad = |reason: &str| Err(Refusal::new(Status::BAD_PARAM, reason));
@@ -59,6 +62,14 @@ impl Ask {
             }
             _ => Vec::new(),
         };
+        if parts.len() > Self::MOST_PARTS {
+            let most = Self::MOST_PARTS;
+            let reason = format!(
+                "`pmix.alloc.ncpulist`: expected at most {most} different numbers, found {}",
+                parts.len()
+            );
+            return Err(Refusal::new(Status::NOT_SUPPORTED, reason));
+        }
         let (nodes, cpus, listed) = match (parts.first(), nodes, counts, total, list) {
             (Some((nodes, cpus, hosts)), ..) => (Some(*nodes), *cpus, hosts.clone()),
             (_, _, Some(counts), ..) => (nodes, counts.first().copied().unwrap_or(1), listed),
@@ -186,6 +197,12 @@ mod tests {
         );
         assert!(counts(true, "n1,n2", "3,3").unwrap().rest.is_empty());
         assert!(counts(true, "n1,n2", "3").unwrap().rest.is_empty());
+        let many = |number: u32| {
+            let counts: Vec<String> = (1..=number).map(|it| it.to_string()).collect();
+            ask(&json!([{"key": "pmix.alloc.ncpulist", "value": counts.join(",")}]))
+        };
+        assert_eq!(many(64).unwrap().parts().count(), 64);
+        assert_eq!(many(65), Err(-47));
         let unlisted = json!([{"key": "pmix.alloc.ncpulist", "value": "1,3"}]);
         assert_eq!(
             parts(&ask(&unlisted).unwrap()),

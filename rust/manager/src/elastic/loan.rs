@@ -162,6 +162,14 @@ impl Manager {
         kinds: &[Returns],
         now: f64,
     ) -> Result<(), Denial> {
+        if kinds.len() > Ask::MOST_PARTS {
+            let most = Ask::MOST_PARTS;
+            let reason = format!(
+                "what was lent is of {} kinds of nodes: at most {most} come back together",
+                kinds.len()
+            );
+            return Err(Denial::new(Status::NOT_SUPPORTED, reason));
+        }
         let mut parts = Vec::new();
         for returns in kinds {
             if let Some((ask, target)) = self.ask_of(number.0, wanted, returns)? {
