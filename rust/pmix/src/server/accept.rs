@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::net::TcpStream;
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 use std::time::Duration;
 
 use penstock_pmix::peer;
@@ -29,14 +29,26 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut c_void, length: *mu
     }
     // SAFETY: new, and nobody else's yet.
     let stream = unsafe { TcpStream::from_raw_fd(fd) };
-    // The library reads without it from when it knows the task.
-    if ours(&stream) && stream.set_read_timeout(Some(HANDSHAKE)).is_ok() {
+    // The library reads without it from when it knows the task; 5.0 does not heed it.
+    if ours(&stream) && speaks(&stream) && stream.set_read_timeout(Some(HANDSHAKE)).is_ok() {
         return stream.into_raw_fd();
     }
     drop(stream);
     // SAFETY: this thread's own, always there.
     unsafe { *ffi::__errno_location() = ffi::EAGAIN };
     -1
+}
+
+/// Whether the other end says something, as a task does at once.
+fn speaks(stream: &TcpStream) -> bool {
+    let mut entry = ffi::Poll {
+        fd: stream.as_raw_fd(),
+        events: ffi::POLLIN,
+        revents: 0,
+    };
+    let limit = c_int::try_from(HANDSHAKE.as_millis()).unwrap_or(c_int::MAX);
+    // SAFETY: one entry, as it is told.
+    unsafe { ffi::poll(&raw mut entry, 1, limit) > 0 }
 }
 
 /// Whether the other end belongs to the user that this process runs as.

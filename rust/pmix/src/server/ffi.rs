@@ -77,6 +77,8 @@ pub struct Poll {
     pub revents: c_short,
 }
 
+/// There is something to read.
+pub const POLLIN: c_short = 1;
 /// The other end has closed its half (Linux).
 pub const POLLRDHUP: c_short = 0x2000;
 /// No such descriptor.
