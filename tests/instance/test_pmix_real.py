@@ -312,6 +312,25 @@ def test_a_task_that_dies_takes_its_waiting_request_with_it(instance, alloc):
     assert {row["state"] for row in rows(instance)} == {"INACTIVE"}
 
 
+def test_a_request_outlives_the_task_that_made_it(instance, alloc):
+    (blocker,) = instance.lines("submit", "-N3", "sleep", "1000")
+    with Client(instance.uri) as client:
+        job, _ = submit(instance, client, alloc, f"new:nodes=3,{MINE}")
+    [zero] = [
+        task
+        for task in children(instance, "alloc")
+        if b"PMIX_RANK=0" in Path(f"/proc/{task}/environ").read_bytes().split(b"\0")
+    ]
+    os.kill(zero, signal.SIGKILL)
+    instance.lines("cancel", blocker)
+    assert instance.penstock("wait", job).returncode != 0
+    lines = instance.lines("logs", job)
+    assert "rank 0: new: asked" in lines
+    assert not any(line.startswith("rank 0: new: status") for line in lines)
+    assert "rank 1: event: penstock.alloc.status = 0" in lines
+    assert "rank 2: query: pmix.query.alloc = granted" in lines
+
+
 def test_the_instance_is_killed_with_a_request_waiting(start, alloc):
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
         with Client(instance.uri) as client:

@@ -57,11 +57,14 @@ static void load(pmix_info_t *info, char *word)
     if (0 == strcmp(type, "string")) {
         PMIX_INFO_LOAD(info, word, value, PMIX_STRING);
     } else if (0 == strcmp(type, "regex")) {
-        if (PMIX_SUCCESS != PMIx_generate_regex(value, &regex)) {
+        char *hosts = strdup(value);
+        if (PMIX_SUCCESS != PMIx_generate_regex(hosts, &regex)) {
             exit(3);
         }
-        PMIX_INFO_LOAD(info, word, regex, PMIX_STRING);
+        /* 5.0.7 writes `raw:` and no hosts. */
+        PMIX_INFO_LOAD(info, word, 0 == strcmp(regex, "raw:") ? value : regex, PMIX_STRING);
         free(regex);
+        free(hosts);
     } else if (0 == strcmp(type, "network") || 0 == strcmp(type, "nodes")) {
         load_array(info, word, value, 0 == strcmp(type, "network"));
     } else if (0 == strcmp(type, "float")) {
