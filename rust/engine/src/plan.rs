@@ -17,6 +17,7 @@ use self::places::Places;
 use self::sums::Sums;
 use crate::books::{Books, INSTANT};
 use crate::machine::{Cap, Machine, ShapeId, Share, Shares};
+use crate::queue::QueueId;
 
 /// A plan from now on.
 #[derive(Clone, Debug)]
@@ -67,10 +68,16 @@ impl Kind {
         let classes = books.queue.groups[group as usize].classes.iter();
         let waiting = classes.map(|class| &books.queue.classes[*class as usize]);
         let waiting = waiting.filter(|it| it.has_jobs() && it.group == group);
-        let waiting: Vec<_> = waiting.map(|it| (it.shape, it.fungible)).collect();
-        let Some((shape, _)) = waiting.first().copied() else {
+        let waiting: Vec<_> = waiting
+            .map(|it| (it.shape, it.fungible, it.queue))
+            .collect();
+        let Some((shape, ..)) = waiting.first().copied() else {
             return Self::Places;
         };
+        let limited = waiting.iter().any(|it| depends(books, it.0, it.2));
+        if limited {
+            return Self::Places;
+        }
         let by_cores = waiting.iter().all(|it| it.1);
         let whole = books.partial == 0;
         if by_cores || (whole && waiting.iter().all(|it| books.takes_any_node(it.0))) {
@@ -78,6 +85,17 @@ impl Kind {
         }
         Self::Places
     }
+}
+
+/// Whether it depends on where a shape is placed what it takes of the limits of a queue.
+fn depends(books: &mut Books, shape: ShapeId, queue: QueueId) -> bool {
+    let most = books.queues.most(queue);
+    if most == Cap::NONE {
+        return false;
+    }
+    let (least, needs) = (books.machine.least(shape), books.machine.most(shape));
+    (most.nodes < u64::MAX && least.nodes < needs.nodes)
+        || (most.cores < u64::MAX && least.cores < needs.cores)
 }
 
 /// Units that shares are, where sums decide.
@@ -285,6 +303,30 @@ impl Plan {
             Self::Places(places) => places
                 .choose(machine, shape, need, start, start + limit)
                 .map(Hold::Places),
+        }
+    }
+
+    /// The same, on the fewest or the smallest nodes.
+    pub fn hold_sparing(
+        &self,
+        machine: &Machine,
+        shape: ShapeId,
+        start: f64,
+        limit: f64,
+    ) -> Option<Hold> {
+        let Self::Places(places) = self else {
+            return None;
+        };
+        let parts =
+            places.choose_sparing(machine, shape, machine.need(shape), start, start + limit);
+        parts.map(Hold::Places)
+    }
+
+    /// The first time after one at which something changes; infinite where nothing does.
+    pub fn next(&self, time: f64) -> f64 {
+        match self {
+            Self::Units(Sums { profile, .. }) => profile.next(time),
+            Self::Places(places) => places.next(time),
         }
     }
 

@@ -238,6 +238,12 @@ impl Profile {
         f64::INFINITY
     }
 
+    /// The first step that begins after a time; infinite where none does.
+    pub fn next(&self, time: f64) -> f64 {
+        let next = self.following(self.locate(time));
+        next.map_or(f64::INFINITY, |it| self.time(it))
+    }
+
     /// Forgets what was before a time.
     pub fn forget(&mut self, time: f64) {
         let (block, _) = self.locate(time);

@@ -145,6 +145,15 @@ impl Queues {
         room.min(named.cap)
     }
 
+    /// Nodes and cores that the limits of a queue allow at the most.
+    pub fn most(&self, id: QueueId) -> Cap {
+        let options = &self.named[id.0 as usize].options;
+        Cap {
+            nodes: options.max_nodes.unwrap_or(u64::MAX),
+            cores: options.max_cores.unwrap_or(u64::MAX),
+        }
+    }
+
     /// From now on, placements of a queue are to take no more than this.
     pub fn restrict(&mut self, id: QueueId, cap: Cap) {
         self.named[id.0 as usize].cap = cap;

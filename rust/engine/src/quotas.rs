@@ -7,6 +7,9 @@ use crate::plan::{Hold, Plan, planned};
 use crate::profile::Profile;
 use crate::queue::QueueId;
 
+/// Times that are looked at for a job that needs more nodes than its queue has left.
+const TRIES: usize = 1000;
+
 /// Jobs, nodes and cores, as the limits of a queue count them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage([i64; 3]);
@@ -22,6 +25,25 @@ impl Usage {
     pub fn of(shares: &Shares) -> Self {
         let (nodes, cores) = size(shares);
         Self::new(nodes.into(), cores)
+    }
+
+    /// A job of a class that is to hold this; the least that it can have, where sums decide.
+    fn of_hold(books: &mut Books, class: u32, hold: &Hold) -> Self {
+        let Hold::Places(parts) = hold else {
+            return Self::least(books, class);
+        };
+        let cores = parts.iter().map(|it| u64::from(it.1)).sum();
+        Self::new(parts.len() as u64, cores)
+    }
+
+    /// A job of a class, if it gets the most that it can have with the least of its counts.
+    fn most(books: &mut Books, class: u32) -> Self {
+        let it = &books.queue.classes[class as usize];
+        let most = books
+            .machine
+            .most(it.shape)
+            .min(books.queues.most(it.queue));
+        Self::new(most.nodes, most.cores)
     }
 
     /// A job of a class, if it gets the least that it can have.
@@ -82,13 +104,30 @@ impl Quotas {
         Some(&mut self.queues[at].1)
     }
 
-    /// A job of a class has, or with `back` gives up, a reservation from a time until before
-    /// another. It is counted with the least that it can have.
-    pub fn reserve(&mut self, books: &mut Books, class: u32, span: (f64, f64), back: bool) {
+    /// A job of a class has, or with `back` gives up, a reservation of this from a time until before
+    /// another.
+    pub fn reserve(
+        &mut self,
+        books: &mut Books,
+        class: u32,
+        hold: &Hold,
+        span: (f64, f64),
+        back: bool,
+    ) {
         let queue = books.queue.classes[class as usize].queue;
         if self.of(books, queue).is_some() {
-            let usage = Usage::least(books, class);
+            let usage = Usage::of_hold(books, class, hold);
             self.count(queue, usage, span, back);
+        }
+    }
+
+    /// A job of a class is to start at a time, nobody knows where: it may need as much as it can
+    /// have.
+    pub fn reserve_most(&mut self, books: &mut Books, class: u32, start: f64) {
+        let queue = books.queue.classes[class as usize].queue;
+        if self.of(books, queue).is_some() {
+            let usage = Usage::most(books, class);
+            self.count(queue, usage, (start, f64::INFINITY), false);
         }
     }
 
@@ -121,6 +160,19 @@ impl Quotas {
             return not_before;
         }
         let usage = Usage::least(books, class);
+        self.earliest_of(books, queue, usage, not_before, limit)
+    }
+
+    /// The earliest time, not before one, from which on a queue has so much left for so long;
+    /// infinite for never.
+    fn earliest_of(
+        &mut self,
+        books: &Books,
+        queue: QueueId,
+        usage: Usage,
+        not_before: f64,
+        limit: f64,
+    ) -> f64 {
         let mut start = not_before;
         loop {
             let before = start;
@@ -133,6 +185,22 @@ impl Quotas {
                 return start;
             }
         }
+    }
+
+    /// Whether a class can hold this from a time on for so long.
+    pub fn leaves(
+        &mut self,
+        books: &mut Books,
+        class: u32,
+        hold: &Hold,
+        (start, limit): (f64, f64),
+    ) -> bool {
+        let queue = books.queue.classes[class as usize].queue;
+        if self.of(books, queue).is_none() {
+            return true;
+        }
+        let usage = Usage::of_hold(books, class, hold);
+        self.earliest_of(books, queue, usage, start, limit) <= start
     }
 
     /// Whether a class has the least that it can have by a time that was told, or as soon as those
@@ -212,8 +280,7 @@ impl Quotas {
     }
 
     /// The earliest time from one on, and before another, at which a class fits into a plan and its
-    /// queue has the least left that it can have, for so long, infinite where there is none; and
-    /// what it would hold.
+    /// queue has as much left, for so long, infinite where there is none; and what it would hold.
     pub fn earliest_in(
         &mut self,
         plan: &mut Plan,
@@ -222,21 +289,35 @@ impl Quotas {
         (mut from, before): (f64, f64),
         limit: f64,
     ) -> (f64, Hold) {
-        let shape = books.queue.classes[class as usize].shape;
-        loop {
+        let it = &books.queue.classes[class as usize];
+        let (shape, queue) = (it.shape, it.queue);
+        if self.of(books, queue).is_none() {
+            return plan.earliest(&books.machine, shape, (from, before), limit);
+        }
+        for _ in 0..TRIES {
             let (start, hold) = plan.earliest(&books.machine, shape, (from, before), limit);
             if !start.is_finite() {
                 return (start, hold);
             }
-            let allowed = self.earliest(books, class, start, limit);
-            if allowed <= start {
+            let usage = Usage::of_hold(books, class, &hold);
+            if self.earliest_of(books, queue, usage, start, limit) <= start {
                 return (start, hold);
             }
-            if allowed >= before {
-                return (f64::INFINITY, hold);
+            // On as few nodes as it can have, perhaps.
+            let sparing = plan.hold_sparing(&books.machine, shape, start, limit);
+            let sparing = sparing.unwrap_or(hold);
+            let usage = Usage::of_hold(books, class, &sparing);
+            let allowed = self.earliest_of(books, queue, usage, start, limit);
+            if allowed <= start {
+                return (start, sparing);
             }
-            from = allowed;
+            // On fewer, once there is more free.
+            from = allowed.min(plan.next(start));
+            if from >= before {
+                return (f64::INFINITY, sparing);
+            }
         }
+        (f64::INFINITY, Hold::Units(0))
     }
 
     /// Whether more is reserved than the limits allow.

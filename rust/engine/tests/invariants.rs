@@ -325,7 +325,7 @@ impl World {
         if !matches!(self.policy, Policy::Hybrid { .. } | Policy::Conservative) {
             return;
         }
-        let comparable = self.is_one_group() && !self.is_limited();
+        let comparable = self.is_one_group();
         let mut told = BTreeMap::new();
         for id in self.waiting.keys() {
             if let Some(at) = self.engine.reservation(*id) {

@@ -2,7 +2,7 @@
 
 mod machines;
 
-use machines::{engine, started, submit_to, whole};
+use machines::{engine, slots, started, submit_to, whole};
 use penstock_engine::{Engine, Policy, QueueId, QueueOptions, Reason};
 use penstock_jobspec::{Count, Operator, Request};
 
@@ -126,4 +126,61 @@ fn reservations_of_a_queue_leave_each_other_room() {
     assert_eq!(started(&mut engine, 0.0), [4]);
     assert_eq!(engine.reservation(2), Some(60.0));
     assert_eq!(engine.reservation(3), Some(120.0));
+}
+
+/// Nodes 0 to 3 have two cores free at 60, node 4 has four from now on.
+fn fragments(policy: Policy, limits: &QueueOptions) -> (Engine, QueueId) {
+    let mut engine = engine(policy, &[(4, 0); 5]);
+    let (limited, other) = (engine.queue("limited"), engine.queue("other"));
+    let group = Some("one".to_owned());
+    let options = QueueOptions {
+        group: group.clone(),
+        ..limits.clone()
+    };
+    engine.set_queue(limited, options);
+    let options = QueueOptions {
+        group,
+        ..QueueOptions::default()
+    };
+    engine.set_queue(other, options);
+    for id in [1, 2, 3, 4] {
+        submit_to(&mut engine, 2 * id, other, slots(1, 2, 0, 1000.0));
+        submit_to(&mut engine, 2 * id + 1, other, slots(1, 2, 0, 60.0));
+        started(&mut engine, 0.0);
+    }
+    (engine, limited)
+}
+
+#[test]
+fn a_reservation_of_slots_has_room_for_as_many_nodes_as_it_needs() {
+    for policy in BACKFILL {
+        let (mut engine, queue) = fragments(policy, &limits([None, Some(4), None]));
+        // At 60 it has a node and two halves, or four halves.
+        submit_to(&mut engine, 20, queue, slots(4, 2, 0, 100.0));
+        submit_to(&mut engine, 21, queue, whole(1, 500.0));
+        let early = started(&mut engine, 0.0);
+        assert_eq!(early, [0_u64; 0], "{policy}");
+        for id in [3, 5, 7, 9] {
+            engine.free(id, None).unwrap();
+        }
+        assert_eq!(started(&mut engine, 60.0), [20], "{policy}");
+    }
+}
+
+#[test]
+fn a_reservation_of_slots_is_for_when_its_queue_has_room_for_its_nodes() {
+    for policy in BACKFILL {
+        let (mut engine, queue) = fragments(policy, &limits([None, Some(2), None]));
+        // On two nodes there is room from 1000 on only.
+        submit_to(&mut engine, 20, queue, slots(4, 2, 0, 100.0));
+        assert_eq!(started(&mut engine, 0.0), [0_u64; 0], "{policy}");
+        if policy != Policy::Easy {
+            assert_eq!(engine.reservation(20), Some(1000.0), "{policy}");
+        }
+        for (id, now) in [(3, 60.0), (5, 60.0), (7, 60.0), (9, 60.0), (2, 1000.0)] {
+            engine.free(id, None).unwrap();
+            let expected: &[u64] = if now < 1000.0 { &[] } else { &[20] };
+            assert_eq!(started(&mut engine, now), expected, "{policy}");
+        }
+    }
 }

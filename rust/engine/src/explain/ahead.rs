@@ -59,7 +59,7 @@ impl Ahead {
                 *start > now && planned.has_room(machine, hold, (*start, *start + limit))
             });
             let made =
-                made.filter(|(start, _)| quotas.earliest(books, *class, *start, limit) <= *start);
+                made.filter(|(start, hold)| quotas.leaves(books, *class, hold, (*start, limit)));
             let (start, hold) = if let Some((start, hold)) = made {
                 (start, hold.clone())
             } else {
@@ -69,7 +69,7 @@ impl Ahead {
             let end = start + limit;
             if start.is_finite() {
                 planned.hold(&hold, (start, end), false);
-                quotas.reserve(books, *class, (start, end), false);
+                quotas.reserve(books, *class, &hold, (start, end), false);
             }
             line.push(Reserved {
                 key: *key,
@@ -112,7 +112,7 @@ impl Ahead {
         let mut plan = self.running.clone();
         for it in self.line.iter().filter(|it| it.start.is_finite()) {
             plan.hold(&it.hold, (it.start, it.end), false);
-            quotas.reserve(books, it.class, (it.start, it.end), false);
+            quotas.reserve(books, it.class, &it.hold, (it.start, it.end), false);
             let by_place = plan.place(books, class, now, length(limit)).is_err();
             let placed = quotas.place_in(&plan, books, class, length(limit));
             if by_place || placed.is_err() {

@@ -106,6 +106,25 @@ pub(crate) fn least(census: &Census, request: &Request) -> (u64, u64) {
     (wanted, all)
 }
 
+/// The most nodes, and the most cores, that a request can have with the least of its counts.
+pub(crate) fn most(census: &Census, request: &Request) -> (u64, u64) {
+    let Some(nnodes) = &request.nnodes else {
+        return (request.slots.min().max(1).into(), request.total_cores());
+    };
+    if !request.exclusive {
+        return least(census, request);
+    }
+    // The largest come first.
+    let wanted = u64::from(nnodes.min().max(1));
+    let (mut all, mut left) = (0_u64, wanted);
+    for (has, _, count) in census.0.iter().rev() {
+        let taken = left.min(*count);
+        all = all.saturating_add(taken.saturating_mul(u64::from(*has)));
+        left -= taken;
+    }
+    (wanted, all)
+}
+
 /// What is counted on a node, with its name.
 type Part = (&'static str, fn(u32, u32) -> u32);
 

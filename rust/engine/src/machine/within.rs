@@ -63,6 +63,14 @@ impl Machine {
         Cap { nodes, cores }
     }
 
+    /// The most nodes and cores that a shape can have with the least of its counts.
+    pub fn most(&mut self, id: ShapeId) -> Cap {
+        let constraint = self.shapes.get(id).constraint;
+        let census = Arc::clone(&self.allow(constraint).census);
+        let (nodes, cores) = feasibility::most(&census, self.request(id));
+        Cap { nodes, cores }
+    }
+
     /// As [`place`](Self::place), within a cap: of a range as much as fits below it. Where the
     /// nodes that the selection policy picks are too many or too large, it places on the fewest
     /// or on the smallest nodes.

@@ -218,6 +218,15 @@ impl Places {
         (units, total)
     }
 
+    /// The first time after one at which something changes; infinite where nothing does.
+    pub fn next(&self, time: f64) -> f64 {
+        let next = |steps: &SmallVec<[Step; 2]>| {
+            let next = steps.partition_point(|it| it.time <= time);
+            steps.get(next).map_or(f64::INFINITY, |it| it.time)
+        };
+        self.steps.iter().map(next).fold(f64::INFINITY, f64::min)
+    }
+
     /// Whether more is planned than there is.
     pub fn is_overfull(&mut self) -> bool {
         if self.overfull {

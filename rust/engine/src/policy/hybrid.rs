@@ -261,7 +261,7 @@ impl Backfill for Hybrid {
             let end = start + limit;
             ahead.hold(&hold, (start, end));
             if let Some(quotas) = &mut ahead.quotas {
-                quotas.reserve(books, class, (start, end), false);
+                quotas.reserve(books, class, &hold, (start, end), false);
             }
             ahead.made.push(Reservation {
                 job: key.id(),

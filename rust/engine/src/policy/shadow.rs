@@ -166,7 +166,7 @@ impl Shadow {
     pub fn quotas(&self, books: &mut Books, class: u32, now: f64) -> Quotas {
         let mut quotas = Quotas::new(now);
         let start = quotas.earliest(books, class, self.bound(), f64::INFINITY);
-        quotas.reserve(books, class, (start, f64::INFINITY), false);
+        quotas.reserve_most(books, class, start);
         quotas
     }
 

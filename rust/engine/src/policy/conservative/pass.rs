@@ -142,7 +142,7 @@ impl Pass {
     pub fn hold(&mut self, books: &mut Books, it: Waiting, hold: &Hold, start: f64, back: bool) {
         let span = (start, start + it.limit);
         self.kept.plan.hold(hold, span, back);
-        self.quotas.reserve(books, it.class, span, back);
+        self.quotas.reserve(books, it.class, hold, span, back);
     }
 
     /// Starts a job with these resources, unless its queue or the end of the resources is in the

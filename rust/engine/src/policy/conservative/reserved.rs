@@ -152,15 +152,20 @@ impl Reserved {
                 return true;
             }
             let span = (start, start + it.limit);
-            if anew && let Some(known) = self.by_id.get(&it.key.id()) {
+            if !anew && !limited {
+                continue;
+            }
+            let Some(known) = self.by_id.get(&it.key.id()) else {
+                continue;
+            };
+            if anew {
                 if !known.hold.is_up(&books.machine) {
                     return true;
                 }
                 pass.kept.plan.hold(&known.hold, span, false);
             }
-            if limited {
-                pass.quotas.reserve(books, it.class, span, false);
-            }
+            pass.quotas
+                .reserve(books, it.class, &known.hold, span, false);
         }
         pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
     }
@@ -277,8 +282,10 @@ impl Reserved {
             pass.hold(books, it, &hold, pass.now, true);
             let (plan, now) = (&pass.kept.plan, pass.now);
             let shares = pass.quotas.place(books, it.class, it.limit, |books| {
-                let shares = plan.place(books, it.class, now, it.limit);
-                shares.ok().or_else(|| picked(&books.machine, &hold))
+                let shares = plan.place(books, it.class, now, it.limit).ok();
+                let room = books.queues.room(asked(books, it.class).1);
+                let shares = shares.filter(|it| room.holds(it));
+                shares.or_else(|| picked(&books.machine, &hold))
             });
             let Some(Ok(shares)) = shares else {
                 pass.hold(books, it, &hold, pass.now, false);
