@@ -144,6 +144,33 @@ def test_an_allocation_of_its_own_ends_by_release(instance, alloc):
     assert f"new: pmix.alloc.id = {allocation['id']}" in zero
 
 
+def test_hosts_go_back_by_name_but_never_the_requesters(instance, alloc):
+    words = ["extend:nodes=2,id=A", "release:hosts=node1,id=B", "release:hosts=node0,id=C"]
+    [zero] = run(instance, alloc, *words, "status", ntasks=1)
+    assert "release: pmix.alloc.nlist = node1" in zero
+    assert [line for line in codes(zero) if line.startswith("release: status")] == [
+        "release: status 0",
+        "release: status -29",
+    ]
+    # Both are told of, with the reason.
+    assert [line for line in zero if line.startswith("status: pmix.alloc.reqid")] == [
+        f"status: pmix.alloc.reqid = {name}" for name in "ABC"
+    ]
+    assert [line for line in zero if line.startswith("status: pmix.evtext")] != []
+
+
+def test_an_id_is_the_jobs_own(instance, alloc):
+    run(instance, alloc, f"new:nodes=1,{MINE}", ntasks=1)
+    [zero] = run(
+        instance, alloc, "status", "release:alloc=MYALLOCATION", f"cancel:{MINE}", ntasks=1
+    )
+    assert [line for line in codes(zero) if "asked" not in line][1:] == [
+        "status: status 0",
+        "release: status -46",
+        "cancel: status -46",
+    ]
+
+
 def test_lent_and_reacquired(instance, alloc):
     words = ["extend:nodes=2,id=A", "release:nodes=1,time=600,id=L", "reacquire:alloc=L,id=R"]
     [zero] = run(instance, alloc, *words, "reacquire:alloc=L,required", ntasks=1)
@@ -224,6 +251,8 @@ def test_what_is_asked_in_every_type(instance, programs):
     for directive, status in [(6, -47), (128, -47), (255, -47)]:
         assert ask(str(directive), one) == [f"status: {status}"]
     assert ask("3", "pmix.alloc.id:string=nosuch!") == ["status: -46"]
+    # Where there is no such allocation, it is the request's own name.
+    assert "pmix.alloc.reqid = mine" in ask("1", one, "pmix.alloc.id:string=mine")
     assert ask("2", "pmix.alloc.nnodes:string=x") == ["status: -27"]
 
 
