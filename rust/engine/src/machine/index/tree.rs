@@ -38,6 +38,21 @@ fn block<T>(items: &[T], number: usize) -> &[T; WIDTH] {
         .expect("levels are padded to whole blocks")
 }
 
+/// Which of some bits, that an entry has, its fellows in a block have, too.
+#[inline]
+fn others(fellows: &[u64; WIDTH], at: usize, bits: u64) -> u64 {
+    if bits.is_power_of_two() {
+        let shift = bits.trailing_zeros();
+        let having: u64 = fellows.iter().map(|it| it >> shift & 1).sum();
+        return if having > 1 { bits } else { 0 };
+    }
+    let fellows = fellows.iter().enumerate();
+    let all = fellows.fold(0, |all, (place, it)| {
+        all | if place == at % WIDTH { 0 } else { *it }
+    });
+    all & bits
+}
+
 impl Tree {
     /// Leaves with these numbers, none above `max`.
     pub fn new(numbers: impl Iterator<Item = u32>, max: u32) -> Self {
@@ -154,16 +169,18 @@ impl Tree {
     fn climb(&mut self, block_number: usize, mask: u64) {
         let (mut at, mut mask) = (block_number, mask);
         for level in 0..self.levels.len() {
-            if self.levels[level][at] == mask {
+            let before = self.levels[level][at];
+            if before == mask {
                 return;
             }
             let mut above = mask;
             if level + 1 < self.levels.len() {
-                // As in `set`.
-                let fellows = block(&self.levels[level], at / WIDTH).iter().enumerate();
-                above = fellows.fold(above, |all, (place, it)| {
-                    all | if place == at % WIDTH { 0 } else { *it }
-                });
+                above |= self.levels[level + 1][at / WIDTH];
+                let lost = before & !mask;
+                if lost != 0 {
+                    // As in `set`.
+                    above &= !lost | others(block(&self.levels[level], at / WIDTH), at, lost);
+                }
             }
             self.levels[level][at] = mask;
             (at, mask) = (at / WIDTH, above);
