@@ -76,7 +76,7 @@ MUTATIONS = (
     ),
     Mutation(
         "hello must be streaming",
-        "rust/manager/src/alloc.rs",
+        "rust/manager/src/alloc/handshake.rs",
         "        if !request.is_streaming() {\n"
         '            let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");\n'
         "            return self.refuse(request, &refusal);\n"
@@ -86,7 +86,7 @@ MUTATIONS = (
     ),
     Mutation(
         "hello ends with ENODATA",
-        "rust/manager/src/alloc.rs",
+        "rust/manager/src/alloc/handshake.rs",
         '        self.refuse(request, &Refusal::new(ENODATA, ""));\n',
         "",
         "test_rfc27.py::test_hello_tells_every_job_with_resources_once",
