@@ -1,7 +1,7 @@
 //! Selection policies: in which order the nodes that fit are taken.
 //!
 //! A policy is a [`Walk`] over the leaves of a tree that have at least a number, in its order. To
-//! add one, write its walk, and name it in [`Selection`] and in [`Chosen`].
+//! add one, write its walk, and name it in [`Selection`] and in `Search::walk_all`.
 
 mod contiguous;
 mod first;
