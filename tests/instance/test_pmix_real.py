@@ -213,47 +213,59 @@ def test_part_of_it_when_the_caller_waits_no_longer(instance, alloc):
 
 
 def test_what_is_asked_in_every_type(instance, programs):
-    program = programs("attributes")
-
-    def ask(*words):
-        return instance.lines("run", "-N1", "-n1", "-t10", "--pmix", program, *words)
-
-    def granted(*words):
-        status, *results = ask("2", *words)
-        assert status == "status: 0", words
-        return {key: value for key, _, value in (line.partition(" = ") for line in results)}
-
     one = "pmix.alloc.nnodes:uint64=1"
-    for words, host, cpus in [
-        (["pmix.alloc.nlist:regex=node1,node2,node3", ":blank="], "node[1-3]", "4,4,4"),
-        (["pmix.alloc.nlist:string=node[1-2]"], "node[1-2]", "4,4"),
-        (["pmix.alloc.ncpus:nodes=node1,node2/3,3"], "node[1-2]", "3,3"),
-        (
-            ["pmix.alloc.nlist:string=node3,node1", "pmix.alloc.ncpulist:string=2"],
-            "node[1,3]",
-            "2,2",
-        ),
-        ([one, "pmix.alloc.ncpus:uint64=3!"], "node0", "3"),
-    ]:
-        results = granted(*words)
-        assert (results["pmix.alloc.nlist"], results["pmix.alloc.ncpulist"]) == (host, cpus)
-    for text, seconds in [("uint32=90", "90"), ("string=1:30", "90"), ("string=1:0:0", "3600")]:
-        assert granted(f"pmix.alloc.time:{text}")["pmix.alloc.time"] == seconds
-    for key, word, refused in [
-        ("pmix.alloc.msize", "float=1.5", -47),
-        ("pmix.alloc.net", "network=eth0/fast", -47),
-        ("pmix.alloc.queue", "string=nosuch", -29),
-        ("pmix.alloc.nlist", "string=nosuch", -29),
-        ("pmix.other", "string=x", -47),
-    ]:
-        assert granted(one, f"{key}:{word}")["penstock.alloc.dropped"] == key
-        assert ask("2", one, f"{key}:{word}!") == [f"status: {refused}"]
-    for directive, status in [(6, -47), (128, -47), (255, -47)]:
-        assert ask(str(directive), one) == [f"status: {status}"]
-    assert ask("3", "pmix.alloc.id:string=nosuch!") == ["status: -46"]
+    nodes = "pmix.alloc.nlist"
+    asked = {
+        f"{nodes}:regex=node1,node2,node3 :blank=": "node[1-3] 4,4,4",
+        f"{nodes}:string=node[1-2]": "node[1-2] 4,4",
+        "pmix.alloc.ncpus:nodes=node1,node2/3,3": "node[1-2] 3,3",
+        f"{nodes}:string=node3,node1 pmix.alloc.ncpulist:string=2": "node[1,3] 2,2",
+        f"{one} pmix.alloc.ncpus:uint64=4! {nodes}:string=node2": "node2 4",
+        "pmix.alloc.time:uint32=90": "90",
+        "pmix.alloc.time:string=1:30": "90",
+        "pmix.alloc.time:string=1:0:0": "3600",
+    }
+    dropped = {
+        "pmix.alloc.msize:float=1.5": -47,
+        "pmix.alloc.net:network=eth0/fast": -47,
+        "pmix.alloc.queue:string=nosuch": -29,
+        "pmix.alloc.nlist:string=nosuch": -29,
+        "pmix.other:string=x": -47,
+    }
+    refused = {
+        **{f"2 {one} {word}!": status for word, status in dropped.items()},
+        **{f"{directive} {one}": -47 for directive in (6, 128, 255)},
+        "3 pmix.alloc.id:string=nosuch!": -46,
+        "2 pmix.alloc.nnodes:string=x": -27,
+    }
+    # What is granted in one request is given back before the next.
+    back = "pmix.alloc.reqid:string=it then 3 pmix.alloc.id:string=it!"
+    requests = [f"2 {words}" if "time" in words else f"2 {words} {back}" for words in asked]
+    requests += [f"2 {one} {word} {back}" for word in dropped]
+    requests += [*refused, f"1 {one} pmix.alloc.id:string=mine"]
+    words = " then ".join(requests).split()
+    lines = instance.lines("run", "-N1", "-n1", "-t10", "--pmix", programs("attributes"), *words)
+    answers = [it.splitlines() for it in "\n".join(lines).split("status: ")[1:]]
+    results = iter(
+        (int(first), dict(line.split(" = ") for line in rest)) for first, *rest in answers
+    )
+    for request, expected in asked.items():
+        status, told = next(results)
+        found = [told.get(key) for key in (nodes, "pmix.alloc.ncpulist")]
+        found = [told["pmix.alloc.time"]] if "time" in request else found
+        assert (request, status, " ".join(found)) == (request, 0, expected)
+        if "time" not in request:
+            assert next(results)[0] == 0
+    for word in dropped:
+        status, told = next(results)
+        assert (status, told["penstock.alloc.dropped"]) == (0, word.partition(":")[0])
+        assert next(results)[0] == 0
+    for request, expected in refused.items():
+        assert (request, next(results)) == (request, (expected, {}))
     # Where there is no such allocation, it is the request's own name.
-    assert "pmix.alloc.reqid = mine" in ask("1", one, "pmix.alloc.id:string=mine")
-    assert ask("2", "pmix.alloc.nnodes:string=x") == ["status: -27"]
+    status, told = next(results)
+    assert (status, told["pmix.alloc.reqid"]) == (0, "mine")
+    assert next(results, None) is None
 
 
 def test_extended_released_and_prolonged(instance, alloc):

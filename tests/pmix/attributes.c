@@ -1,8 +1,10 @@
-/* One request with the attributes that the arguments name: `attributes DIRECTIVE [KEY:TYPE=VALUE[!]]...`
+/* Requests, one after another, with the attributes that the arguments name:
+ *
+ *     attributes DIRECTIVE [KEY:TYPE=VALUE[!]]... [then DIRECTIVE ...]
  *
  * With `!` it is required. TYPE is string, uint32, uint64, int, float, blank (no key), regex (a list of hosts, as
  * PMIx_generate_regex writes it), network (an array: the network's id, bandwidth and quality of service) or nodes
- * (an array: a list of hosts, and after a slash one of cpus). Prints the answer.
+ * (an array: a list of hosts, and after a slash one of cpus). Prints the answers.
  */
 
 #include <stdbool.h>
@@ -88,21 +90,21 @@ static void load(pmix_info_t *info, char *word)
     }
 }
 
-int main(int argc, char **argv)
+/* Asks once, for what `count` words say, and prints the answer. */
+static void ask(int count, char **words)
 {
     pmix_info_t infos[MAX_INFOS], *results = NULL;
-    size_t count = 0;
-    pmix_proc_t me;
-    int ninfos = argc - 2;
+    size_t nresults = 0;
 
-    if (ninfos < 0 || ninfos > MAX_INFOS || PMIX_SUCCESS != PMIx_Init(&me, NULL, 0)) {
-        return 1;
+    if (0 == count || MAX_INFOS < count - 1) {
+        exit(2);
     }
-    for (int n = 0; n < ninfos; n++) {
-        load(&infos[n], argv[n + 2]);
+    for (int n = 1; n < count; n++) {
+        load(&infos[n - 1], words[n]);
     }
-    printf("status: %d\n", PMIx_Allocation_request(atoi(argv[1]), infos, ninfos, &results, &count));
-    for (size_t n = 0; n < count; n++) {
+    printf("status: %d\n",
+           PMIx_Allocation_request(atoi(words[0]), infos, count - 1, &results, &nresults));
+    for (size_t n = 0; n < nresults; n++) {
         if (PMIX_STRING == results[n].value.type) {
             printf("%s = %s\n", results[n].key, results[n].value.data.string);
         } else if (PMIX_UINT32 == results[n].value.type) {
@@ -110,10 +112,27 @@ int main(int argc, char **argv)
         }
     }
     if (NULL != results) {
-        PMIX_INFO_FREE(results, count);
+        PMIX_INFO_FREE(results, nresults);
     }
-    for (int n = 0; n < ninfos; n++) {
-        PMIX_INFO_DESTRUCT(&infos[n]);
+    for (int n = 1; n < count; n++) {
+        PMIX_INFO_DESTRUCT(&infos[n - 1]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    pmix_proc_t me;
+    int first = 1;
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (PMIX_SUCCESS != PMIx_Init(&me, NULL, 0)) {
+        return 1;
+    }
+    for (int n = 1; n <= argc; n++) {
+        if (n == argc || 0 == strcmp(argv[n], "then")) {
+            ask(n - first, &argv[first]);
+            first = n + 1;
+        }
     }
     return PMIX_SUCCESS == PMIx_Finalize(NULL, 0) ? 0 : 1;
 }
