@@ -14,8 +14,7 @@ use crate::{Engine, Error};
 
 impl Engine {
     pub(crate) fn run_number(&self, id: u64) -> Result<u32, Error> {
-        let handle = self.books.jobs.find(id);
-        match handle.map(|handle| self.books.jobs.at(handle).state) {
+        match self.books.jobs.state(id) {
             Some(State::Runs(run)) => Ok(run),
             _ => Err(Error::new(format!("job {id} holds no resources"))),
         }

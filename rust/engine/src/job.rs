@@ -1,6 +1,7 @@
 //! Jobs that wait or run, under small handles.
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use penstock_jobspec::Request;
 
 use crate::QueueId;
@@ -55,7 +56,7 @@ pub(crate) struct Jobs {
     known: Chunks<Known, 1024>,
     unused: u32,
     /// By parts of the hash, so that a copy need not have all of it.
-    ids: Vec<Part<HashTable<u32>>>,
+    ids: Box<[Part<HashTable<u32>>; PARTS]>,
 }
 
 /// Parts of the table of ids.
@@ -80,7 +81,7 @@ impl Default for Jobs {
         Self {
             known: Chunks::default(),
             unused: END,
-            ids: (0..PARTS).map(|_| Part::Own(HashTable::new())).collect(),
+            ids: Box::new([(); PARTS].map(|()| Part::Own(HashTable::new()))),
         }
     }
 }
@@ -95,11 +96,30 @@ impl Jobs {
         found.copied()
     }
 
+    /// Where a job is.
+    #[inline]
+    pub fn state(&self, id: u64) -> Option<State> {
+        let hash = hash(id);
+        // Looked at once for whether it is the job, and for where it is.
+        let mut state = None;
+        let is_it = |it: &u32| {
+            let known = &self.known[*it as usize];
+            state = Some(known.state);
+            known.id == id
+        };
+        self.ids[part_of(hash)].find(hash, is_it)?;
+        state
+    }
+
     /// Takes a job in, unless its id or all handles are taken. Its state is to be set.
     pub fn insert(&mut self, id: u64, priority: u32) -> Option<u32> {
-        if self.find(id).is_some() {
+        let (known, number) = (&self.known, hash(id));
+        let ids = self.ids[part_of(number)].own();
+        let is_it = |it: &u32| known[*it as usize].id == id;
+        let Entry::Vacant(place) = ids.entry(number, is_it, |it| hash(known[*it as usize].id))
+        else {
             return None;
-        }
+        };
         let known = Known {
             id,
             priority,
@@ -115,16 +135,15 @@ impl Jobs {
             self.known.push(known);
             handle
         } else {
-            let State::Unused(next) = self.known[handle as usize].state else {
+            let unused = &mut self.known[handle as usize];
+            let State::Unused(next) = unused.state else {
                 return None;
             };
             self.unused = next;
-            self.known[handle as usize] = known;
+            *unused = known;
             handle
         };
-        let (known, number) = (&self.known, hash(id));
-        let ids = self.ids[part_of(number)].own();
-        ids.insert_unique(number, handle, |it| hash(known[*it as usize].id));
+        place.insert(handle);
         Some(handle)
     }
 

@@ -235,11 +235,13 @@ impl Queue {
             Some(lane) => lane,
             None => self.open_lane(class, limit),
         };
-        jobs.at_mut(handle).state = State::Waits(lane);
         self.len += 1;
-        self.classes[class as usize].jobs += 1;
-        let rank = self.rank(jobs, handle, lane);
-        let key = Key::new(rank, jobs.at(handle).id, handle);
+        let class = &mut self.classes[class as usize];
+        class.jobs += 1;
+        let known = jobs.at_mut(handle);
+        known.state = State::Waits(lane);
+        known.rank = class.order.rank(known.priority, limit, class.cores);
+        let (rank, key) = (known.rank, Key::new(known.rank, known.id, handle));
         let it = &mut self.lanes[lane as usize];
         it.jobs += 1;
         if rank > 0 && it.is_behind(key) {
