@@ -1,17 +1,25 @@
 //! A vector that is cheap to clone: what has been [shared](Chunks::share), a chunk at a time, a clone
 //! has in common with it until one of the two changes it. The rest is copied.
 
+use std::fmt;
 use std::ops::{Index, IndexMut};
 
 use crate::part::Part;
 
 /// A vector in chunks of so many items. The last chunk is filled up with defaults.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Chunks<T, const WIDE: usize = 256> {
     list: Vec<Part<Box<[T]>>>,
     /// Chunks that are not shared.
     own: Vec<usize>,
     len: usize,
+}
+
+impl<T: fmt::Debug, const WIDE: usize> fmt::Debug for Chunks<T, WIDE> {
+    /// The items, shared or not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
 }
 
 impl<T, const WIDE: usize> Default for Chunks<T, WIDE> {

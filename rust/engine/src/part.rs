@@ -1,11 +1,11 @@
 //! Something that is cheap to clone once it has been shared: the clone has it in common with the
 //! original until one of the two changes it.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// Its own, to be changed in place without a look at who else has it; or shared.
-#[derive(Debug)]
 pub(crate) enum Part<T> {
     Own(T),
     Shared(Arc<T>),
@@ -29,6 +29,13 @@ impl<T> Deref for Part<T> {
             Self::Own(it) => it,
             Self::Shared(it) => it,
         }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Part<T> {
+    /// As what it is, shared or not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 
