@@ -114,8 +114,7 @@ def test_too_few_cores_are_a_number_and_the_nearest_miss_a_node():
     assert str(why) == "can start in 1 min, as planned: needs 22 cores: 2 are free"
     why = made.explain(3, 0.0)
     assert str(why) == (
-        "needs 2 slots of 2 cores: 1 is free; nearest is n0, with no core free; job 2 is"
-        " before it"
+        "needs 2 slots of 2 cores: 1 is free; nearest is n0, with no core free; job 2 is before it"
     )
     assert (why.facts["nearest_host"], why.facts["nearest_has"]) == ("n0", 0)
     assert (why.facts["need"], why.facts["free"], why.facts["used"]) == (2, 1, 11)
