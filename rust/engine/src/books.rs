@@ -87,6 +87,14 @@ impl Books {
         *known[index].get_or_insert_with(|| machine.is_reachable(shape))
     }
 
+    /// What a job holds that runs.
+    pub fn running(&self, handle: u32) -> Option<&Running> {
+        match self.jobs.at(handle).state {
+            State::Runs(run) => self.runs.at(run),
+            _ => None,
+        }
+    }
+
     /// Takes a waiting job out of the queue and forgets it.
     pub fn drop_waiting(&mut self, handle: u32) {
         if let State::Waits(lane) = self.jobs.at(handle).state {

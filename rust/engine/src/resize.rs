@@ -76,7 +76,7 @@ impl Engine {
         books.machine.take(&shares);
         if let Some(running) = books.runs.at_mut(run) {
             let turnover = &mut books.turnover;
-            turnover.push(running.handle, &shares, f64::NEG_INFINITY, running.end);
+            turnover.push_part(running.handle, &shares, f64::NEG_INFINITY, running.end);
             books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
             running.shares.merge(shares);
             books.partial += usize::from(!is_whole(&books.machine, &running.shares));
@@ -136,7 +136,7 @@ impl Engine {
             return;
         };
         let turnover = &mut books.turnover;
-        turnover.push(running.handle, given, running.end, f64::NEG_INFINITY);
+        turnover.push_part(running.handle, given, running.end, f64::NEG_INFINITY);
         books.partial -= usize::from(!is_whole(&books.machine, &running.shares));
         books.partial += usize::from(!is_whole(&books.machine, &kept));
         let nothing = kept.is_empty() && running.outside.is_none();

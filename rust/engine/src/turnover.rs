@@ -10,6 +10,8 @@ pub(crate) struct Turn {
     pub shares: Shares,
     pub before: f64,
     pub after: f64,
+    /// Whether the job holds, or held, more than these.
+    pub part: bool,
 }
 
 /// Shares of all turns at the most: whoever has not followed till then makes a new plan.
@@ -26,7 +28,17 @@ pub(crate) struct Turnover {
 }
 
 impl Turnover {
+    /// All that a job holds is to be held until another time.
     pub fn push(&mut self, handle: u32, shares: &Shares, before: f64, after: f64) {
+        self.add(handle, shares, before, after, false);
+    }
+
+    /// The same of a part.
+    pub fn push_part(&mut self, handle: u32, shares: &Shares, before: f64, after: f64) {
+        self.add(handle, shares, before, after, true);
+    }
+
+    fn add(&mut self, handle: u32, shares: &Shares, before: f64, after: f64, part: bool) {
         if !self.followed {
             return;
         }
@@ -42,6 +54,7 @@ impl Turnover {
             shares: shares.clone(),
             before,
             after,
+            part,
         });
     }
 

@@ -267,3 +267,22 @@ fn estimates_count_on_the_limits_of_queues() {
     let starts: Vec<_> = engine.estimate(1.0).iter().map(|it| it.start).collect();
     assert_eq!(starts, [Some(10.0), Some(20.0)]);
 }
+
+#[test]
+fn a_job_that_starts_less_than_a_second_late_puts_nobody_off() {
+    // When it starts, when the next is to, and when the next is to once it has needed all its time.
+    for (start, next, late) in [(10.5, 20.0, 20.5), (12.0, 22.0, 23.0)] {
+        let mut engine = engine(Policy::Conservative, &[(2, 0)]);
+        for id in 1..4 {
+            submit(&mut engine, id, whole(1, 10.0));
+        }
+        assert_eq!(started(&mut engine, 0.0), [1]);
+        engine.free(1, None).unwrap();
+        assert_eq!(started(&mut engine, start), [2]);
+        assert_eq!(engine.reservation(3), Some(next));
+        assert_eq!(started(&mut engine, next), [0_u64; 0]);
+        assert_eq!(engine.reservation(3), Some(late));
+        engine.free(2, None).unwrap();
+        assert_eq!(started(&mut engine, late), [3]);
+    }
+}

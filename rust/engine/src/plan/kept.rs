@@ -9,8 +9,8 @@ use crate::books::Books;
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub plan: Plan,
-    /// Until when jobs are planned to run that should be over, by handle.
-    late: FxHashMap<u32, f64>,
+    /// Until when jobs are planned to run, by handle, where that is not their end.
+    until: FxHashMap<u32, f64>,
     /// What the books had seen.
     changes: u64,
     turns: usize,
@@ -25,11 +25,11 @@ impl Kept {
     /// A new plan of the running jobs.
     pub fn of(books: &mut Books, group: u32, now: f64) -> Self {
         let late = books.runs.iter().filter(|(_, it)| it.end <= now);
-        let late = late.map(|(_, it)| (it.handle, planned(it.end, now)));
-        let late = late.collect();
+        let until = late.map(|(_, it)| (it.handle, planned(it.end, now)));
+        let until = until.collect();
         Self {
             plan: Plan::of(books, group, now),
-            late,
+            until,
             changes: changes(books),
             turns: books.turnover.follow(),
         }
@@ -62,17 +62,20 @@ impl Kept {
             return false;
         };
         for turn in turns {
-            let before = if turn.before == f64::NEG_INFINITY {
-                self.late.remove(&turn.handle);
-                now
-            } else {
-                let late = self.late.get(&turn.handle);
-                late.map_or(turn.before, |it| *it).max(now)
-            };
-            if turn.after > f64::NEG_INFINITY {
-                self.late.remove(&turn.handle);
+            let until = self.until.get(&turn.handle).copied();
+            let is_held = |time: f64| time > f64::NEG_INFINITY;
+            let mut before = turn.before;
+            let mut after = turn.after;
+            if is_held(before) {
+                before = until.unwrap_or(before);
             }
-            let after = turn.after.max(now);
+            if turn.part && is_held(after) {
+                after = until.unwrap_or(after);
+            }
+            if !turn.part {
+                self.until.remove(&turn.handle);
+            }
+            let (before, after) = (before.max(now), after.max(now));
             let hold = self.plan.hold_of_running(&books.machine, &turn.shares);
             if after > before {
                 self.plan.hold(&hold, (before, after), false);
@@ -86,32 +89,44 @@ impl Kept {
         true
     }
 
-    /// Those that should be over are planned to be in a second.
+    /// Those that have not ended when they were to are planned to at their ends, and those that
+    /// should be over, in a second.
     fn delay(&mut self, books: &mut Books, now: f64) {
-        let before = std::mem::take(&mut self.late);
         let ending = books.timeline().iter().take_while(|it| it.end <= now);
-        let ending: Vec<_> = ending.copied().collect();
-        for it in ending {
-            let Some(running) = books.runs.at(it.run) else {
+        for it in ending.copied().collect::<Vec<_>>() {
+            if let Some(running) = books.runs.at(it.run) {
+                self.until.entry(running.handle).or_insert(it.end);
+            }
+        }
+        for (handle, until) in std::mem::take(&mut self.until) {
+            let Some(running) = books.running(handle) else {
                 continue;
             };
-            let until = before.get(&running.handle).map_or(it.end, |it| *it);
-            let span = (until.max(now), planned(it.end, now));
-            if span.0 < span.1 {
-                let hold = self.plan.hold_of_running(&books.machine, &running.shares);
-                self.plan.hold(&hold, span, false);
+            let mut after = until;
+            if until <= now || running.end <= now {
+                after = planned(running.end, now);
+                if until.max(now) < after {
+                    let hold = self.plan.hold_of_running(&books.machine, &running.shares);
+                    self.plan.hold(&hold, (until.max(now), after), false);
+                }
             }
-            self.late.insert(running.handle, span.1);
+            if after.total_cmp(&running.end).is_ne() {
+                self.until.insert(handle, after);
+            }
         }
     }
 
-    /// A job starts by this plan, and is to run until then.
-    pub fn start(&mut self, handle: u32, end: f64, now: f64) -> f64 {
-        let until = planned(end, now);
-        if until > end {
-            self.late.insert(handle, until);
+    /// A job starts by this plan, which is to run until then, and is planned to until a time.
+    pub fn start(&mut self, handle: u32, end: f64, until: f64) {
+        if until.total_cmp(&end).is_ne() {
+            self.until.insert(handle, until);
         }
-        until
+    }
+
+    /// Jobs that are planned to run until another time than their end: handle, and time.
+    #[cfg(test)]
+    pub fn until(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.until.iter().map(|it| (*it.0, *it.1))
     }
 
     /// The pass is over: what has started is in the plan already.

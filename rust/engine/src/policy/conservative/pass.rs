@@ -5,7 +5,7 @@ use super::reserved::Reservation;
 use crate::books::Books;
 use crate::engine::Decision;
 use crate::machine::Shares;
-use crate::plan::{Hold, Kept};
+use crate::plan::{Hold, Kept, planned};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 
@@ -145,9 +145,15 @@ impl Pass {
         self.quotas.reserve(books, it.class, hold, span, back);
     }
 
-    /// Starts a job with these resources, unless its queue or the end of the resources is in the
-    /// way. Returns what it holds.
-    pub fn decide(&mut self, books: &mut Books, index: usize, shares: Shares) -> Option<Hold> {
+    /// Starts a job with these resources, to be planned until a time, unless its queue or the end of
+    /// the resources is in the way. Returns what it holds.
+    pub fn decide(
+        &mut self,
+        books: &mut Books,
+        index: usize,
+        shares: Shares,
+        until: f64,
+    ) -> Option<Hold> {
         let it = self.line[index];
         let class = &books.queue.classes[it.class as usize];
         if !books.may_take(class.queue, &shares) {
@@ -163,7 +169,8 @@ impl Pass {
             }
         };
         let hold = self.kept.plan.hold_of(&shares);
-        let until = self.kept.start(it.key.handle(), end, self.now);
+        let until = until.min(planned(end, self.now));
+        self.kept.start(it.key.handle(), end, until);
         let span = (self.now, until);
         self.kept.plan.hold(&hold, span, false);
         self.quotas.take(class.queue, &shares, span);

@@ -148,7 +148,8 @@ impl Reserved {
             let Some(start) = it.start else {
                 continue;
             };
-            if start < pass.now {
+            // One that is a little late is to end when it was to.
+            if start < pass.now && start + it.limit.min(1.0) <= pass.now {
                 return true;
             }
             let span = (start, start + it.limit);
@@ -272,29 +273,34 @@ impl Reserved {
             let id = it.key.id();
             let is_due = it.start.is_some_and(|start| start <= pass.now) && pass.left > 0;
             let due = self.by_id.get(&id).filter(|_| is_due);
-            let Some(hold) = due.map(|it| it.hold.clone()) else {
+            let Some((hold, span)) = due.map(|it| (it.hold.clone(), it.span())) else {
                 if in_units {
                     // Sums are kept wherever a job starts: those that come have their place in line.
                     self.come(books, pass, index);
                 }
                 continue;
             };
-            pass.hold(books, it, &hold, pass.now, true);
+            pass.hold(books, it, &hold, span.0, true);
             let (plan, now) = (&pass.kept.plan, pass.now);
-            let shares = pass.quotas.place(books, it.class, it.limit, |books| {
-                let shares = plan.place(books, it.class, now, it.limit).ok();
+            let mut limit = it.limit;
+            if span.0 < now {
+                // Ends of windows are rounded.
+                limit = (span.1 - now).next_down().next_down();
+            }
+            let shares = pass.quotas.place(books, it.class, limit, |books| {
+                let shares = plan.place(books, it.class, now, limit).ok();
                 let room = books.queues.room(asked(books, it.class).1);
                 let shares = shares.filter(|it| room.holds(it));
                 shares.or_else(|| picked(&books.machine, &hold))
             });
             let Some(Ok(shares)) = shares else {
-                pass.hold(books, it, &hold, pass.now, false);
+                pass.hold(books, it, &hold, span.0, false);
                 continue;
             };
             self.by_id.remove(&id);
             pass.line[index].start = None;
-            if pass.decide(books, index, shares).as_ref() != Some(&hold) {
-                pass.freed.add((pass.now, pass.now + it.limit));
+            if pass.decide(books, index, shares, span.1).as_ref() != Some(&hold) {
+                pass.freed.add(span);
                 left = true;
             }
             if matches!(pass.outcomes[index], Outcome::Stopped) {
@@ -322,7 +328,7 @@ impl Reserved {
             && pass.left > 0
             && let Ok(shares) = pass.quotas.place_in(plan, books, it.class, it.limit)
         {
-            pass.decide(books, index, shares);
+            pass.decide(books, index, shares, pass.now + it.limit);
             return;
         }
         self.reserve(books, pass, index, found);

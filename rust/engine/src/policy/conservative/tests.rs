@@ -9,6 +9,7 @@ use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use super::reserved::{NEAR, Reservation};
+use crate::books::Books;
 use crate::plan::{Plan, length};
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
 
@@ -29,7 +30,7 @@ enum Deed {
     /// Somebody comes who holds this core.
     Hello(u32, u32, u32),
     Mark(u32, bool),
-    Wait(u32),
+    Wait(f64),
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -79,7 +80,8 @@ fn deed(kind: u32) -> impl Strategy<Value = Deed> {
         1 => (which, 0_u32..90).prop_map(|(at, end)| Deed::Expire(at, end)),
         1 => (0..NODES, 0..CORES, 0_u32..90).prop_map(|(rank, core, end)| Deed::Hello(rank, core, end)),
         1 => (0..NODES, any::<bool>()).prop_map(|(rank, up)| Deed::Mark(rank, up)),
-        6 => (0_u32..25).prop_map(Deed::Wait),
+        6 => (0_u32..25).prop_map(|it| Deed::Wait(f64::from(it))),
+        3 => (1_u32..8).prop_map(|it| Deed::Wait(f64::from(it) / 4.0)),
     ]
 }
 
@@ -228,7 +230,7 @@ impl History {
                 return true;
             }
             Deed::Wait(step) => {
-                self.now += f64::from(step);
+                self.now += step;
                 return true;
             }
         }
@@ -272,8 +274,14 @@ impl History {
             let Some(kept) = &reserved.kept else {
                 continue;
             };
-            let anew = |without: Option<u64>, books: &mut _| {
+            let anew = |without: Option<u64>, books: &mut Books| {
                 let mut plan = Plan::of(books, group, self.now);
+                // Those that have started a little late are to end when they were to.
+                for (handle, until) in kept.until() {
+                    let running = books.running(handle).unwrap();
+                    let hold = plan.hold_of(&running.shares);
+                    plan.hold(&hold, (until, running.end.max(until)), true);
+                }
                 for (id, it) in &reserved.by_id {
                     if Some(*id) != without {
                         plan.hold(&it.hold, it.span(), false);
