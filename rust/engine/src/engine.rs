@@ -396,8 +396,7 @@ impl Engine {
         let mut r = self.books.machine.r(&running.shares)?;
         r.set_starttime(Some(running.start).filter(|start| *start > 0.0))
             .map_err(wrap)?;
-        r.set_expiration(Some(running.end).filter(|end| end.is_finite()))
-            .map_err(wrap)?;
+        r.set_expiration(running.expiration()).map_err(wrap)?;
         let slots = running.shares.slots();
         r.set_nslots(Some(slots).filter(|slots| *slots > 0));
         Ok(r)
@@ -410,7 +409,7 @@ impl Engine {
         self.books.machine.write_r(
             &running.shares,
             Some(running.start),
-            Some(running.end).filter(|end| end.is_finite()),
+            running.expiration(),
             Some(slots).filter(|slots| *slots > 0),
             text,
         );

@@ -38,6 +38,21 @@ pub(crate) struct Running {
     pub counted: (u32, u64),
 }
 
+impl Running {
+    /// The expiration of its R, which has to be after its start: a second later at the least, as it
+    /// is planned.
+    pub fn expiration(&self) -> Option<f64> {
+        let end = Some(self.end).filter(|end| end.is_finite());
+        end.map(|end| {
+            if end <= self.start {
+                self.start + 1.0
+            } else {
+                end
+            }
+        })
+    }
+}
+
 /// Running jobs under small numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {

@@ -24,6 +24,19 @@ fn part(rank: u32, cores: &str) -> ResourceSet {
 }
 
 #[test]
+fn a_job_that_is_to_end_when_it_has_started_has_an_r() {
+    let mut engine = engine(Policy::Fcfs, &[(2, 0)]);
+    submit(&mut engine, 1, slots(1, 1, 0, 60.0));
+    assert_eq!(engine.schedule(100.0, 1).len(), 1);
+    engine.set_expiration(1, 100.0).unwrap();
+    let r = engine.r(1).unwrap();
+    assert_eq!(r.expiration(), Some(101.0));
+    let mut text = String::new();
+    engine.write_r(1, &mut text).unwrap();
+    assert_eq!(text, r.to_json());
+}
+
+#[test]
 fn a_running_job_gets_more_cores_and_nodes() {
     let mut engine = engine(Policy::Easy, &[(4, 0), (4, 1), (4, 0)]);
     submit(&mut engine, 1, slots(2, 1, 0, 60.0));
