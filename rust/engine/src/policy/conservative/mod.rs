@@ -3,8 +3,8 @@
 //! reservations, in the order of their starts, are each moved to the earliest time with all others
 //! kept, until none moves; of those farther away, the ones that can start at once. One gets later
 //! only where running jobs outrun their limits, or nodes are lost. Where a job starts less than a
-//! second late, as its nodes were not free on the dot, others wait for it only once it is not over
-//! by the time for which it was planned.
+//! quarter of a second late, as its nodes were not free on the dot, others wait for it only once it
+//! is not over by the time for which it was planned.
 //!
 //! A job that starts gets what the selection policy says, as far as that is nobody else's. What it
 //! had reserved instead is free then, as if something had ended early.

@@ -15,6 +15,9 @@ use crate::quotas::Quotas;
 /// Reservations that are moved up at once when something becomes free.
 pub(super) const NEAR: usize = 256;
 
+/// How late, in seconds, a job may start that is planned to end when it was to.
+const LATE: f64 = 0.25;
+
 #[derive(Clone, Debug)]
 pub(super) struct Reservation {
     pub start: f64,
@@ -149,7 +152,7 @@ impl Reserved {
                 continue;
             };
             // One that is a little late is to end when it was to.
-            if start < pass.now && start + it.limit.min(1.0) <= pass.now {
+            if start < pass.now && start + it.limit.min(LATE) <= pass.now {
                 return true;
             }
             let span = (start, start + it.limit);

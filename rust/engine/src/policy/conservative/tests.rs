@@ -81,7 +81,7 @@ fn deed(kind: u32) -> impl Strategy<Value = Deed> {
         1 => (0..NODES, 0..CORES, 0_u32..90).prop_map(|(rank, core, end)| Deed::Hello(rank, core, end)),
         1 => (0..NODES, any::<bool>()).prop_map(|(rank, up)| Deed::Mark(rank, up)),
         6 => (0_u32..25).prop_map(|it| Deed::Wait(f64::from(it))),
-        3 => (1_u32..8).prop_map(|it| Deed::Wait(f64::from(it) / 4.0)),
+        3 => (1_u32..8).prop_map(|it| Deed::Wait(f64::from(it) / 8.0)),
     ]
 }
 
