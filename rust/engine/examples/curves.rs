@@ -158,7 +158,7 @@ fn first_pass(jobs: u32) {
         let limit = f64::from(60 * (1 + random.below(600)));
         submit(&mut engine, job.into(), shape, limit);
     }
-    let rounds = (0..3).map(|_| {
+    let rounds = (0..if jobs > 10_000 { 1 } else { 3 }).map(|_| {
         let mut engine = engine.clone();
         time(|| assert!(!engine.schedule(0.0, usize::MAX).is_empty()))
     });
@@ -252,7 +252,10 @@ fn main() {
             waiting("depth", depth, policy, depth, 100);
         }
     }
-    for jobs in [1000, 2000, 4000, 10_000] {
+    for depth in [1000, 10_000, 100_000] {
+        waiting("depth", depth, Policy::Conservative, depth, 100);
+    }
+    for jobs in [1000, 4000, 16_000, 64_000] {
         first_pass(jobs);
     }
 }
