@@ -186,6 +186,19 @@ impl Books {
         Ok(end)
     }
 
+    /// How long a job can run that starts now, infinite for no end: with the resources it ends.
+    pub fn longest(&self, now: f64) -> f64 {
+        let expiration = self.machine.expiration().filter(|it| *it > now);
+        let Some(end) = expiration.filter(|_| self.overlong == Overlong::Shorten) else {
+            return f64::INFINITY;
+        };
+        let mut longest = end - now;
+        while now + longest > end {
+            longest = longest.next_down();
+        }
+        longest
+    }
+
     /// Whether the limits of a queue let one more job of a shape run, as far as the shape says.
     pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> bool {
         let request = self.machine.request(shape);

@@ -57,6 +57,7 @@ impl Engine {
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));
         }
+        self.scratch.relocate(moves);
     }
 
     /// Targets that may be allocated from now on.

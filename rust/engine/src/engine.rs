@@ -322,9 +322,17 @@ impl Engine {
     /// Decides which jobs start now, and which never will: passes over the queue, in order, until
     /// nothing more starts, or `max` decisions are made. `now` is in seconds since the epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
+        let groups = self.books.queue.groups.iter().filter(|it| it.has_jobs());
+        let groups = groups.count();
         let mut decisions = self.pass(now, max);
-        // What one job takes may be what keeps another from doing harm.
-        if matches!(self.policy, Policy::Easy | Policy::Hybrid { .. }) {
+        // What one job takes may be what keeps another from doing harm, or what another group has
+        // reserved.
+        let again = match self.policy {
+            Policy::Fcfs => false,
+            Policy::Easy | Policy::Hybrid { .. } => true,
+            Policy::Conservative => groups > 1,
+        };
+        if again {
             let mut before = 0;
             while before < decisions.len() && decisions.len() < max {
                 before = decisions.len();

@@ -16,7 +16,7 @@ pub(crate) use self::kept::Kept;
 use self::places::Places;
 use self::sums::Sums;
 use crate::books::{Books, INSTANT};
-use crate::machine::{Cap, Machine, ShapeId, Share, Shares};
+use crate::machine::{Cap, Machine, Moves, ShapeId, Share, Shares};
 use crate::queue::QueueId;
 
 /// A plan from now on.
@@ -38,11 +38,27 @@ pub(crate) enum Hold {
 }
 
 impl Hold {
-    /// Whether all nodes that it names are up.
-    pub fn is_up(&self, machine: &Machine) -> bool {
+    /// Whether a job of a shape can have it, as far as nodes are up and are allowed: of units, or
+    /// parts of nodes, as the plan is.
+    pub fn suits(&self, machine: &Machine, shape: ShapeId, in_units: bool) -> bool {
         match self {
-            Self::Units(_) => true,
-            Self::Places(parts) => parts.iter().all(|it| machine.is_up(it.0)),
+            Self::Units(_) => in_units,
+            Self::Places(parts) => {
+                let mut places = parts.iter().map(|it| it.0);
+                !in_units && places.all(|it| machine.is_up(it) && machine.allows(shape, it))
+            }
+        }
+    }
+
+    /// The places of nodes have changed: what it is now, nothing of the plan's kind where a node is
+    /// gone.
+    pub fn relocate(&mut self, moves: &Moves) {
+        if let Self::Places(parts) = self {
+            let there = parts.iter().map(|it| Some((moves.to(it.0)?, it.1, it.2)));
+            *self = match there.collect() {
+                Some(parts) => Self::Places(parts),
+                None => Self::Units(0),
+            };
         }
     }
 }

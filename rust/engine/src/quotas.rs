@@ -291,6 +291,9 @@ impl Quotas {
     ) -> (f64, Hold) {
         let it = &books.queue.classes[class as usize];
         let (shape, queue) = (it.shape, it.queue);
+        // Nothing starts when the resources have ended; once they have, it is denied.
+        let expiration = books.machine.expiration().filter(|it| *it > self.now);
+        let before = before.min(expiration.unwrap_or(f64::INFINITY));
         if self.of(books, queue).is_none() {
             return plan.earliest(&books.machine, shape, (from, before), limit);
         }

@@ -4,7 +4,8 @@ mod machines;
 
 use machines::{engine, nodes, ranks, slots, started, submit, submit_to, whole};
 use penstock_engine::{Decision, Options, Policy, QueueOptions, Selection};
-use penstock_jobspec::{Count, Operator, Request};
+use penstock_jobspec::{Constraint, Count, Operator, Request};
+use penstock_rset::ResourceSet;
 
 fn up_to(most: u32) -> Count {
     Count::range(1, Some(most), Operator::Add, 1).unwrap()
@@ -285,4 +286,126 @@ fn a_job_that_starts_a_little_late_puts_nobody_off() {
         engine.free(2, None).unwrap();
         assert_eq!(started(&mut engine, late), [3]);
     }
+}
+
+#[test]
+fn a_reservation_is_for_nodes_that_the_job_may_have() {
+    for policy in [Policy::Conservative, Policy::Hybrid { depth: 4 }] {
+        let mut engine = engine(policy, &[(4, 0); 2]);
+        engine.add_property("big", &ranks("0-1")).unwrap();
+        submit(&mut engine, 1, whole(2, 100.0));
+        let big = Request {
+            constraint: Some(Constraint::Properties(vec!["big".to_owned()])),
+            ..whole(1, 50.0)
+        };
+        submit(&mut engine, 2, big.clone());
+        submit(&mut engine, 3, big);
+        assert_eq!(started(&mut engine, 0.0), [1], "{policy}");
+        assert_eq!(engine.reservation(3), Some(100.0), "{policy}");
+        engine.remove_property("big", &ranks("0"));
+        assert_eq!(started(&mut engine, 1.0), [0_u64; 0], "{policy}");
+        assert_eq!(engine.reservation(2), Some(100.0), "{policy}");
+        assert_eq!(engine.reservation(3), Some(150.0), "{policy}");
+        engine.free(1, None).unwrap();
+        assert_eq!(started(&mut engine, 100.0), [2], "{policy}");
+        assert_eq!(engine.r(2).unwrap().ranks(), ranks("1"), "{policy}");
+    }
+}
+
+#[test]
+fn nodes_that_come_put_no_reservation_off() {
+    let mut random = 0x2545_F491_4F6C_DD1D_u64;
+    let mut below = |bound: u32| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        u32::try_from(random >> 40).unwrap() % bound
+    };
+    for round in 0..200 {
+        let sizes: Vec<_> = (0..3).map(|_| (2 + below(4), 0)).collect();
+        let mut engine = engine(Policy::Conservative, &sizes);
+        for id in 1..14 {
+            let limit = f64::from(10 + below(60));
+            let request = if below(2) == 0 {
+                slots(1 + below(3), 1 + below(2), 0, limit)
+            } else {
+                nodes(1 + below(2), 1 + below(2), 0, limit)
+            };
+            submit(&mut engine, id, request);
+        }
+        started(&mut engine, 0.0);
+        let told: Vec<_> = (1..14).map(|id| (id, engine.reservation(id))).collect();
+        // Their places are before those that there are, and they are larger.
+        let mut more = ResourceSet::new();
+        let rank = 3 + below(3);
+        more.insert(rank, &format!("node{rank}"), (0..8).collect(), ranks(""))
+            .unwrap();
+        engine.grow(&more).unwrap();
+        if round % 2 == 0 {
+            engine.shrink(&ranks(&rank.to_string()));
+        }
+        started(&mut engine, 1.0);
+        for (id, before) in told {
+            let after = engine.reservation(id);
+            assert!(
+                after.is_none() || after <= before,
+                "round {round}, job {id}: {before:?}, {after:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_reserved_after_the_resources_have_ended() {
+    let mut engine = engine(Policy::Conservative, &[(2, 0)]);
+    engine.set_inventory_expiration(Some(60.0));
+    for (id, limit) in [(1, 50.0), (2, 50.0), (3, 10.0)] {
+        submit(&mut engine, id, whole(1, limit));
+    }
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    assert_eq!(engine.reservation(2), Some(50.0));
+    assert_eq!(engine.reservation(3), Some(f64::INFINITY));
+    engine.free(1, None).unwrap();
+    assert_eq!(started(&mut engine, 50.0), [2]);
+    engine.free(2, None).unwrap();
+    let late = engine.schedule(60.0, usize::MAX);
+    assert!(
+        matches!(&late[..], [Decision::Deny { id: 3, .. }]),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn jobs_that_end_with_the_resources_have_ended_by_then() {
+    // The job that waits has its reservation when the resources end, and all others do, too.
+    for policy in [Policy::Easy, Policy::Hybrid { depth: 1 }] {
+        let mut engine = engine(policy, &[(2, 0); 5]);
+        engine.set_inventory_expiration(Some(108.0));
+        submit(&mut engine, 1, whole(2, 0.0));
+        submit(&mut engine, 2, whole(4, 22.0));
+        for id in 3..6 {
+            submit(&mut engine, id, whole(1, 9.0));
+        }
+        assert_eq!(started(&mut engine, 107.0), [1, 3, 4, 5], "{policy}");
+    }
+}
+
+#[test]
+fn what_another_group_takes_is_seen_in_the_same_pass() {
+    let mut engine = engine(Policy::Conservative, &[(6, 0)]);
+    let (one, other) = (engine.queue("one"), engine.queue("other"));
+    submit_to(&mut engine, 1, one, slots(2, 1, 0, 8.0));
+    submit_to(&mut engine, 2, one, slots(4, 1, 0, 30.0));
+    assert_eq!(started(&mut engine, 0.0), [1, 2]);
+    submit_to(&mut engine, 3, other, slots(1, 1, 0, 13.0));
+    submit_to(&mut engine, 4, one, slots(6, 1, 0, 0.0));
+    assert_eq!(started(&mut engine, 1.0), [0_u64; 0]);
+    // The first is late: the fourth could have all in a second, if the third did not take a core.
+    // So the fifth, which goes before it, need not wait for it.
+    engine.free(2, None).unwrap();
+    submit_to(&mut engine, 5, one, slots(2, 1, 0, 13.0));
+    engine.prioritize(&[(5, 31)]);
+    assert_eq!(started(&mut engine, 10.0), [3, 5]);
+    assert_eq!(started(&mut engine, 10.0), [0_u64; 0]);
+    assert_eq!(engine.reservation(4), Some(23.0));
 }

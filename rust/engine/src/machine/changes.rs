@@ -23,6 +23,13 @@ pub(crate) struct Moves {
     before: Vec<(u32, u32)>,
 }
 
+impl Moves {
+    /// The new place of an old one, if the node is still there.
+    pub fn to(&self, place: u32) -> Option<u32> {
+        self.places.get(place as usize).copied().flatten()
+    }
+}
+
 /// Whether a constraint may be met by other nodes when some get a property or lose it.
 fn names(constraint: &Constraint, property: &str) -> bool {
     fn bare(name: &str) -> Option<&str> {

@@ -134,7 +134,7 @@ impl Easy {
 
 impl Backfill for Easy {
     fn keeps(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key) -> bool {
-        let told = self.told[group as usize].filter(|it| it.0 == key.id());
+        let told = self.told[group as usize].filter(|it| it.0 == key.id() && it.1.is_finite());
         told.is_some_and(|(_, at)| Quotas::new(self.now).leaves_by(books, class, at))
     }
 

@@ -15,6 +15,7 @@ use std::str::FromStr;
 use crate::Error;
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::machine::Moves;
 use crate::plan::Hold;
 
 /// How jobs that wait are let in.
@@ -106,6 +107,11 @@ impl Scratch {
     /// When a job is to start under a hybrid policy, and what it is to hold.
     pub fn reservation(&self, books: &Books, id: u64) -> Option<(f64, &Hold)> {
         self.hybrid.reservation(books, id)
+    }
+
+    /// The places of nodes have changed.
+    pub fn relocate(&mut self, moves: &Moves) {
+        self.conservative.relocate(moves);
     }
 
     /// One pass, of at most `max` decisions.

@@ -296,7 +296,8 @@ impl Walker {
         if behind == Some(Later::Nothing) {
             return;
         }
-        let limit = books.limit(key.handle());
+        let asked = books.limit(key.handle());
+        let limit = asked.min(books.longest(now));
         if self.limited && !books.may_run(shape, queue) {
             if behind != Some(Later::Fitting) && policy.keeps(books, (group, class), key) {
                 self.wait(books, policy, (key, class), limit);
@@ -338,7 +339,7 @@ impl Walker {
             self.stopped[group as usize] = true;
             return;
         }
-        match books.end_after(limit, now) {
+        match books.end_after(asked, now) {
             Ok(end) => {
                 policy.admit(books, (group, class), limit, &shares);
                 books.start(key.handle(), shares, now, end);
@@ -410,11 +411,14 @@ impl Walker {
         if self.blocked[group as usize].is_none() && !self.open[group as usize] {
             return self.enter_first(books, group);
         }
+        let longest = books.longest(now);
         let queue = &mut books.queue;
         let it = &queue.classes[class as usize];
         let next = match self.seen(class).mode {
             Mode::All => it.first_within(|_| true),
-            Mode::Short(by) => it.first_within(|limit| now + policy.length(limit) <= by),
+            Mode::Short(by) => {
+                it.first_within(|limit| now + policy.length(limit.min(longest)) <= by)
+            }
             Mode::Behind => queue.after(&books.jobs, class, key, |_| true),
         };
         self.offer(class, next);

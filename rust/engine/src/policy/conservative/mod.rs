@@ -24,6 +24,7 @@ use self::pass::{Outcome, Waiting};
 use self::reserved::Reserved;
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::machine::Moves;
 use crate::plan::{Kept, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -48,6 +49,13 @@ impl Conservative {
         let starts = reserved.map(|(id, it)| (*id, it.start));
         let starts = starts.filter(|it| it.1.is_finite());
         starts.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
+    }
+
+    /// The places of nodes have changed.
+    pub fn relocate(&mut self, moves: &Moves) {
+        for reserved in &mut self.groups {
+            Arc::make_mut(reserved).relocate(moves);
+        }
     }
 
     /// One pass.

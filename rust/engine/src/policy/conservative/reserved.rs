@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::freed::Freed;
 use super::pass::{Outcome, Pass, Waiting};
 use crate::books::Books;
-use crate::machine::{Machine, ShapeId, Shares};
+use crate::machine::{Machine, Moves, ShapeId, Shares};
 use crate::plan::{Hold, Kept, pick};
 use crate::queue::QueueId;
 use crate::quotas::Quotas;
@@ -43,8 +43,8 @@ pub(super) struct Reserved {
     pub kept: Option<Kept>,
     /// Whether reservations are units of the whole machine, or parts of nodes.
     pub in_units: Option<bool>,
-    /// What the books had seen.
-    pub moves: u64,
+    /// Whether the resources had ended.
+    expired: bool,
     /// How many are moved up at once.
     pub near: usize,
     /// How often they have been looked at.
@@ -57,7 +57,7 @@ impl Default for Reserved {
             by_id: HashMap::default(),
             kept: None,
             in_units: None,
-            moves: 0,
+            expired: false,
             near: NEAR,
             looks: 1,
         }
@@ -90,18 +90,28 @@ impl Reserved {
             now,
             left: 0,
         };
+        let expired = books.machine.expiration().is_some_and(|it| it <= now);
+        if std::mem::replace(&mut self.expired, expired) != expired {
+            pass.freed = Freed::all();
+        }
         let in_units = Some(pass.kept.plan.is_of_units());
-        // What they hold is of another kind, or elsewhere.
-        let mut moved = std::mem::replace(&mut self.in_units, in_units) != in_units;
-        moved |= std::mem::replace(&mut self.moves, books.moves) != books.moves;
+        let other = std::mem::replace(&mut self.in_units, in_units) != in_units;
         self.keep(books, &mut pass, anew);
-        if moved || self.disturbed(books, &mut pass, anew) {
+        if other || self.disturbed(books, &mut pass, anew) {
             pass.kept = Kept::of(books, group, now);
             pass.quotas = Quotas::new(now);
             pass.freed = Freed::all();
-            self.repair(books, &mut pass, moved);
+            self.repair(books, &mut pass, other);
         }
         pass
+    }
+
+    /// The places of nodes have changed.
+    pub fn relocate(&mut self, moves: &Moves) {
+        self.kept = None;
+        for reservation in self.by_id.values_mut() {
+            reservation.hold.relocate(moves);
+        }
     }
 
     /// Finds the reservations of the jobs in line, and forgets those of others, and of jobs that
@@ -163,7 +173,8 @@ impl Reserved {
                 continue;
             };
             if anew {
-                if !known.hold.is_up(&books.machine) {
+                let in_units = pass.kept.plan.is_of_units();
+                if start.is_finite() && !known.hold.suits(&books.machine, known.asked.0, in_units) {
                     return true;
                 }
                 pass.kept.plan.hold(&known.hold, span, false);
@@ -174,8 +185,9 @@ impl Reserved {
         pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
     }
 
-    /// Moves later what no longer fits: in order, each as little as possible. Where only what they
-    /// hold is to be found anew, in the order of their starts: then none need move.
+    /// Moves later what no longer fits: in order, each as little as possible. Where it was units, and
+    /// is to be parts of nodes, or the other way round, in the order of their starts: then none need
+    /// move.
     fn repair(&mut self, books: &mut Books, pass: &mut Pass, by_start: bool) {
         let starts = (0..pass.line.len()).filter_map(|it| Some((pass.line[it].start?, it)));
         let mut line: Vec<_> = starts.collect();
