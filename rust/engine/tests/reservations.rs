@@ -365,6 +365,11 @@ fn nothing_is_reserved_after_the_resources_have_ended() {
     assert_eq!(started(&mut engine, 0.0), [1]);
     assert_eq!(engine.reservation(2), Some(50.0));
     assert_eq!(engine.reservation(3), Some(f64::INFINITY));
+    for (end, third) in [(200.0, 100.0), (60.0, f64::INFINITY)] {
+        engine.set_inventory_expiration(Some(end));
+        assert_eq!(started(&mut engine, 1.0), [0_u64; 0]);
+        assert_eq!(engine.reservation(3), Some(third));
+    }
     engine.free(1, None).unwrap();
     assert_eq!(started(&mut engine, 50.0), [2]);
     engine.free(2, None).unwrap();

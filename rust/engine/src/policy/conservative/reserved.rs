@@ -157,6 +157,8 @@ impl Reserved {
     /// cannot be had any more.
     fn disturbed(&self, books: &mut Books, pass: &mut Pass, anew: bool) -> bool {
         let limited = books.queues.any_limited();
+        let end = books.machine.expiration().filter(|it| *it > pass.now);
+        let end = end.unwrap_or(f64::INFINITY);
         for it in &pass.line {
             let Some(start) = it.start else {
                 continue;
@@ -174,7 +176,8 @@ impl Reserved {
             };
             if anew {
                 let in_units = pass.kept.plan.is_of_units();
-                if start.is_finite() && !known.hold.suits(&books.machine, known.asked.0, in_units) {
+                let gone = !known.hold.suits(&books.machine, known.asked.0, in_units);
+                if start.is_finite() && (gone || start >= end) {
                     return true;
                 }
                 pass.kept.plan.hold(&known.hold, span, false);
