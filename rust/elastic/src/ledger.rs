@@ -211,7 +211,13 @@ impl Account {
 
     /// The newest request with this id of the user's.
     pub fn named(&self, id: &str) -> Option<&Entry> {
-        self.entry(*self.names.get(id)?.last()?)
+        self.all_named(id).next()
+    }
+
+    /// The requests with this id of the user's, the newest first.
+    pub fn all_named(&self, id: &str) -> impl Iterator<Item = &Entry> {
+        let all = self.names.get(id).into_iter().flatten().rev();
+        all.filter_map(|seq| self.entry(*seq))
     }
 
     /// The request that this job stands for.

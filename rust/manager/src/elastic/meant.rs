@@ -77,19 +77,22 @@ impl Manager {
         }
     }
 
+    /// What there is by this id of a job, or by the name of the request that made it: the newest of
+    /// several. Requests that have made nothing, or whose allocation is over, do not count.
     fn allocation(&self, job: u64, text: &str, directive: Directive) -> Option<Meant> {
         if directive == Directive::New {
             return None;
         }
         let named = text.parse::<Fluid>().ok().map(|it| it.0);
-        let named = named.filter(|id| self.jobs.contains_key(id));
-        let asked = || {
-            let entry = self.elastic.ledger.account(job)?.named(text)?;
-            entry
-                .alloc
-                .filter(|_| entry.progress() == Progress::Granted)
-        };
-        let id = named.or_else(asked)?;
+        let account = self.elastic.ledger.account(job);
+        let asked = account.into_iter().flat_map(|it| it.all_named(text));
+        let granted = asked.filter(|it| it.progress() == Progress::Granted);
+        let mut ids = named.into_iter().chain(granted.filter_map(|it| it.alloc));
+        ids.find_map(|id| self.living(job, id))
+    }
+
+    /// What a job is to one that asks, if it is of the same owner and is not over.
+    fn living(&self, job: u64, id: u64) -> Option<Meant> {
         if id == job {
             return Some(Meant::Own);
         }
