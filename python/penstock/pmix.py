@@ -105,7 +105,7 @@ class Status:
 
     Attributes:
         id: the request's own name, where it has one.
-        alloc: the job that stands for it in the queue.
+        alloc: the job that stands for it in the queue; of one that was granted, the allocation.
         directive: `new`, `extend`, `release` or `reacquire`.
         state: how far it has come.
         status: its PMIx status; 1 where it waits.

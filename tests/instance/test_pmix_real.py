@@ -209,7 +209,11 @@ def test_part_of_it_when_the_caller_waits_no_longer(instance, alloc):
         "extend: status 0",
         "extend: status -24",
     ]
+    # The answer has the reason, as the query has; both have the same hosts.
+    assert "extend: pmix.evtext = in part: 1 of 3 nodes" in zero
     assert "status: pmix.evtext = in part: 1 of 3 nodes" in zero
+    [hosts] = [line for line in zero if line.startswith("extend: pmix.alloc.nlist")]
+    assert hosts.replace("extend", "status") in zero
 
 
 def test_what_is_asked_in_every_type(instance, programs):

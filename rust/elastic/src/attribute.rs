@@ -109,10 +109,13 @@ impl Attribute {
         })
     }
 
-    /// The JSON form, with the type that PMIx wants.
+    /// The JSON form, with the type that PMIx wants. Of a number that this has not, its largest one.
     pub fn to_json(&self) -> Value {
         let usual = Key::named(&self.key).map(Key::kind);
         let (kind, value) = match &self.data {
+            Data::Whole(number) if usual == Some("uint32") => {
+                ("uint32", (*number).min(u32::MAX.into()).into())
+            }
             Data::Whole(number) => (usual.unwrap_or("uint64"), (*number).into()),
             Data::Real(number) => (usual.unwrap_or("float"), (*number).into()),
             Data::Text(text) => ("string", text.as_str().into()),
@@ -171,6 +174,8 @@ mod tests {
         let time = Attribute::result(Key::Time, Data::Whole(60)).to_json();
         let expected = json!({"key": "pmix.alloc.time", "type": "uint32", "value": 60});
         assert_eq!(time, expected);
+        let endless = Attribute::result(Key::Time, Data::Whole(1 << 40)).to_json();
+        assert_eq!(endless["value"], u32::MAX);
         assert_eq!(
             Attribute::from_json(&time).unwrap().data,
             Data::Whole(60),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::names::{Directive, Status};
+use crate::names::{Directive, Key, Status};
 
 /// Requests that are over, of one job, that are remembered.
 const REMEMBERED: usize = 1024;
@@ -85,6 +85,9 @@ pub struct Entry {
     /// When the caller waits no longer, seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<f64>,
+    /// Names of attributes that were wished for and mean nothing to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<String>,
     /// Loans that are asked back: their numbers, and how many nodes of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<(u32, u32)>,
@@ -103,6 +106,13 @@ impl Entry {
     /// How far it has come.
     pub fn progress(&self) -> Progress {
         Progress::of(self.status.unwrap_or(Status::QUEUED))
+    }
+
+    /// The value of a result.
+    pub fn result(&self, key: Key) -> Option<&Value> {
+        let mut results = self.results.iter();
+        let found = results.find(|it| it["key"] == key.name())?;
+        found.get("value")
     }
 
     /// Whether it waits.

@@ -111,6 +111,13 @@ impl Request {
             || self.cpu_list.is_some()
     }
 
+    /// Names of attributes that mean nothing to a release, or to a request for time: those that are
+    /// not supported, and the queue.
+    pub fn meaningless(&self) -> Vec<String> {
+        let queue = self.queue.iter().map(|_| Key::Queue.name().to_owned());
+        self.dropped.iter().cloned().chain(queue).collect()
+    }
+
     fn take(&mut self, attribute: &Attribute) -> Result<(), Refusal> {
         let name = attribute.key.trim();
         if name.is_empty() {

@@ -32,10 +32,12 @@ impl Answer {
         }
     }
 
-    /// Reads a response to `pmix.alloc`: its `status` and `results`.
+    /// Reads a response to `pmix.alloc`: its `status`, `reason` and `results`.
     pub fn to_alloc(errnum: u32, payload: Option<&[u8]>) -> Self {
         Self::read(errnum, payload, |json, answer| {
-            answer.add_results(json);
+            let mut infos: Vec<Info> = text(TEXT, &json["reason"]).into_iter().collect();
+            answer.faults.extend(add_results(&mut infos, json));
+            answer.infos = infos;
         })
     }
 
@@ -60,7 +62,8 @@ impl Answer {
             let code = Value::Status(answer.status);
             answer.infos.push(Info::new(STATUS, code));
             answer.infos.extend(text(TEXT, &json["reason"]));
-            answer.add_results(json);
+            let faults = add_results(&mut answer.infos, json);
+            answer.faults.extend(faults);
         })
     }
 
@@ -81,18 +84,7 @@ impl Answer {
         answer
     }
 
-    /// Adds `results`, without what the infos have already.
-    fn add_results(&mut self, json: &Json) {
-        for result in json["results"].as_array().into_iter().flatten() {
-            match Info::from_json(result) {
-                Ok(info) if self.infos.iter().any(|it| it.key == info.key) => {}
-                Ok(info) => self.infos.push(info),
-                Err(fault) => self.faults.push(fault),
-            }
-        }
-    }
-
-    /// How one request stands.
+    /// How one request stands: what it was granted, or what it asks for.
     fn describe(&mut self, request: &Json) -> Vec<Info> {
         let mut infos: Vec<Info> = text(QUERY, &request["state"]).into_iter().collect();
         infos.extend(describe_ids(request));
@@ -100,6 +92,10 @@ impl Answer {
             infos.push(Info::new(STATUS, Value::Status(code)));
         }
         infos.extend(text(TEXT, &request["reason"]));
+        if request["status"] == 0 {
+            self.faults.extend(add_results(&mut infos, request));
+            return infos;
+        }
         for (name, key) in [
             ("nodes", "pmix.alloc.nnodes"),
             ("cores", "pmix.alloc.ncpus"),
@@ -123,6 +119,19 @@ impl Answer {
         }
         infos
     }
+}
+
+/// Adds `results`, without what the infos have already; returns what could not be understood.
+fn add_results(infos: &mut Vec<Info>, json: &Json) -> Vec<String> {
+    let mut faults = Vec::new();
+    for result in json["results"].as_array().into_iter().flatten() {
+        match Info::from_json(result) {
+            Ok(info) if infos.iter().any(|it| it.key == info.key) => {}
+            Ok(info) => infos.push(info),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    faults
 }
 
 /// Seconds without their fraction; what is no such number stays one that is refused.
@@ -176,6 +185,16 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_has_its_reason() {
+        let payload = json!({"status": 0, "reason": "in part: 4 of 5 nodes", "results": [
+            {"key": "pmix.alloc.id", "type": "string", "value": "ƒ12"},
+        ]});
+        let answer = Answer::to_alloc(0, Some(payload.to_string().as_bytes()));
+        let reason = string(TEXT, "in part: 4 of 5 nodes");
+        assert_eq!(answer.infos, [reason, string("pmix.alloc.id", "ƒ12")]);
+    }
+
+    #[test]
     fn an_error_of_the_service_is_a_status() {
         assert_eq!(Answer::to_alloc(38, Some(b"no service")), Answer::of(-47));
     }
@@ -224,6 +243,28 @@ mod tests {
         );
         let all = Answer::to_query(0, Some(payload.as_bytes()), false);
         assert_eq!(all.infos, [Info::new(QUERY, Value::Infos(one.infos))]);
+    }
+
+    #[test]
+    fn a_query_tells_what_was_granted_in_the_words_of_the_event() {
+        let payload = json!({
+            "id": "mine", "alloc": "ƒ12", "directive": "new", "status": 0, "state": "granted",
+            "reason": "in part: 2 of 3 nodes", "nodes": 2, "cores": 8, "time": 60, "results": [
+                {"key": "pmix.alloc.id", "type": "string", "value": "ƒ12"},
+                {"key": "pmix.alloc.reqid", "type": "string", "value": "mine"},
+                {"key": "pmix.alloc.nlist", "type": "string", "value": "n[1-2]"},
+                {"key": "pmix.alloc.ncpulist", "type": "string", "value": "4,4"},
+                {"key": "pmix.alloc.time", "type": "uint32", "value": 60},
+                {"key": "penstock.alloc.dropped", "type": "string", "value": "pmix.alloc.msize"},
+            ],
+        });
+        let event = Answer::to_event(payload.to_string().as_bytes());
+        let all = json!({"status": 0, "requests": [payload]}).to_string();
+        let query = Answer::to_query(0, Some(all.as_bytes()), true);
+        let state = string("pmix.query.alloc", "granted");
+        assert_eq!(query.infos, [vec![state], event.infos].concat());
+        assert_eq!(query.infos.len(), 9);
+        assert!(query.faults.is_empty());
     }
 
     #[test]

@@ -224,6 +224,7 @@ impl Manager {
             Directive::Extend if wanted.time.is_some() => {
                 let entry = Entry {
                     target: Some(target).filter(|it| *it != asker.job),
+                    dropped: wanted.meaningless(),
                     ..Entry::default()
                 };
                 self.enter(number, asker, wanted, entry, now);

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::asked::name_of;
 use super::calls::Asker;
-use super::grant::{document, given, json_of};
+use super::grant::{add_dropped, document, given, json_of};
 use super::meant::{Meant, ids};
 use super::{End, Number};
 use crate::event::Event;
@@ -109,6 +109,7 @@ impl Manager {
             let when = "not free for others before the allocation ends";
             reasons.push(format!("{when}: the scheduler takes back whole ones only"));
         }
+        add_dropped(wanted.meaningless(), &mut results, &mut reasons);
         let end = End {
             reason: reasons.join("; "),
             results: json_of(&results),

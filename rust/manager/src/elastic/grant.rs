@@ -28,6 +28,26 @@ pub(super) fn given(r: &ResourceSet) -> Vec<Attribute> {
     ]
 }
 
+/// Adds to results, and to their reasons, what was wished for and is not met.
+pub(super) fn add_dropped(
+    mut unmet: Vec<String>,
+    results: &mut Vec<Attribute>,
+    reasons: &mut Vec<String>,
+) {
+    unmet.sort_unstable();
+    unmet.dedup();
+    if unmet.is_empty() {
+        return;
+    }
+    let unmet = unmet.join(",");
+    reasons.push(format!("not met: {unmet}"));
+    results.push(Attribute {
+        key: DROPPED.to_owned(),
+        required: false,
+        data: Data::Text(unmet),
+    });
+}
+
 pub(super) fn json_of(results: &[Attribute]) -> Vec<Value> {
     results.iter().map(Attribute::to_json).collect()
 }
@@ -140,17 +160,7 @@ impl Manager {
             let more = ask.map(|it| it.unmet(r, queue)).unwrap_or_default();
             unmet.extend(more);
         }
-        unmet.sort_unstable();
-        unmet.dedup();
-        if !unmet.is_empty() {
-            let unmet = unmet.join(",");
-            reasons.push(format!("not met: {unmet}"));
-            results.push(Attribute {
-                key: DROPPED.to_owned(),
-                required: false,
-                data: Data::Text(unmet),
-            });
-        }
+        add_dropped(unmet, &mut results, &mut reasons);
         let end = End {
             reason: reasons.join("; "),
             results: json_of(&results),

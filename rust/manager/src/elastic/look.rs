@@ -1,12 +1,12 @@
 //! `pmix.query`: how requests stand.
 
-use penstock_elastic::{Account, Entry, Status};
-use penstock_jobspec::fluid::Fluid;
+use penstock_elastic::{Account, Entry, Key, Progress, Status};
+use penstock_hostlist::Hostlist;
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::watch::named;
+use super::watch::{alloc_of, named};
 use crate::manager::Manager;
 use crate::rpc::{self, Refusal};
 
@@ -59,19 +59,36 @@ impl Manager {
             entry.reason.as_str().into()
         };
         let status = entry.status.unwrap_or(Status::QUEUED).0;
+        let (nodes, cores, time) = amounts(entry);
         json!({
             "id": entry.id,
-            "alloc": entry.alloc.map(|it| Fluid(it).to_string()),
+            "alloc": alloc_of(entry),
             "directive": entry.directive,
             "rank": entry.rank,
             "status": status,
             "state": entry.progress().name(),
             "reason": reason,
-            "nodes": entry.nodes,
-            "cores": entry.cpus,
-            "time": entry.time,
+            "nodes": nodes,
+            "cores": cores,
+            "time": time,
             "estimate": note("t_estimate").filter(|_| waits),
             "results": entry.results,
         })
     }
+}
+
+/// Nodes, cores and seconds that are asked for or, of a request that was granted, that it was granted.
+fn amounts(entry: &Entry) -> (u64, u64, u64) {
+    if entry.progress() != Progress::Granted {
+        return (entry.nodes.into(), entry.cpus.into(), entry.time.into());
+    }
+    let text = |key| entry.result(key).and_then(Value::as_str);
+    let nodes: Option<Hostlist> = text(Key::NodeList).and_then(|it| it.parse().ok());
+    let cores = text(Key::CpuCounts)
+        .into_iter()
+        .flat_map(|it| it.split(','));
+    let cores = cores.filter_map(|it| it.parse::<u64>().ok()).sum();
+    let time = entry.result(Key::Time).and_then(Value::as_u64);
+    let nodes = nodes.map_or(0, |it| it.len() as u64);
+    (nodes, cores, time.unwrap_or_default())
 }

@@ -3,7 +3,7 @@
 use penstock_elastic::{Attribute, Data, Directive, Entry, Key, Refusal as Denial, Status};
 
 use super::asked::name_of;
-use super::grant::{json_of, whole_seconds};
+use super::grant::{add_dropped, json_of, whole_seconds};
 use super::{End, Number};
 use crate::manager::Manager;
 use crate::policy;
@@ -103,7 +103,13 @@ impl Manager {
                     results.push(Attribute::result(Key::RequestId, Data::Text(id)));
                 }
                 results.push(Attribute::result(Key::Time, Data::Whole(granted.into())));
+                let mut reasons = Vec::new();
+                if granted < entry.time {
+                    reasons.push(format!("in part: {granted} of {} s", entry.time));
+                }
+                add_dropped(entry.dropped, &mut results, &mut reasons);
                 let end = End {
+                    reason: reasons.join("; "),
                     results: json_of(&results),
                     ..End::default()
                 };

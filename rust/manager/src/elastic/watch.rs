@@ -1,6 +1,6 @@
 //! `pmix.events`: who wants to hear of requests that are over, of all of a job or of one.
 
-use penstock_elastic::{Account, Entry};
+use penstock_elastic::{Account, Entry, Key};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde::Deserialize;
@@ -48,10 +48,17 @@ pub(super) fn named<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
     both.into_iter().flatten().max_by_key(|it| it.seq)
 }
 
+/// The allocation that a request was granted or is about; before that the job that stands for it.
+pub(super) fn alloc_of(entry: &Entry) -> Option<String> {
+    let granted = entry.result(Key::AllocId).and_then(Value::as_str);
+    let stands = || entry.alloc.map(|it| Fluid(it).to_string());
+    granted.map(str::to_owned).or_else(stands)
+}
+
 fn told(entry: &Entry) -> Value {
     json!({
         "id": entry.id,
-        "alloc": entry.alloc.map(|it| Fluid(it).to_string()),
+        "alloc": alloc_of(entry),
         "directive": entry.directive,
         "status": entry.status.map_or(0, |it| it.0),
         "reason": entry.reason,
