@@ -102,6 +102,23 @@ impl Request {
         Ok(request)
     }
 
+    /// Of a request that is refused: its names, as far as they can be read.
+    pub fn names(directive: Directive, attributes: &[Attribute]) -> Self {
+        let mut request = Self::new(directive);
+        for attribute in attributes {
+            let name = word(attribute).ok().map(str::to_owned);
+            match Key::named(attribute.key.trim()).filter(|_| name.is_some()) {
+                Some(Key::RequestId) => request.id = name,
+                Some(Key::AllocId) => {
+                    request.alloc = name;
+                    request.alloc_required |= attribute.required;
+                }
+                _ => {}
+            }
+        }
+        request
+    }
+
     /// Whether resources are named, by number or by name.
     pub fn has_resources(&self) -> bool {
         self.nodes.is_some()

@@ -82,27 +82,38 @@ impl Manager {
             Ok(attributes) => attributes,
             Err(refusal) => return self.refuse(request, &refusal),
         };
-        let read = self.may_ask(request, call.job).and_then(|()| {
-            let directive = call.directive()?;
-            Request::read(directive, &attributes)
-        });
+        let directive = self
+            .may_ask(request, call.job)
+            .map(|()| (call.directive(), call.directive.as_u64()));
         let asker = Asker {
             job: call.job,
             rank: call.rank,
             host: call.host,
         };
-        match read {
-            Ok(wanted) if wanted.directive == Directive::Cancel => {
-                let id = wanted.id.or(wanted.alloc);
-                let done = self.cancel(&asker, id.as_deref(), now);
-                self.answer_call(request, &cancelled(done));
+        let denial = match directive {
+            Ok((Ok(directive), _)) => match Request::read(directive, &attributes) {
+                Ok(wanted) if directive == Directive::Cancel => {
+                    let id = wanted.id.or(wanted.alloc);
+                    let done = self.cancel(&asker, id.as_deref(), now);
+                    return self.answer_call(request, &cancelled(done));
+                }
+                Ok(wanted) => return self.begin(request, &asker, wanted, Ok(()), now),
+                // What a cancel names is another request.
+                Err(denial) if directive == Directive::Cancel => denial,
+                Err(denial) => {
+                    let names = Request::names(directive, &attributes);
+                    return self.begin(request, &asker, names, Err((denial, None)), now);
+                }
+            },
+            Ok((Err(denial), Some(number))) => {
+                let names = Request::names(Directive::New, &attributes);
+                let refused = Err((denial, Some(number)));
+                return self.begin(request, &asker, names, refused, now);
             }
-            Ok(wanted) => self.begin(request, &asker, wanted, now),
-            Err(denial) => {
-                let answer = outcome(denial.status.0, &denial.reason, &[]);
-                self.answer_call(request, &answer);
-            }
-        }
+            Ok((Err(denial), None)) | Err(denial) => denial,
+        };
+        let answer = outcome(denial.status.0, &denial.reason, &[]);
+        self.answer_call(request, &answer);
     }
 
     /// Whether the sender may ask for this job: its owner or the instance's; and it runs.
@@ -126,28 +137,36 @@ impl Manager {
         })
     }
 
-    fn begin(&mut self, request: &Message, asker: &Asker, mut wanted: Request, now: f64) {
+    /// Begins a request, or records one whose attributes were refused already, as every request that
+    /// is refused: whoever waits for it is told. The number is that of a directive that there is not.
+    fn begin(
+        &mut self,
+        request: &Message,
+        asker: &Asker,
+        mut wanted: Request,
+        read: Result<(), (Denial, Option<u64>)>,
+        now: f64,
+    ) {
         let job = asker.job;
         let account = self.elastic.ledger.account(job);
         let number = (job, account.map_or(1, Account::next));
         if !request.is_noresponse() {
             self.elastic.callers.insert(number, request.clone());
         }
-        let begun = self
-            .meant(job, &mut wanted)
-            .and_then(|meant| self.start(number, asker, &wanted, meant, now));
+        let meant = self.meant(job, &mut wanted);
+        let mut entry = Entry::default();
+        let begun = match read {
+            Ok(()) => meant.and_then(|meant| self.start(number, asker, &wanted, meant, now)),
+            Err((denial, directive)) => {
+                entry.directive = directive.map(|it| it.to_string()).unwrap_or_default();
+                Err(denial)
+            }
+        };
         if let Err(denial) = begun {
-            // What has a name can be asked for by it, however it ended.
-            if wanted.id.is_some() && !self.is_begun(number) {
-                self.enter(number, asker, &wanted, Entry::default(), now);
+            if !self.is_begun(number) {
+                self.enter(number, asker, &wanted, entry, now);
             }
-            if self.is_begun(number) {
-                self.end_request(number, &End::refused(denial), now);
-            } else {
-                self.elastic.callers.remove(&number);
-                let answer = outcome(denial.status.0, &denial.reason, &[]);
-                self.answer_call(request, &answer);
-            }
+            self.end_request(number, &End::refused(denial), now);
         } else if request.is_streaming() && self.elastic.callers.contains_key(&number) {
             let account = self.elastic.ledger.account(job);
             let entry = account.and_then(|it| it.entry(number.1));
@@ -178,10 +197,11 @@ impl Manager {
             wish.map(|it| it.value).unwrap_or_default()
         }
         let deadline = wanted.timeout.map(|limit| now + limit);
+        let directive = Some(entry.directive).filter(|it| !it.is_empty());
         let entry = Entry {
             seq,
             id: wanted.id.clone(),
-            directive: wanted.directive.name().to_owned(),
+            directive: directive.unwrap_or_else(|| wanted.directive.name().to_owned()),
             rank: asker.rank,
             time: value(wanted.time.as_ref()),
             required: wanted.required,
