@@ -284,6 +284,22 @@ def test_an_inventory(here, capsys, name):
     assert [row["start"] for row in rows(here / "out")] == ["0", "10"]
 
 
+def test_the_expiration_of_an_inventory_is_left_out(here, capsys):
+    r = ResourceSet.uniform("0-1", "n[0-1]", cores="0-1")
+    (here / "endless.json").write_text(r.to_json())
+    r.expiration = 3.0
+    (here / "ends.json").write_text(r.to_json())
+    (here / "ends.toml").write_text('[resource]\npath = "ends.json"\n')
+    left_out = "assumed: the resources do not end: the expiration of R is left out\n"
+    for name, said in [("endless.json", False), ("ends.json", True), ("ends.toml", True)]:
+        out = sim(capsys, "b.jsonl", "--inventory", name, "--out", "out").out
+        assert (left_out in out, "expiration" in out) == (said, said)
+        assert [(row["start"], row["end"]) for row in rows(here / "out")] == [
+            ("0", "10"),
+            ("10", "15"),
+        ]
+
+
 def test_nodes_that_differ_are_described_by_what_they_share(here, capsys):
     node = '[[resource.config]]\nhosts = "{}"\ncores = "{}"\ngpus = "{}"\n'
     for second, said in [

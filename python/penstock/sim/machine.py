@@ -108,7 +108,7 @@ def from_file(path: Path) -> Machine:
         raise MachineError(str(error)) from error
     assumptions = [f"{_number(left_out, 'node')} left out: `resource.exclude`"] * bool(left_out)
     if resources.expiration:
-        assumptions.append("the expiration of R is in seconds of the trace")
+        assumptions.append("the resources do not end: the expiration of R is left out")
     return Machine(_describe(resources), resources, assumptions=tuple(assumptions))
 
 
