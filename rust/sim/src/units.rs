@@ -1,9 +1,9 @@
 //! Nodes that are all alike, of which every job takes whole ones, or of which every job takes
 //! cores, wherever they are: which of them a job gets makes no difference to when it starts. The
 //! scheduler then has one pool to look after, whose cores are these units, and which units a job
-//! has is counted out here, from the lowest rank on. The starts and the ranks are those that the
-//! nodes themselves would have given; the cost no longer grows with the nodes of a job, but with
-//! the ranges of its units.
+//! has is counted out here, from the lowest rank on, where the selection would take these. The
+//! starts and the ranks are those that the nodes themselves would have given; the cost no longer
+//! grows with the nodes of a job, but with the ranges of its units.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,7 +41,7 @@ impl Units {
         requests: &[Request],
     ) -> Result<Option<(Self, Vec<Request>)>, Error> {
         let fails = setup.chance.is_some() || !setup.failures.is_empty();
-        if hardware.is_pool || fails || setup.selection != Selection::First {
+        if hardware.is_pool || fails {
             return Ok(None);
         }
         let all = hardware.resources.nodes();
@@ -49,14 +49,24 @@ impl Units {
         let Some(size) = sizes.next().filter(|first| sizes.all(|it| it == *first)) else {
             return Ok(None);
         };
+        // Whether the lowest ranks are taken: of nodes with free cores, and of nodes all free.
+        let (parts, whole) = match setup.selection {
+            Selection::First => (true, true),
+            Selection::Pack | Selection::Spread => (size.0 == 1, true),
+            Selection::Thrifty => {
+                let alike = hardware.resources.properties().is_empty();
+                (alike, alike)
+            }
+            Selection::Contiguous => (false, false),
+        };
         // Beside each other the two ways are not quite the same to every policy.
-        let counts = |count: &dyn Fn(&Request) -> Option<u32>| {
-            let counts = requests.iter().map(count);
+        let counts = |lowest: bool, count: &dyn Fn(&Request) -> Option<u32>| {
+            let counts = requests.iter().map(|it| count(it).filter(|_| lowest));
             counts.collect::<Option<Vec<u32>>>()
         };
-        let (counts, per_rank, cores) = if let Some(counts) = counts(&cores_anywhere) {
+        let (counts, per_rank, cores) = if let Some(counts) = counts(parts, &cores_anywhere) {
             (counts, size.0, 1)
-        } else if let Some(counts) = counts(&|it| whole_nodes(it, size)) {
+        } else if let Some(counts) = counts(whole, &|it| whole_nodes(it, size)) {
             (counts, 1, size.0)
         } else {
             return Ok(None);

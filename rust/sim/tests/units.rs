@@ -5,8 +5,9 @@ mod support;
 
 use std::fmt::Write as _;
 
+use penstock_engine::Selection;
 use penstock_jobspec::Count;
-use penstock_sim::{Failure, JobShape, Setup, Simulation, TraceJob, Workload};
+use penstock_sim::{Failure, JobShape, Machine, Setup, Simulation, TraceJob, Workload};
 use proptest::prelude::*;
 
 use support::{nodes, run, setup};
@@ -76,12 +77,17 @@ proptest! {
         whole in any::<bool>(),
         cores in 1..4u32,
         policy in prop::sample::select(vec!["fcfs", "easy", "conservative", "hybrid:2"]),
+        selection in prop::sample::select(Selection::ALL.to_vec()),
+        property in any::<bool>(),
         kill_at_limit in any::<bool>(),
         estimate_every in 0..2u32,
     ) {
         let workload = workload(&jobs, whole);
-        let machine = nodes(6, if whole { 2 } else { cores });
-        let counted = Setup { kill_at_limit, estimate_every, ..setup(policy) };
+        let mut machine = nodes(6, if whole { 2 } else { cores });
+        if property && let Machine::Nodes(resources) = &mut machine {
+            resources.add_property("few", &"0,3".parse().unwrap()).unwrap();
+        }
+        let counted = Setup { selection, kill_at_limit, estimate_every, ..setup(policy) };
         // A node that is up comes back when all is over: that alone has the engine match nodes.
         let back = Failure { time: 1e6, ranks: "0".parse().unwrap(), up: true };
         let matched = Setup { failures: vec![back], ..counted.clone() };
