@@ -42,6 +42,12 @@ def rows(directory):
         return list(csv.DictReader(file))
 
 
+def used(found):
+    """Core-seconds of these rows."""
+    ran = [row for row in found if row["start"]]
+    return sum(int(row["cores"]) * (float(row["end"]) - float(row["start"])) for row in ran)
+
+
 def sim(capsys, *args, code=0):
     """Runs it; returns what it wrote to stdout and to stderr."""
     assert main(["sim", *map(str, args)]) == code
@@ -255,10 +261,8 @@ def test_utilisation_can_be_found_from_the_rows(here, capsys):
     assert [(row["cores"], row["nodes"], row["start"]) for row in found] == [
         *(("4", "2", "0"), ("2", "1", "10"), ("6", "3", ""))
     ]
-    ran = [row for row in found if row["start"]]
-    used = sum(int(row["cores"]) * (float(row["end"]) - float(row["start"])) for row in ran)
     [run] = json.loads((here / "out" / "summary.json").read_text())["runs"]
-    assert used / (4 * run["makespan"]) == pytest.approx(run["utilisation"])
+    assert used(found) / (4 * run["makespan"]) == pytest.approx(run["utilisation"])
 
 
 def test_whole_nodes(here, capsys):
@@ -318,9 +322,14 @@ def test_failures_from_a_file(here, capsys):
     options = ["b.jsonl", "--inventory", "r.json", "--failures", "f", "--policy", "fcfs"]
     sim(capsys, *options, "--out", "out")
     assert [row["start"] for row in rows(here / "out")] == ["60", "70"]
-    said = sim(capsys, *options, "--no-requeue", "--json")
+    [run] = json.loads((here / "out" / "summary.json").read_text())["runs"]
+    assert run["lost_core_seconds"] == 4 * 4
+    assert used(rows(here / "out")) + run["lost_core_seconds"] == run["core_seconds"]
+    said = sim(capsys, *options, "--no-requeue", "--json", "--out", "out")
     [run] = json.loads(said.out)["runs"]
     assert (run["lost"], run["ended"]) == (1, 1)
+    assert run["lost_core_seconds"] == 4 * 4
+    assert used(rows(here / "out")) == run["core_seconds"]
 
 
 def test_a_limit_may_kill(here, capsys):

@@ -144,8 +144,8 @@ pub struct Summary {
     /// Core-seconds that jobs held, those of failed nodes with them, as a part of all there were in
     /// that time; not a number where that is no time at all.
     pub utilisation: f64,
-    /// The same from the first submit to the last: while jobs come, without the end, when fewer
-    /// and fewer are left. Not a number where that is no time at all.
+    /// The same from that first submit to the last one of all: while jobs come, without the end,
+    /// when fewer and fewer are left. Not a number where that is no time at all.
     pub utilisation_to_last_submit: f64,
     /// Where estimates were asked for.
     pub estimates: Option<EstimateError>,
@@ -204,8 +204,9 @@ impl Simulation {
         let all = real(self.cores()) * summary.makespan;
         // Of a makespan of no time, 0 is divided by 0.
         summary.utilisation = tally.core_seconds / all;
-        let (first, last) = self.workload().span().unwrap_or_default();
-        let all = real(self.cores()) * (last - first);
+        let last = self.workload().span().map(|(_, last)| last);
+        let span = tally.first_submit.zip(last);
+        let all = real(self.cores()) * span.map_or(f64::NAN, |(first, last)| last - first);
         summary.utilisation_to_last_submit = tally.early_core_seconds / all;
         summary.wait = Spread::of(waits);
         summary.slowdown = Spread::of(slowdowns);

@@ -439,6 +439,18 @@ fn utilisation_while_jobs_come_leaves_out_the_end() {
 }
 
 #[test]
+fn utilisation_begins_with_a_job_that_starts() {
+    // The first is denied; then one core is used from 4 to 8, and the last comes at 8.
+    let jobs = [(0, 9, 3, 9), (4, 4, 1, 4), (8, 4, 2, 4)];
+    let summary = pool("fcfs", 2, &jobs).summary();
+    assert!((summary.utilisation_to_last_submit - 4.0 / 8.0).abs() < 1e-9);
+    assert!((summary.utilisation - 12.0 / 16.0).abs() < 1e-9);
+    // None starts.
+    let summary = pool("fcfs", 2, &[(0, 9, 3, 9), (4, 4, 3, 4)]).summary();
+    assert!(summary.utilisation.is_nan() && summary.utilisation_to_last_submit.is_nan());
+}
+
+#[test]
 fn a_series_is_thinned_and_keeps_its_end() {
     let jobs: Vec<Line> = (0..60_000).map(|it| (2 * it, 1, 1, 1)).collect();
     let simulation = pool("fcfs", 1, &jobs);
