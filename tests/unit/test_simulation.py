@@ -246,8 +246,8 @@ def test_what_is_told_may_stop_a_simulation_and_it_goes_on():
     assert estimates[1:] == list(range(1, 300))
 
 
-def interrupt(simulation):
-    """Lets it advance, and a signal come."""
+def interrupt(work):
+    """Lets something be done, and a signal come."""
 
     def handler(*_):
         raise InterruptedError
@@ -256,15 +256,31 @@ def interrupt(simulation):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.001)
         with pytest.raises(InterruptedError):
-            simulation.advance(1)
+            work()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.parametrize(
+    "make_up",
+    [
+        lambda jobs: Workload.lublin(jobs, cores=64, seed=1),
+        lambda jobs: Workload.mix("1-64c:1h", jobs, cores=64, seed=1),
+    ],
+)
+def test_a_signal_is_heeded_while_jobs_are_made_up(make_up):
+    most = 100_000_000  # all of them would take a minute and some GB
+    interrupt(lambda: make_up(most))
+    with pytest.raises(
+        WorkloadError, match="jobs: expected at most 100,000,000, found 100,000,001"
+    ):
+        make_up(most + 1)
+
+
 def test_a_signal_is_heeded_within_an_estimate():
     simulation = deep(200_000)
-    interrupt(simulation)
+    interrupt(lambda: simulation.advance(1))
     estimates = simulation.result().columns()["estimate_start"]
     assert math.isnan(estimates[-1]), "it was stopped before the end of the estimate"
 
@@ -278,7 +294,7 @@ def test_a_signal_is_heeded_within_a_pass():
     )
     trace = Workload.from_jsonl(jobs.encode(), name="deep")
     simulation = Simulation(nodes(100, 8), trace, policy="conservative")
-    interrupt(simulation)
+    interrupt(lambda: simulation.advance(1))
     with pytest.raises(WorkloadError, match="stopped within a pass of the scheduler"):
         assert simulation.now
     with pytest.raises(WorkloadError, match="stopped within a pass of the scheduler"):

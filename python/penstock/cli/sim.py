@@ -38,6 +38,7 @@ DEFAULT_JOBS = 5000
 DEFAULT_LOAD = 0.8
 DEFAULT_SEED = 1
 MOST = (1 << 32) - 1
+MOST_MADE_UP = 100_000_000
 MOST_DENIALS = 5
 
 
@@ -50,13 +51,13 @@ def register(parser: argparse.ArgumentParser) -> None:
     work.add_argument("traces", metavar="TRACE", nargs="*", type=_path, help="a file with jobs")
     work.add_argument("--limit", metavar="JOBS", type=_positive, help="the first so many alone")
     work.add_argument(
-        "--lublin", metavar="JOBS", type=_positive, help="so many jobs of Lublin and Feitelson"
+        "--lublin", metavar="JOBS", type=_made_up, help="so many jobs of Lublin and Feitelson"
     )
     work.add_argument(
         "--mix", metavar="SPEC", help="jobs of some kinds, as in `80%%:1c:10m,20%%:64c:2h`"
     )
     work.add_argument(
-        "--jobs", metavar="JOBS", type=_positive, help="how many of --mix (default: 5000)"
+        "--jobs", metavar="JOBS", type=_made_up, help="how many of --mix (default: 5000)"
     )
     work.add_argument(
         "--load",
@@ -430,11 +431,15 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def _positive(text: str) -> int:
+def _positive(text: str, most: int = MOST) -> int:
     number = whole(text)
-    if not 1 <= number <= MOST:
-        raise argparse.ArgumentTypeError(f"expected 1 to {MOST}, found `{text}`")
+    if not 1 <= number <= most:
+        raise argparse.ArgumentTypeError(f"expected 1 to {most}, found `{text}`")
     return number
+
+
+def _made_up(text: str) -> int:
+    return _positive(text, MOST_MADE_UP)
 
 
 def _seed_number(text: str) -> int:

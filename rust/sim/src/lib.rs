@@ -30,4 +30,4 @@ pub use results::{Fate, Results};
 pub use series::Series;
 pub use setup::{Chance, Failure, Machine, Setup};
 pub use simulation::{Denial, Simulation};
-pub use workload::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload};
+pub use workload::{DEFAULT_PRIORITY, JobShape, MAX_MADE_UP, TraceJob, Workload};

@@ -15,7 +15,9 @@ use crate::error::brief;
 use crate::error::shown;
 use crate::estimates::Estimates;
 use crate::random::{Random, exp, exp2, ln, log2};
-use crate::workload::{DEFAULT_PRIORITY, JobShape, MAX_SECONDS, Workload, real};
+use crate::workload::{
+    DEFAULT_PRIORITY, JobShape, MAX_SECONDS, Workload, check_made_up, going_on, real,
+};
 
 /// Half hours, the steps of the daily cycle.
 const SLOTS: u16 = 48;
@@ -271,8 +273,16 @@ pub struct Lublin {
 impl Lublin {
     /// Draws the jobs. All times are whole seconds.
     ///
-    /// Fails where there are no cores, and where the load is not above 0.
+    /// Fails where there are no cores, where the load is not above 0, and where there are more than
+    /// [`MAX_MADE_UP`](crate::MAX_MADE_UP) jobs.
     pub fn draw(&self) -> Result<Workload, Error> {
+        self.draw_while(&mut || true)
+    }
+
+    /// As [`draw`](Self::draw), as long as `go_on`, which is asked now and then, says so: fails once
+    /// it does not.
+    pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
+        check_made_up(self.jobs)?;
         if self.cores == 0 {
             return Err(Error::new("cores: expected 1 or more, found 0"));
         }
@@ -294,6 +304,7 @@ impl Lublin {
         let mut jobs = Vec::new();
         let mut work = 0.0;
         for _ in 0..self.jobs {
+            going_on(jobs.len(), go_on)?;
             let first = usize::from(next.len() > 1 && next[1] < next[0]);
             let population = streams[first].population;
             let size = population.size(self.cores, &mut random);
@@ -308,6 +319,7 @@ impl Lublin {
         let queue = workload.queue_number(String::new())?;
         let start = submits.first().copied().unwrap_or(0.0);
         for (number, (submit, (size, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
+            going_on(workload.len(), go_on)?;
             let shape = workload.shape_number(JobShape::cores(size))?;
             let submit = ((submit - start) * scale).round();
             let rest = (DEFAULT_PRIORITY, queue);

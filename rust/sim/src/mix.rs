@@ -7,7 +7,7 @@ use crate::error::shown;
 use crate::estimates::Estimates;
 use crate::lublin::{check_load, stretch};
 use crate::random::Random;
-use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload, check_made_up, going_on};
 
 /// Mixes that have a name.
 const NAMED: [(&str, &str); 3] = [
@@ -50,9 +50,16 @@ pub struct Mix {
 impl Mix {
     /// Draws the jobs; they arrive at random (a Poisson process). All times are whole seconds.
     ///
-    /// Fails where the text is not a mix, where there are no cores, and where the load is not
-    /// above 0.
+    /// Fails where the text is not a mix, where there are no cores, where the load is not above 0,
+    /// and where there are more than [`MAX_MADE_UP`](crate::MAX_MADE_UP) jobs.
     pub fn draw(&self) -> Result<Workload, Error> {
+        self.draw_while(&mut || true)
+    }
+
+    /// As [`draw`](Self::draw), as long as `go_on`, which is asked now and then, says so: fails once
+    /// it does not.
+    pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
+        check_made_up(self.jobs)?;
         let parts = parse(&self.shapes)?;
         if self.cores == 0 || self.cores_per_node == 0 {
             return Err(Error::new("cores: expected 1 or more, found 0"));
@@ -64,6 +71,7 @@ impl Mix {
         let (mut submits, mut jobs) = (Vec::new(), Vec::new());
         let (mut now, mut work) = (0.0, 0.0);
         for _ in 0..self.jobs {
+            going_on(jobs.len(), go_on)?;
             let part = choose(&parts, random.uniform());
             let size = random.among(part.sizes.0, part.sizes.1);
             let (low, high) = part.runs;
@@ -94,6 +102,7 @@ impl Mix {
             None => 0.0,
         };
         for (number, (submit, (shape, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
+            going_on(workload.len(), go_on)?;
             let submit = (submit * scale).round();
             let rest = (DEFAULT_PRIORITY, queue);
             workload.push_shape(number, [submit, run, limit], shape, rest)?;

@@ -15,6 +15,12 @@ pub const DEFAULT_PRIORITY: u32 = 16;
 /// Jobs that a workload may have: their places are 32 bits wide.
 const MAX_JOBS: usize = (u32::MAX - 1) as usize;
 
+/// Jobs that a model makes up at most: more hardly fit into the memory of a machine.
+pub const MAX_MADE_UP: u32 = 100_000_000;
+
+/// After so many made-up jobs it is asked whether to go on, some milliseconds each.
+const GO_ON_EVERY: usize = 1 << 14;
+
 /// The most that a time of a job may be, in seconds: some 30,000 years. Beyond some thousand times
 /// that, a second more would be none.
 pub(crate) const MAX_SECONDS: f64 = 1e12;
@@ -404,6 +410,25 @@ impl Workload {
         jobs * (4 * size_of::<f64>() + 2 * size_of::<u32>() + size_of::<u16>())
             + self.after.capacity() * size_of::<(u32, u32)>()
     }
+}
+
+/// Fails where a model is to make up too many jobs.
+pub(crate) fn check_made_up(jobs: u32) -> Result<(), Error> {
+    if jobs <= MAX_MADE_UP {
+        return Ok(());
+    }
+    let (most, found) = (grouped(MAX_MADE_UP.into()), grouped(jobs.into()));
+    Err(Error::new(format!(
+        "jobs: expected at most {most}, found {found}"
+    )))
+}
+
+/// Asks now and then, as so many jobs are made up, whether to go on; fails once the answer is no.
+pub(crate) fn going_on(made_up: usize, go_on: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+    if made_up.is_multiple_of(GO_ON_EVERY) && !go_on() {
+        return Err(Error::new("stopped while jobs were made up"));
+    }
+    Ok(())
 }
 
 fn permute<T: Copy>(column: &mut Vec<T>, order: &[u32]) {

@@ -1,6 +1,8 @@
 //! Made workloads: the same for a seed, wherever and whenever, and like what was published.
 
-use penstock_sim::{Estimates, Kinds, Lublin, Mix, Random, TraceJob, Workload, swf};
+use penstock_sim::{
+    Error, Estimates, Kinds, Lublin, MAX_MADE_UP, Mix, Random, TraceJob, Workload, swf,
+};
 
 fn jobs(workload: &Workload) -> Vec<TraceJob> {
     (0..workload.len())
@@ -233,6 +235,58 @@ fn what_is_wrong_with_a_mix_is_named() {
     ] {
         let error = mix(text).draw().unwrap_err().to_string();
         assert!(error.contains(message), "{text}: {error}");
+    }
+}
+
+#[test]
+fn no_more_jobs_are_made_up_than_memory_may_hold() {
+    let lublin = Lublin {
+        jobs: MAX_MADE_UP + 1,
+        ..model(Kinds::Both, None)
+    };
+    let mix = Mix {
+        jobs: u32::MAX,
+        ..mix("1c:1h")
+    };
+    for (drawn, found) in [
+        (lublin.draw(), "100,000,001"),
+        (mix.draw(), "4,294,967,295"),
+    ] {
+        let expected = format!("jobs: expected at most 100,000,000, found {found}");
+        assert_eq!(drawn.unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
+fn making_up_jobs_stops_when_it_is_told_to() {
+    type Draw<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool) -> Result<Workload, Error>;
+    let lublin = model(Kinds::Both, None);
+    let mix = Mix {
+        jobs: 20_000,
+        ..mix("1c:1h")
+    };
+    let draws: [Draw; 2] = [&|it| lublin.draw_while(it), &|it| mix.draw_while(it)];
+    for draw in draws {
+        let mut most = 0;
+        assert!(
+            draw(&mut || {
+                most += 1;
+                true
+            })
+            .is_ok()
+        );
+        assert!(most > 2, "asked {most} times");
+        for stop in 1..=most {
+            let mut asked = 0;
+            assert!(
+                draw(&mut || {
+                    asked += 1;
+                    asked < stop
+                })
+                .is_err()
+            );
+            assert_eq!(asked, stop, "it goes on");
+        }
     }
 }
 

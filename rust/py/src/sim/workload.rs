@@ -6,6 +6,7 @@ use penstock_sim::{Estimates, Kinds, Lublin, Mix, jsonl, swf};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::away::{self, Watch};
 use super::{parse, workload_error};
 
 /// Jobs in the order of their submit times, equal ones in file order (see the Rust crate `penstock-sim`).
@@ -17,6 +18,18 @@ type Made = Result<penstock_sim::Workload, penstock_sim::Error>;
 impl Workload {
     fn made(py: Python<'_>, make: impl FnOnce() -> Made + Send) -> PyResult<Self> {
         let workload = py.detach(make).map_err(|error| workload_error(&error))?;
+        Ok(Self(Arc::new(workload)))
+    }
+
+    /// One that takes a while: signals are heeded meanwhile.
+    fn made_up(
+        py: Python<'_>,
+        make: impl FnOnce(&mut dyn FnMut() -> bool) -> Made + Send + 'static,
+    ) -> PyResult<Self> {
+        let drawn = away::run(py, None, Watch::new(0, 0.0), |watch| {
+            make(&mut || watch.step(0, 0.0))
+        });
+        let workload = drawn?.map_err(|error| workload_error(&error))?;
         Ok(Self(Arc::new(workload)))
     }
 }
@@ -54,7 +67,7 @@ impl Workload {
             estimates: parse::<Estimates>(estimates)?,
             kinds: parse::<Kinds>(kinds)?,
         };
-        Self::made(py, || model.draw())
+        Self::made_up(py, move |go_on| model.draw_while(go_on))
     }
 
     #[staticmethod]
@@ -81,7 +94,7 @@ impl Workload {
             load,
             estimates: parse::<Estimates>(estimates)?,
         };
-        Self::made(py, || mix.draw())
+        Self::made_up(py, move |go_on| mix.draw_while(go_on))
     }
 
     #[pyo3(signature = (*, pace = 1.0, estimates = None, seed = 0))]
