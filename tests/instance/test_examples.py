@@ -258,6 +258,8 @@ def test_what_is_no_signal_is_refused(executed, signum):
 
 
 def test_a_process_that_has_the_pid_now_is_left_alone(start, exec_service, tmp_path):
+    started = tmp_path / "started"
+    os.mkfifo(started)
     with (
         start("--exec", "sim", "--nodes", "2") as instance,
         Client(instance.uri, timeout=60) as client,
@@ -265,7 +267,8 @@ def test_a_process_that_has_the_pid_now_is_left_alone(start, exec_service, tmp_p
     ):
         try:
             with exec_service(instance) as first:
-                job = client.submit(spec("sleep", "1000"))
+                job = client.submit(sh(f"echo running > {started}; exec sleep 1000"))
+                assert started.read_text() == "running\n"
                 follow(client, job, "start")
                 os.kill(first.pid, signal.SIGKILL)
                 first.wait()
