@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
+import select
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from runners import run
 from penstock._core import Message
 from penstock.instance import runner as runner_module
 from penstock.instance.children import Children
+from penstock.instance.environment import own_mark
 from penstock.instance.reaper import Reaper, own_children
 from penstock.instance.task import SpawnError, spawn
 
@@ -172,6 +175,42 @@ def test_what_a_job_leaves_behind_is_reaped_when_it_ends(tmp_path):
             await trio.lowlevel.checkpoint()
 
     run(tmp_path, scenario)
+
+
+def test_a_job_that_is_lost_leaves_nothing_behind(tmp_path):
+    # Ids of nobody else's jobs: processes are looked for on the whole machine.
+    job = secrets.randbits(60)
+    processes = []
+
+    def left_of(job, command):
+        mark, value = own_mark("local:///none", job)
+        environment = {"PATH": os.environ["PATH"], mark: value}
+        process = subprocess.Popen(
+            ["sh", "-c", command], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        processes.append(process)
+        return [os.pidfd_open(int(pid)) for pid in process.stdout.readline().split()]
+
+    async def scenario(service):
+        # One in another session, and their parent, which does not heed SIGTERM.
+        gone = left_of(job, "trap '' TERM; setsid sleep 1000 & echo $! $$; wait; sleep 1000")
+        (stays,) = left_of(job + 1, "echo $$; exec sleep 1000")
+        service.ask("job-exec.start", {"id": job, "jobspec": {}, "R": {}, "reattach": True})
+        told = await service.over()
+        assert [kind for kind, _ in told] == ["exception", "release"]
+        assert told[0][1]["note"].startswith("lost: ")
+        ended, _, _ = select.select([*gone, stays], [], [], 0)
+        assert ended == gone
+        for descriptor in (*gone, stays):
+            os.close(descriptor)
+
+    try:
+        run(tmp_path, scenario)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 def test_the_instance_s_own_processes_are_not_reaped_with_a_job():

@@ -19,6 +19,7 @@ from penstock.instance import pmix
 from penstock.instance.environment import job_environment, own_mark, task_environment
 from penstock.instance.following import Followers
 from penstock.instance.layout import TaskPlace, lay_out
+from penstock.instance.lost import DEATH_TIMEOUT, Lost
 from penstock.instance.output import FileWatcher, Output, say
 from penstock.instance.reaper import Reaper
 from penstock.instance.task import SpawnError, Task, spawn
@@ -37,8 +38,6 @@ log = logging.getLogger("penstock.exec")
 
 # Seconds between two looks at how much output is kept.
 OUTPUT_CHECK = 1.0
-# Seconds until a killed process counts as one that cannot be killed.
-DEATH_TIMEOUT = 5.0
 
 
 class Job:
@@ -105,6 +104,7 @@ class LocalRunner:
         self._cpus = os.sched_getaffinity(0)
         self._bind = not oversubscribe
         self._jobs: dict[int, Job] = {}
+        self._lost = Lost(uri)
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
         self._followers = Followers(
             send=send,
@@ -195,8 +195,7 @@ class LocalRunner:
             # RFC 32 allows one request a job: this one is not ours to answer twice.
             log.error("job %s is running already: start request ignored", fluid_f58(job_id))
         elif payload.get("reattach"):
-            note = "lost: the job's processes did not survive the restart"
-            self._send([stream.exception("exec", note), stream.release()])
+            self._begin(self._end_lost, stream)
         else:
             self._jobs[job_id] = Job(stream)
             self._begin(self._run_job, self._jobs[job_id], payload)
@@ -301,6 +300,13 @@ class LocalRunner:
             nursery.start_soon(self._watch_kept_output)
             async for function, *args in self._outbox:
                 nursery.start_soon(function, *args)
+
+    async def _end_lost(self, stream: StartStream) -> None:
+        """Ends what is left of a job that ran when the instance was killed."""
+        for pid in await self._lost.end(stream.job):
+            log.warning("job %s: process %d outlives it", fluid_f58(stream.job), pid)
+        note = "lost: the instance was ended while the job ran, and restarted"
+        self._send([stream.exception("exec", note), stream.release()])
 
     async def _run_job(self, job: Job, payload: dict[str, Any]) -> None:
         job_id, stream = payload["id"], job.stream
