@@ -4,8 +4,8 @@
 //! released, or all at once when its request ends without an allocation. Every step costs what the
 //! job's own nodes cost, however large the instance is.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -86,6 +86,29 @@ impl Claims {
             }
         }
         others.then(|| all.restrict(&ranks).nodelist())
+    }
+
+    /// The most cores that so many nodes, or so many of these, can have; none where that is not known.
+    pub(crate) fn most_cores(&self, nodes: u64, among: Option<&Hostlist>) -> u64 {
+        let Some(all) = &self.inventory else {
+            return 0;
+        };
+        let among = among.map(|hosts| all.ranks_on(hosts));
+        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+        for (run, cores, _) in all.runs() {
+            let run = IdSet::from(run);
+            let ranks = among
+                .as_ref()
+                .map_or_else(|| run.len(), |it| it.intersection(&run).len());
+            *sizes.entry(cores.len()).or_default() += ranks;
+        }
+        let (mut left, mut most) = (nodes, 0_u64);
+        for (cores, ranks) in sizes.into_iter().rev() {
+            let taken = ranks.min(left);
+            left -= taken;
+            most = most.saturating_add(taken.saturating_mul(cores));
+        }
+        most
     }
 
     /// Claims all that is wanted or, where one cannot have it, nothing. What one of the jobs has

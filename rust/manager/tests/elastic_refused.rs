@@ -4,7 +4,9 @@ mod common;
 
 use common::elastic::*;
 use common::{Bench, body, settings};
-use penstock_wire::Kind;
+use penstock_manager::{Elastic, Most, Settings};
+use penstock_rset::ResourceSet;
+use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 #[test]
@@ -103,4 +105,114 @@ fn told(
         .as_str()
         .map_or_else(|| directive.to_string(), str::to_owned);
     assert_eq!(row["directive"], text);
+}
+
+/// A bench with 10 nodes of 4 cores and 2 of 8, and limits for each job.
+fn limited(most: Most) -> (Bench, u64) {
+    let settings = Settings {
+        elastic: Elastic {
+            job: most,
+            user: Most::default(),
+        },
+        ..settings()
+    };
+    let (mut bench, job) = start(settings);
+    let small = r#"{"rank": "0-9", "children": {"core": "0-3"}}"#;
+    let large = r#"{"rank": "10-11", "children": {"core": "0-7"}}"#;
+    let r = format!(
+        r#"{{"version": 1, "execution": {{"R_lite": [{small}, {large}], "nodelist": ["n[0-11]"],
+           "starttime": 0, "expiration": 0}}}}"#
+    );
+    bench
+        .manager
+        .set_inventory(ResourceSet::from_json(&r).unwrap());
+    (bench, job)
+}
+
+#[test]
+fn whole_nodes_count_with_the_cores_that_they_can_have() {
+    let cores = Most {
+        ncores: Some(20),
+        ..Most::default()
+    };
+    let (mut bench, job) = limited(cores);
+    let only = |hosts: &str| json!({"key": "pmix.alloc.nlist", "value": hosts, "required": true});
+    let wished = json!({"key": "pmix.alloc.nlist", "value": "n[4-8]"});
+    for (attributes, would) in [
+        (json!([nodes(3)]), 8 + 8 + 4),
+        (json!([nodes(4)]), 8 + 8 + 4 + 4),
+        (json!([only("n[4-8]")]), 5 * 4),
+        (json!([only("n[4-9]")]), 6 * 4),
+        (json!([only("n[10-11]"), nodes(1)]), 8),
+        (json!([only("n[9-11]")]), 4 + 8 + 8),
+        // They may be others, and larger.
+        (json!([wished]), 8 + 8 + 3 * 4),
+    ] {
+        let out = alloc(&mut bench, job, "new", &attributes);
+        if would <= 20 {
+            assert_eq!(answer_or_none(&out), None, "{attributes}");
+            bench.request("pmix.cancel", &json!({ "job": job }));
+            cancelled(&mut bench, asked(&out));
+        } else {
+            let reason =
+                format!("the policy allows a job 20 cores from requests: it would be {would}");
+            let (status, told) = answer(&out);
+            assert_eq!(
+                (status, &told["reason"]),
+                (-29, &json!(reason)),
+                "{attributes}"
+            );
+        }
+    }
+    // What is there counts as what it is.
+    let grant = asked(&alloc(&mut bench, job, "new", &json!([nodes(3)])));
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "new", &json!([nodes(1)]))).0,
+        -29
+    );
+    give(&mut bench, grant, "4-6");
+    assert!(unanswered(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([nodes(1)])
+    )));
+}
+
+fn answer_or_none(out: &[Message]) -> Option<Value> {
+    (!unanswered(out)).then(|| answer(out).1)
+}
+
+#[test]
+fn what_was_the_jobs_own_does_not_count_when_it_comes_back() {
+    let most = |number: i64| Most {
+        requests: Some(number),
+        nnodes: Some(number),
+        ncores: Some(4 * number),
+    };
+    let (mut bench, job) = limited(most(3));
+    let grant = asked(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    give(&mut bench, grant, "4");
+    let waits = asked(&alloc(&mut bench, job, "new", &json!([nodes(1)])));
+    let loan = json!([reqid("own"), nodes(2), {"key": "pmix.alloc.time", "value": 600}]);
+    assert_eq!(answer(&alloc(&mut bench, job, "release", &loan)).0, 0);
+    // Requests have more than they may from now on.
+    let less = Settings {
+        elastic: Elastic {
+            job: most(1),
+            user: Most::default(),
+        },
+        ..settings()
+    };
+    let now = bench.now;
+    bench.manager.set_settings(less, now);
+    assert_eq!(
+        answer(&alloc(&mut bench, job, "new", &json!([nodes(1)]))).0,
+        -29
+    );
+    let required = json!([existing("own"), {"key": "pmix.timeout", "value": 9, "required": true}]);
+    let back = asked(&alloc(&mut bench, job, "reacquire", &required));
+    give(&mut bench, back, "2-3");
+    assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+    assert_ne!(back, waits);
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use penstock_elastic::{Ask, Refusal as Denial, Status};
 
 use super::asked::denied;
+use crate::claims::Claims;
 use crate::job::Job;
 use crate::manager::Manager;
 use crate::policy;
@@ -37,14 +38,14 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(job: &Job) -> Option<Self> {
+    fn of(job: &Job, claims: &Claims) -> Option<Self> {
         let requested = job.requested()?;
         let waits = job.state < State::Run;
         let joins = requested.joins.filter(|_| waits);
         Some(Self {
             job: requested.job,
             user: job.userid,
-            held: Use::of(job),
+            held: Use::of(job, claims),
             joins,
             waits: Use::size_of(&requested.ask),
         })
@@ -70,7 +71,7 @@ impl Standing {
         }
     }
 
-    fn recount(&mut self, jobs: &BTreeMap<u64, Job>) {
+    fn recount(&mut self, jobs: &BTreeMap<u64, Job>, claims: &Claims) {
         for id in std::mem::take(&mut self.stale) {
             if let Some(old) = self.counted.remove(&id) {
                 leave(&mut self.by_job, &old.job, &old.held);
@@ -80,7 +81,7 @@ impl Standing {
                 }
             }
             let job = jobs.get(&id).filter(|_| self.ids.contains(&id));
-            let Some(new) = job.and_then(Counted::of) else {
+            let Some(new) = job.and_then(|it| Counted::of(it, claims)) else {
                 continue;
             };
             self.by_job.entry(new.job).or_default().join(&new.held);
@@ -116,7 +117,7 @@ fn leave<K: std::hash::Hash + Eq>(sums: &mut HashMap<K, Use>, key: &K, less: &Us
 
 impl Manager {
     fn recount(&mut self) {
-        self.elastic.standing.recount(&self.jobs);
+        self.elastic.standing.recount(&self.jobs, &self.claims);
     }
 
     /// Whether the site lets the job, and its owner, ask for so much more.
@@ -126,12 +127,10 @@ impl Manager {
         };
         self.recount();
         let standing = &self.elastic.standing;
-        let (mut own, mut all) = (Use::of_ask(ask), Use::of_ask(ask));
-        own.join(&standing.of_job(job));
-        all.join(&standing.of_user(owner));
+        let more = Use::of_ask(ask, &self.claims);
         let most: &Most = &self.settings.elastic;
-        own.check(&most.job, "job")?;
-        all.check(&most.user, "user")
+        more.check(&standing.of_job(job), &most.job, "job")?;
+        more.check(&standing.of_user(owner), &most.user, "user")
     }
 
     /// Whether the allocations that are to have so much may have it, and with `whole` can have all of
@@ -215,10 +214,10 @@ struct Use {
 }
 
 impl Use {
-    fn of(job: &Job) -> Self {
+    fn of(job: &Job, claims: &Claims) -> Self {
         let ask = job.requested().map(|it| &it.ask);
         if job.state < State::Run {
-            return ask.map(Self::of_ask).unwrap_or_default();
+            return ask.map(|it| Self::of_ask(it, claims)).unwrap_or_default();
         }
         let mut held = Self::default();
         if let Some(r) = job.r.as_ref().filter(|_| ask.is_none_or(|it| !it.own)) {
@@ -228,21 +227,27 @@ impl Use {
         held
     }
 
-    /// What somebody asks for; nothing but a request where it was the job's own before.
-    fn of_ask(ask: &Ask) -> Self {
-        Self::sum(ask.parts().filter(|it| !it.own))
+    /// What somebody asks for, as the limits of requests count it: of whole nodes all cores that they
+    /// can have, and nothing where it was the job's own before.
+    fn of_ask(ask: &Ask, claims: &Claims) -> Self {
+        let mut sum = Self::default();
+        for part in ask.parts().filter(|it| !it.own) {
+            sum.requests = 1;
+            let mut one = Self::part(part);
+            if part.cpus == 0 {
+                let named = part.hosts.as_ref().filter(|_| part.only_hosts);
+                let among = named.or(part.among.as_ref());
+                let among = among.and_then(|it| it.parse().ok());
+                one.cores = claims.most_cores(one.nodes, among.as_ref());
+            }
+            sum.join(&one);
+        }
+        sum
     }
 
     fn size_of(ask: &Ask) -> Self {
-        Self::sum(ask.parts())
-    }
-
-    fn sum<'a>(parts: impl Iterator<Item = &'a Ask>) -> Self {
-        let mut sum = Self {
-            requests: 1,
-            ..Self::default()
-        };
-        for part in parts {
+        let mut sum = Self::default();
+        for part in ask.parts() {
             sum.join(&Self::part(part));
         }
         sum
@@ -278,15 +283,22 @@ impl Use {
         self.cores = self.cores.saturating_sub(other.cores);
     }
 
-    fn check(&self, most: &crate::settings::Most, whose: &str) -> Result<(), Denial> {
+    /// Whether the site allows so much beside what there is.
+    fn check(&self, there: &Self, most: &crate::settings::Most, whose: &str) -> Result<(), Denial> {
         let amounts = [
-            ("requests that wait", self.requests, most.requests),
-            ("nodes from requests", self.nodes, most.nnodes),
-            ("cores from requests", self.cores, most.ncores),
+            (
+                "requests that wait",
+                self.requests,
+                there.requests,
+                most.requests,
+            ),
+            ("nodes from requests", self.nodes, there.nodes, most.nnodes),
+            ("cores from requests", self.cores, there.cores, most.ncores),
         ];
-        for (what, would, most) in amounts {
+        for (what, more, there, most) in amounts {
             let most = most.and_then(|it| u64::try_from(it).ok());
-            if let Some(most) = most.filter(|most| would > *most) {
+            let would = there.saturating_add(more);
+            if let Some(most) = most.filter(|most| more > 0 && would > *most) {
                 let reason =
                     format!("the policy allows a {whose} {most} {what}: it would be {would}");
                 return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
