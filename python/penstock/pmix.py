@@ -135,6 +135,7 @@ class Lent:
         returning: nodes of these that are asked back.
         until: when they are asked back by themselves, seconds since the epoch.
         cpus: cpus that are lent of each.
+        reason: why they did not come back when they were asked back by themselves.
     """
 
     id: str | None
@@ -143,6 +144,7 @@ class Lent:
     returning: int
     until: float | None
     cpus: int
+    reason: str = ""
 
 
 class Wanted(TypedDict, total=False):

@@ -121,7 +121,8 @@ def _status(job: Job, args: argparse.Namespace) -> None:
         lines.append(f"{row.id or row.alloc or '-':<16} {row.directive:<9} {row.state:<9} {text}")
     for one in lent:
         back = "" if one.until is None else f", back at {clock(one.until, now)}"
-        lines.append(f"{one.id or '-':<16} {'lent':<9} {one.nodes:<9} of {one.hosts}{back}")
+        why = f": {one.reason}" if one.reason else ""
+        lines.append(f"{one.id or '-':<16} {'lent':<9} {one.nodes:<9} of {one.hosts}{back}{why}")
     _show(lines, as_json=False)
 
 

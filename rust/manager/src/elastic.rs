@@ -165,7 +165,7 @@ impl Manager {
             self.elastic.at(until, job);
         }
         self.post(job, &Event::with(now, "penstock.alloc-end", context));
-        self.expect_loans(job, &returns, end.nodes > 0, now);
+        self.expect_loans(job, &returns, end, now);
         if let Some(caller) = self.elastic.callers.remove(&(job, seq)) {
             let answer = outcome(end.status, &end.reason, &end.results);
             self.answer_call(&caller, &answer);

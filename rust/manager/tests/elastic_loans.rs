@@ -72,14 +72,24 @@ fn a_loan_that_was_asked_back_in_vain_comes_back_by_itself() {
     assert_eq!(lent(&mut bench, job)[0]["until"], until);
     let out = later(&mut bench, 700.0);
     assert_eq!(jobspec(&out)["resources"][0]["count"], 1);
+    assert_eq!(lent(&mut bench, job)[0]["reason"], "");
     // Somebody cancels that: it is asked for again.
     let raise = json!({"id": asked(&out), "type": "cancel", "severity": 0});
     bench.request("job-manager.raise", &raise);
+    let reason = "its job in the queue was cancelled";
+    assert_eq!(lent(&mut bench, job)[0]["reason"], reason);
     cancelled(&mut bench, asked(&out));
     let again = asked(&later(&mut bench, 61.0));
     give(&mut bench, again, "3");
     assert_eq!(lent(&mut bench, job), Vec::<Value>::new());
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
+    lend(&mut bench, job, &json!([nodes(1), time(600)]));
+    bench.end(job, 0);
+    assert_eq!(
+        lent(&mut bench, job),
+        Vec::<Value>::new(),
+        "the job has ended"
+    );
 }
 
 #[test]
@@ -181,6 +191,11 @@ fn a_loan_whose_return_is_refused_is_asked_back_again() {
     ));
     give(&mut bench, fill, "5");
     assert!(topics(&later(&mut bench, 61.0)).is_empty(), "the limit");
+    let loan = &lent(&mut bench, job)[0];
+    let reason = "the policy allows a job 2 nodes from requests: it would be 3";
+    assert_eq!(loan["reason"], reason);
+    let again = loan["until"].as_f64().unwrap();
+    assert!(again > bench.now, "when it is asked back again");
     alloc(&mut bench, job, "release", &json!([named("b")]));
     let back = asked(&later(&mut bench, 61.0));
     give(&mut bench, back, "5");

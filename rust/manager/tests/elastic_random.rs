@@ -318,7 +318,9 @@ impl World {
         let rows = answer["lent"].as_array().unwrap().iter();
         let still = rows.map(|it| it["nodes"].as_u64().unwrap() * it["cpus"].as_u64().unwrap());
         let still: u64 = still.sum();
-        if log.iter().any(|it| is(it, "penstock.loan-end")) {
+        if self.bench.row(job)["state"] != 16 {
+            assert_eq!(still, 0, "the job has ended");
+        } else if log.iter().any(|it| is(it, "penstock.loan-end")) {
             assert!(lent >= still + back, "{lent}: {still} still, {back} back");
         } else {
             assert_eq!(lent, still + back, "lent still, or back");

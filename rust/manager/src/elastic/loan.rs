@@ -24,12 +24,14 @@ const RETRY: f64 = 60.0;
 const MOST: f64 = 3600.0;
 
 /// A loan whose return was refused or cancelled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PutOff {
     /// When it is asked back again, seconds since the epoch.
     pub(super) until: f64,
     /// The seconds between that and the last time.
     seconds: f64,
+    /// Why it was not had back.
+    pub(super) reason: String,
 }
 
 /// Loans by number, and how many nodes of each.
@@ -244,22 +246,27 @@ impl Manager {
         if let Err(denial) = self.ask_back((number, &asker, &wanted), returns, 0, now) {
             let name = name_of(job);
             self.note(format!("loan of job {name}: {}", denial.reason));
-            self.put_off(job, loan, now);
+            self.put_off(job, loan, &denial.reason, now);
         }
     }
 
-    fn put_off(&mut self, job: u64, loan: u32, now: f64) {
+    fn put_off(&mut self, job: u64, loan: u32, reason: &str, now: f64) {
         let before = self.elastic.put_off.get(&(job, loan));
         let seconds = before.map_or(RETRY, |it| (it.seconds * 2.0).min(MOST));
         let until = now + seconds;
-        let put_off = PutOff { until, seconds };
+        let put_off = PutOff {
+            until,
+            seconds,
+            reason: reason.to_owned(),
+        };
         self.elastic.put_off.insert((job, loan), put_off);
         self.elastic.at(until, job);
     }
 
-    /// A request that has asked these loans back is over; `came` says whether any of it has come. The
-    /// rest is asked for again in its time.
-    pub(super) fn expect_loans(&mut self, job: u64, returns: &[(u32, u32)], came: bool, now: f64) {
+    /// A request that has asked these loans back is over. What has not come is asked for again in its
+    /// time.
+    pub(super) fn expect_loans(&mut self, job: u64, returns: &[(u32, u32)], end: &End, now: f64) {
+        let came = end.nodes > 0;
         for (loan, _) in returns {
             let account = self.elastic.ledger.account(job);
             let lend = account.and_then(|it| it.lend(*loan));
@@ -268,7 +275,7 @@ impl Manager {
             }
             match lend.and_then(|it| it.until) {
                 Some(until) if until > now => self.elastic.at(until, job),
-                Some(_) => self.put_off(job, *loan, now),
+                Some(_) => self.put_off(job, *loan, &end.reason, now),
                 None => {}
             }
         }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::watch::{alloc_of, named};
 use crate::manager::Manager;
 use crate::rpc::{self, Refusal};
+use crate::state::State;
 
 #[derive(Deserialize)]
 struct Query {
@@ -38,10 +39,16 @@ impl Manager {
             None => account.into_iter().flat_map(Account::entries).collect(),
         };
         let rows: Vec<Value> = meant.into_iter().map(|it| self.standing(it)).collect();
+        // Nothing is lent for a job that has ended.
+        let job = self.jobs.get(&query.job);
+        let account = account.filter(|_| job.is_some_and(|it| it.state == State::Run));
         let lends = account.into_iter().flat_map(Account::lends);
-        let lent = lends.map(|(_, lend)| {
+        let lent = lends.map(|(number, lend)| {
+            let put_off = self.elastic.put_off.get(&(query.job, number));
+            let until = put_off.map(|it| it.until).or(lend.until);
             json!({"id": lend.id, "nodes": lend.nodes - lend.returned, "hosts": lend.hosts, "cpus": lend.cpus,
-                   "returning": lend.returning, "until": lend.until})
+                   "returning": lend.returning, "until": until,
+                   "reason": put_off.map_or("", |it| it.reason.as_str())})
         });
         let lent: Vec<Value> = lent.collect();
         Ok(json!({"status": 0, "reason": "", "requests": rows, "lent": lent}))
