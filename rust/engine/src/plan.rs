@@ -15,7 +15,7 @@ use self::floors::Floors;
 pub(crate) use self::kept::Kept;
 use self::places::Places;
 use self::sums::Sums;
-use crate::books::{Books, INSTANT};
+use crate::books::{Books, INSTANT, is_whole};
 use crate::machine::{Cap, Machine, Moves, ShapeId, Share, Shares};
 use crate::queue::QueueId;
 
@@ -375,6 +375,14 @@ impl Plan {
         match self {
             Self::Units(Sums { profile, .. }) => profile.least() < 0,
             Self::Places(places) => places.is_overfull(),
+        }
+    }
+
+    /// Whether shares of a running job are so many of the plan's units: a part of a node is no node.
+    fn has_units_of(&self, machine: &Machine, shares: &Shares) -> bool {
+        match self {
+            Self::Units(sums) => sums.by_cores || is_whole(machine, shares),
+            Self::Places(_) => true,
         }
     }
 

@@ -62,6 +62,9 @@ impl Kept {
             return false;
         };
         for turn in turns {
+            if !self.plan.has_units_of(&books.machine, &turn.shares) {
+                return false;
+            }
             let until = self.until.get(&turn.handle).copied();
             let is_held = |time: f64| time > f64::NEG_INFINITY;
             let mut before = turn.before;

@@ -47,6 +47,8 @@ pub(super) struct Reserved {
     expired: bool,
     /// How many are moved up at once.
     pub near: usize,
+    /// Whether some have not been moved up to what has become free.
+    behind: bool,
     /// How often they have been looked at.
     pub looks: u64,
 }
@@ -59,6 +61,7 @@ impl Default for Reserved {
             in_units: None,
             expired: false,
             near: NEAR,
+            behind: false,
             looks: 1,
         }
     }
@@ -209,17 +212,21 @@ impl Reserved {
     /// of their starts, each to its earliest time with all others kept, until none moves; and of
     /// the others those that can start now.
     pub fn compress(&mut self, books: &mut Books, pass: &mut Pass) {
+        if pass.freed.is_empty() && self.behind {
+            // Time has come to what nobody was moved up to.
+            self.move_to_now(books, pass);
+        }
         while !pass.freed.is_empty() {
             self.looks += 1;
             let near = pass.near(self.near);
-            let all = near.len() == pass.waiting();
+            self.behind = near.len() < pass.waiting();
             while !pass.freed.is_empty() {
                 let mut seen = std::mem::take(&mut pass.freed);
                 for index in pass.by_start(&near) {
                     self.move_up(books, pass, index, &mut seen);
                 }
             }
-            if !all {
+            if self.behind {
                 self.move_to_now(books, pass);
             }
         }
