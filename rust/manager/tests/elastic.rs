@@ -3,7 +3,7 @@
 mod common;
 
 use common::elastic::*;
-use common::{OWNER, body, settings, topics};
+use common::{Directory, OWNER, body, settings, topics};
 use penstock_manager::Settings;
 use penstock_wire::STREAMING;
 use serde_json::{Value, json};
@@ -399,4 +399,33 @@ fn a_thousand_requests_of_one_job() {
     );
     let stands = query(&mut bench, job);
     assert!(stands.iter().all(|it| it["status"] == -180));
+}
+
+#[test]
+fn a_job_that_is_to_end_has_its_grants_until_its_tasks_have_ended_also_after_a_restart() {
+    let directory = Directory::new("elastic-ending");
+    let mut bench = directory.open(settings(), 1000.0);
+    let inventory = penstock_rset::ResourceSet::from_json(&r_of("0-9")).unwrap();
+    bench.manager.set_inventory(inventory.clone());
+    let job = ready(&mut bench);
+    let grant = asked(&alloc(&mut bench, job, "extend", &json!([nodes(1)])));
+    give(&mut bench, grant, "4");
+    let raise = json!({"id": job, "type": "cancel", "severity": 0});
+    bench.request("job-manager.raise", &raise);
+    assert_eq!(bench.row(job)["state"], 32);
+    let now = bench.now;
+    // Two managers over one store are not to be.
+    bench.manager = common::empty_manager();
+    let (mut bench, _) = directory.reopen(settings(), now + 1.0);
+    bench.manager.set_inventory(inventory);
+    let told = bench.scheduler(None);
+    let told = told.iter().filter(|it| it.errnum() == 0);
+    let held = told.filter_map(|it| body(it)["id"].as_u64());
+    assert_eq!(held.collect::<Vec<_>>(), [job, grant]);
+    bench.executor();
+    let out = bench.exec(job, "release", &json!({"ranks": "all", "final": true}));
+    assert_eq!(
+        freed(&out),
+        [(job, "0-3".to_owned(), true), (grant, "4".to_owned(), true)]
+    );
 }

@@ -248,7 +248,6 @@ impl World {
         let allocs: Vec<u64> = rows
             .iter()
             .filter_map(|it| Some(it["alloc"].as_str()?.parse::<Fluid>().unwrap().0))
-            .filter(|it| !self.jobs.contains(it))
             .collect();
         if !allocs.is_empty() {
             let place = self.random.below(allocs.len() as u64);

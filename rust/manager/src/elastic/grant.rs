@@ -74,7 +74,12 @@ impl Manager {
         let number: Number = (requested.job, requested.seq);
         let target = requested.joins.and_then(|target| self.jobs.get(&target));
         if requested.joins.is_some() && target.is_none_or(|it| it.state != State::Run) {
-            return self.finish_standing(id, now);
+            // What a job has that is to end, it gives back when its tasks have ended.
+            let ends = target.filter(|it| it.state == State::Cleanup);
+            if ends.is_none_or(|it| !has_grant(it, id)) {
+                self.finish_standing(id, now);
+            }
+            return;
         }
         if requested.form != Form::Part && !requested.ask.rest.is_empty() {
             if self.stands_for(id, number) {
