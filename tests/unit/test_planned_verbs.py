@@ -262,6 +262,19 @@ def test_nodes_that_there_are_not_are_told(fake, say, capsys):
     assert "unknown host `m1`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("args", [["fit"], ["cancel"], ["change", "-N", "1"]], ids=" ".join)
+def test_a_job_that_there_is_not_is_told_as_such(fake, say, capsys, args):
+    text = "fit: ƒ2 does not wait for resources"
+    say("sched.what-if", errnum=errno.EINVAL, errtext=text)
+    say("job-list.list-id", errnum=errno.ENOENT, errtext="no job ƒ2")
+    assert main(["what-if", *args, "ƒ2"]) == 1
+    assert capsys.readouterr() == ("", "penstock what-if: ƒ2: no such job\n")
+    # There is one, which runs.
+    say("job-list.list-id", {"job": WAITS | {"state": 16}})
+    assert main(["what-if", *args, "ƒ2"]) == 1
+    assert capsys.readouterr() == ("", f"penstock what-if: {text}\n")
+
+
 @pytest.mark.parametrize(
     ("args", "topic"),
     [(["estimate"], "sched.estimate"), (["what-if", "cancel", "ƒ2"], "sched.what-if")],
@@ -273,6 +286,7 @@ def test_a_scheduler_that_does_not_answer_is_told_plainly(fake, say, capsys, arg
     assert f"no scheduler answers `{topic}` here" in error
     assert "hint: " in error
     say(topic, errnum=errno.EINVAL, errtext="ids: expected a list of job ids")
+    say("job-list.list-id", {"job": WAITS})
     assert main(args) == 1
     assert "ids: expected a list of job ids" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import IDset, ResourceSet
 from penstock.cli import joboptions
 from penstock.cli.arguments import seconds, whole
-from penstock.cli.planned import answering
-from penstock.cli.rows import job_id
+from penstock.cli.planned import answering, by_states
+from penstock.cli.rows import job_id, tell
 from penstock.cli.text import json_text, safe
 from penstock.cli.when import clock, span
 from penstock.client import Client
-from penstock.errors import Error
+from penstock.errors import Error, RpcError
 from penstock.jobid import f58
 
 if TYPE_CHECKING:
@@ -78,8 +79,17 @@ def main(args: argparse.Namespace) -> int:
             _complete(change["submit"], client.config())
         elif not change:
             change = {args.verb: _ranks(client, args.targets)}
-        with answering("what-if"):
-            answer = client.what_if(change)
+        try:
+            with answering("what-if"):
+                answer = client.what_if(change)
+        except RpcError as refused:
+            if refused.errno != errno.EINVAL or "id" not in args:
+                raise
+            # The scheduler does not know jobs that do not wait, nor which there are.
+            _, unknown = by_states(client, [args.id])
+            if not unknown:
+                raise
+            return tell("what-if", unknown)
     if args.json:
         print(json_text(answer))
         return 0

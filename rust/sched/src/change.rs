@@ -54,7 +54,12 @@ impl Scheduler {
         engine.share();
         let outcome = engine.what_if(&change, now, LOOK);
         let outcome = outcome.map_err(|error| malformed(error.to_string()))?;
-        let mut answer = json!({ "text": outcome.sentence(now) });
+        let held = matches!(&change, Change::Submit(job) if job.priority == 0);
+        let text = match &outcome.after {
+            Some(Start::Never { .. }) if held => "would be held until it is released".to_owned(),
+            _ => outcome.sentence(now),
+        };
+        let mut answer = json!({ "text": text });
         match &outcome.after {
             Some(Start::Denied { note }) => return Err((EINVAL, note.clone())),
             Some(start) => {

@@ -158,6 +158,11 @@ fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
         answer["moved"],
         json!([{"id": 4, "before": 1060.0, "after": 1120.0}])
     );
+    let answer = what_if(json!({"submit": jobspec(1), "urgency": 0}));
+    assert_eq!(
+        answer,
+        json!({"text": "would be held until it is released", "start": null, "moved": []})
+    );
     let answer = what_if(json!({"cancel": 1}));
     assert_eq!(
         answer["moved"][0],
