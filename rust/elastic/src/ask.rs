@@ -1,6 +1,7 @@
 //! What of a request a scheduler is asked for, as a jobspec without tasks to run.
 
 use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ pub struct Ask {
     /// Whether no others will do.
     #[serde(default)]
     pub only_hosts: bool,
-    /// Certain cpus of each node.
+    /// Certain cpus of each node; of whole nodes so many are preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_list: Option<String>,
     /// Another queue than the requester's.
@@ -146,7 +147,8 @@ impl Ask {
     /// The form that is tried first.
     pub fn first(&self) -> Form {
         let preferred = (self.hosts.is_some() && !self.only_hosts)
-            || (self.queue.is_some() && !self.only_queue);
+            || (self.queue.is_some() && !self.only_queue)
+            || (self.cpu_list.is_some() && self.cpus == 0);
         if preferred {
             Form::Preferred
         } else {
@@ -158,6 +160,12 @@ impl Ask {
     pub fn has_parts(&self) -> bool {
         let parts = self.spread || self.rest.is_empty();
         !self.required && parts && self.all_nodes().unwrap_or(self.cpus) > 1
+    }
+
+    /// How many cpus are listed.
+    fn listed(&self) -> Option<u32> {
+        let list = self.cpu_list.as_ref()?.parse::<IdSet>().ok()?;
+        u32::try_from(list.len()).ok()
     }
 
     /// The queue that a form names, where it is not the requester's.
@@ -184,10 +192,12 @@ impl Ask {
             Form::Part => (self.all_nodes(), self.parts().map(|it| it.cpus).min()),
             _ => (self.nodes, Some(self.cpus)),
         };
+        let listed = self.listed().filter(|_| form == Form::Preferred);
+        let cpus = cpus.filter(|it| *it > 0).or(listed).unwrap_or(0);
         let resource = match nodes {
             Some(nodes) => {
-                let slot = slot(1.into(), cpus.unwrap_or(1).max(1));
-                let exclusive = self.cpus == 0;
+                let slot = slot(1.into(), cpus.max(1));
+                let exclusive = cpus == 0;
                 json!({"type": "node", "count": count(nodes), "exclusive": exclusive, "with": [slot]})
             }
             None => slot(count(self.cpus), 1),
@@ -258,8 +268,8 @@ impl Ask {
             add(Key::NodeList);
         }
         let wished = self.cpu_list.as_ref().and_then(|it| it.parse().ok());
-        let wished: Option<penstock_idset::IdSet> = wished;
-        let lacks = |wished: &penstock_idset::IdSet| {
+        let wished: Option<IdSet> = wished;
+        let lacks = |wished: &IdSet| {
             let mut all = given.nodes();
             all.any(|node| !wished.is_subset(node.cores))
         };
@@ -322,8 +332,17 @@ mod tests {
             {"key": "pmix.alloc.nlist", "value": "n1,n2"},
             {"key": "pmix.alloc.ncpulist", "value": "5,5"}]));
         assert_eq!(shape(&listed.unwrap(), Form::Whole), (Some(2), 1, 5, false));
-        let cpulist = ask(&json!([{"key": "pmix.alloc.cpulist", "value": "0-3"}])).unwrap();
-        assert_eq!(shape(&cpulist, Form::Whole), (Some(1), 1, 4, false));
+        let list = json!({"key": "pmix.alloc.cpulist", "value": "0-3"});
+        let alone = ask(&json!([list])).unwrap();
+        assert_eq!(shape(&alone, Form::Whole), (Some(1), 1, 4, false));
+        assert_eq!(alone.first(), Form::Whole, "it is the amount");
+        let wished = ask(&json!([list, {"key": "pmix.alloc.nnodes", "value": 2}])).unwrap();
+        assert_eq!(wished.first(), Form::Preferred);
+        assert_eq!(shape(&wished, Form::Preferred), (Some(2), 1, 4, false));
+        assert_eq!(shape(&wished, Form::Whole), (Some(2), 1, 1, true));
+        let counted = [list, json!({"key": "pmix.alloc.ncpus", "value": 3})];
+        let counted = ask(&json!(counted)).unwrap();
+        assert_eq!(shape(&counted, counted.first()), (None, 3, 1, false));
     }
 
     #[test]

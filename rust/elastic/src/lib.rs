@@ -17,7 +17,7 @@ mod wanted;
 pub use ask::{Ask, Form};
 pub use attribute::{Attribute, Data};
 pub use ledger::{Account, Change, Entry, Ledger, Lend, Progress};
-pub use lists::{counts, hosts};
+pub use lists::{counts, cpus, hosts};
 pub use names::{Directive, Key, Status};
 pub use part::{Holding, Part, share};
 pub use request::{Refusal, Request, Wish};

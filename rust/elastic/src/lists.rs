@@ -1,6 +1,7 @@
 //! Lists as PMIx programs write them: hostlists, plain lists, and PMIx regular expressions.
 
 use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
 
 /// The most names or numbers that a list may stand for.
 const MOST: usize = 1 << 20;
@@ -53,6 +54,27 @@ pub fn counts(text: &str) -> Result<Vec<u32>, String> {
         numbers.extend(std::iter::repeat_n(number, times));
     }
     Ok(numbers)
+}
+
+/// Reads ids of cpus: an idset (RFC 22), or `pmix[…]`, where each name is an id or an idset.
+pub fn cpus(text: &str) -> Result<IdSet, String> {
+    let text = text.trim();
+    let ids = match inner(text)? {
+        Some(names) => {
+            // An idset has no leading zeros, a name has as many digits as it was written with.
+            let plain = names.iter().map(|name| match name.parse::<u32>() {
+                Ok(number) => number.to_string(),
+                Err(_) => name.clone(),
+            });
+            plain.collect::<Vec<_>>().join(",").parse::<IdSet>()
+        }
+        None => plain(text).parse::<IdSet>(),
+    };
+    let ids = ids.map_err(|error| error.to_string())?;
+    if ids.is_empty() {
+        return Err("expected at least one cpu".to_owned());
+    }
+    Ok(ids)
 }
 
 fn plain(text: &str) -> &str {
@@ -123,7 +145,7 @@ fn expand(part: &str, names: &mut Vec<String>) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{counts, hosts};
+    use super::{counts, cpus, hosts};
 
     #[test]
     fn three_ways_to_write_nodes() {
@@ -156,6 +178,33 @@ mod tests {
             "blob:xyz",
         ] {
             assert!(hosts(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_of_cpus() {
+        for text in [
+            "0-2,7",
+            "[0-2,7]",
+            "raw:0,1,2,7",
+            "pmix[[1:0-2,7]]",
+            "pmix[[2:0-2],[1:7]]",
+            "pmix[0,1,2,7]",
+            "pmix[0-2,7]",
+        ] {
+            let found = cpus(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!(found.to_string(), "0-2,7", "{text}");
+        }
+        for text in [
+            "",
+            "x",
+            "pmix[]",
+            "pmix[x[1:0]]",
+            "pmix[[1:0-]]",
+            "pmix[[1:0]",
+            "2-1",
+        ] {
+            assert!(cpus(text).is_err(), "{text}");
         }
     }
 

@@ -177,11 +177,8 @@ impl Request {
                 self.cpu_counts = Some(Wish { value, required });
             }
             Key::CpuList => {
-                let value = text(attribute)?.parse::<IdSet>();
-                let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
-                if value.is_empty() {
-                    return Err(wrong(attribute, "expected at least one cpu"));
-                }
+                let value = lists::cpus(text(attribute)?);
+                let value = value.map_err(|error| wrong(attribute, &error))?;
                 if required {
                     let what = "which cpus of a node are given cannot be required";
                     return self.unsupported(name, true, what);
@@ -217,7 +214,14 @@ impl Request {
                 self.timeout = Some(seconds).filter(|it| *it > 0.0);
             }
             Key::Memory | Key::Network | Key::NetworkId | Key::Bandwidth | Key::NetworkQos => {
-                return self.unsupported(name, required, "the inventory does not tell of it");
+                let what = "the inventory does not tell of it";
+                // Any flag in an array is one of the request.
+                if let Data::Array(all) = &attribute.data {
+                    for inner in all.iter().filter(|it| it.required) {
+                        self.unsupported(&inner.key, true, what)?;
+                    }
+                }
+                return self.unsupported(name, required, what);
             }
         }
         Ok(())
@@ -360,6 +364,16 @@ mod tests {
             let required = json!([{"key": key, "required": true, "value": value}]);
             assert_eq!(read(&required).unwrap_err().0, Status::NOT_SUPPORTED.0);
         }
+    }
+
+    #[test]
+    fn a_flag_in_an_array_counts() {
+        let inner = json!([{"key": "pmix.alloc.netid", "value": "eth0"},
+                           {"key": "pmix.alloc.bw", "required": true, "value": 1.0}]);
+        let net = json!([{"key": "pmix.alloc.net", "value": inner}]);
+        let (status, reason) = read(&net).unwrap_err();
+        assert_eq!(status, Status::NOT_SUPPORTED.0);
+        assert!(reason.contains("pmix.alloc.bw"), "{reason}");
     }
 
     #[test]

@@ -74,11 +74,12 @@ impl Ask {
             (Some((nodes, cpus, hosts)), ..) => (Some(*nodes), *cpus, hosts.clone()),
             (_, _, Some(counts), ..) => (nodes, counts.first().copied().unwrap_or(1), listed),
             (_, None, None, Some(total), _) => (None, total, listed),
-            (_, _, None, None, Some(list)) => {
-                let cpus = u32::try_from(list.len()).unwrap_or(u32::MAX);
-                (nodes.or(Some(1)), cpus, listed)
-            }
             (_, Some(_), None, ..) => (nodes, 0, listed),
+            // Alone it is the amount.
+            (_, None, None, None, Some(list)) => {
+                let cpus = u32::try_from(list.len()).unwrap_or(u32::MAX);
+                (Some(1), cpus, listed)
+            }
             (_, None, None, None, None) => {
                 return bad("expected nodes or cpus that are asked for");
             }

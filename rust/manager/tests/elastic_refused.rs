@@ -216,3 +216,42 @@ fn what_was_the_jobs_own_does_not_count_when_it_comes_back() {
     assert_eq!(bench.row(job)["nodelist"], "n[0-3]");
     assert_ne!(back, waits);
 }
+
+#[test]
+fn so_many_cpus_of_a_node_are_a_preference() {
+    let (mut bench, job) = start(settings());
+    let list = json!({"key": "pmix.alloc.cpulist", "value": "pmix[[1:0-9]]"});
+    let out = alloc(&mut bench, job, "new", &json!([nodes(1), list]));
+    let request = asked(&out);
+    let node = &jobspec(&out)["resources"][0];
+    assert_eq!(node["exclusive"], false);
+    assert_eq!(node["with"][0]["with"][0]["count"], 10);
+    let never = json!({"id": request, "type": 2, "note": "no node has 10 cpus"});
+    let out = bench.answer("sched.alloc", &never);
+    assert!(unanswered(&out));
+    assert_eq!(jobspec(&out)["resources"][0]["exclusive"], true);
+    let (status, told) = answer(&give(&mut bench, request, "4"));
+    assert_eq!(
+        (status, &told["reason"]),
+        (0, &json!("not met: pmix.alloc.cpulist"))
+    );
+    assert_eq!(
+        result(&told, "penstock.alloc.dropped"),
+        "pmix.alloc.cpulist"
+    );
+}
+
+#[test]
+fn a_new_allocation_is_none_that_there_has_to_be() {
+    let (mut bench, job) = start(settings());
+    let out = alloc(&mut bench, job, "new", &json!([existing("mine"), nodes(1)]));
+    let (status, told) = answer(&out);
+    assert_eq!(status, -46);
+    let reason = "`pmix.alloc.id`: there is no allocation `mine`";
+    assert_eq!(told["reason"], reason);
+    let out = alloc(&mut bench, job, "new", &json!([named("mine"), nodes(1)]));
+    assert!(unanswered(&out), "it is the name");
+    give(&mut bench, asked(&out), "4");
+    let out = alloc(&mut bench, job, "new", &json!([existing("mine"), nodes(1)]));
+    assert_eq!(answer(&out).0, -27, "it is another");
+}

@@ -47,7 +47,13 @@ impl Manager {
                     Directive::Reacquire => "loan",
                     _ => "allocation",
                 };
+                let known = self.allocation(job, &text, Directive::Extend).is_some();
                 let text = text.escape_debug();
+                if known && wanted.directive == Directive::New {
+                    let reason =
+                        format!("`pmix.alloc.id`: `{text}` is there, a new allocation is another");
+                    return Err(Denial::new(Status::BAD_PARAM, reason));
+                }
                 let reason = format!("`pmix.alloc.id`: there is no {what} `{text}`");
                 return Err(Denial::new(Status::NOT_FOUND, reason));
             }
@@ -71,7 +77,7 @@ impl Manager {
     fn may_be_new(&self, text: &str, wanted: &Request) -> bool {
         let job = text.parse::<Fluid>().ok().map(|it| it.0);
         match wanted.directive {
-            Directive::New => true,
+            Directive::New => !wanted.alloc_required,
             Directive::Release => false,
             _ => !wanted.alloc_required && job.is_none_or(|id| !self.jobs.contains_key(&id)),
         }
