@@ -450,10 +450,7 @@ fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
     let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([hosts])));
     assert_eq!(
         (status, &told["reason"]),
-        (
-            0,
-            &json!("`n0` cannot go back: not of the allocation, or the requester's own")
-        )
+        (0, &json!("`n0`: the requester's own node stays"))
     );
     let (status, told) = answer(&alloc(&mut bench, job, "release", &json!([nodes(9)])));
     assert_eq!(

@@ -255,3 +255,87 @@ fn a_new_allocation_is_none_that_there_has_to_be() {
     let out = alloc(&mut bench, job, "new", &json!([existing("mine"), nodes(1)]));
     assert_eq!(answer(&out).0, -27, "it is another");
 }
+
+#[test]
+fn a_release_that_is_refused_says_which_nodes_stay_and_why() {
+    let (mut bench, job) = start(settings());
+    let reason = |bench: &mut Bench, attributes: &Value, status: i64| {
+        let (found, told) = answer(&alloc(bench, job, "release", attributes));
+        assert_eq!(found, status, "{attributes}: {told}");
+        told["reason"].as_str().unwrap().to_owned()
+    };
+    let hosts = |names: &str, required: bool| json!({"key": "pmix.alloc.nlist", "required": required, "value": names});
+    for (attributes, status, expected) in [
+        (
+            json!([required(9)]),
+            -29,
+            "9 nodes to release: 3 can go back; the requester's own node stays",
+        ),
+        (json!([hosts("n7", true)]), -29, "`n7` is not the job's"),
+        (
+            json!([hosts("n7", false)]),
+            -29,
+            "nodes to release: 0 can go back; `n7` is not the job's",
+        ),
+        (
+            json!([hosts("n[0,3,8-9]", true)]),
+            -29,
+            "`n[8-9]` are not the job's; `n0`: the requester's own node stays",
+        ),
+        (
+            json!([hosts("n0", false), nodes(1)]),
+            -29,
+            "1 node to release: 0 can go back; `n0`: the requester's own node stays",
+        ),
+        (
+            json!([hosts("n[0-1]", false)]),
+            0,
+            "`n0`: the requester's own node stays",
+        ),
+        (
+            json!([hosts("n[2,7]", false), nodes(2)]),
+            0,
+            "in part: 1 of 2 nodes; `n7` is not the job's",
+        ),
+        (json!([nodes(2)]), 0, "in part: 1 of 2 nodes"),
+        (
+            json!([nodes(1)]),
+            -29,
+            "1 node to release: 0 can go back; the requester's own node stays",
+        ),
+    ] {
+        assert_eq!(
+            reason(&mut bench, &attributes, status),
+            expected,
+            "{attributes}"
+        );
+    }
+    let grant = asked(&alloc(
+        &mut bench,
+        job,
+        "extend",
+        &json!([named("g"), nodes(1)]),
+    ));
+    give(&mut bench, grant, "5");
+    let other = json!([named("g"), hosts("n0", true)]);
+    assert_eq!(reason(&mut bench, &other, -29), "`n0` is not the grant's");
+    let new = asked(&alloc(
+        &mut bench,
+        job,
+        "new",
+        &json!([named("n"), nodes(1)]),
+    ));
+    give(&mut bench, new, "6");
+    let other = json!([named("n"), hosts("n0", true)]);
+    assert_eq!(
+        reason(&mut bench, &other, -29),
+        "`n0` is not the allocation's"
+    );
+    // The task that asks runs on no node that it began with.
+    let payload = json!({"job": job, "directive": "release", "attributes": [hosts("n0", true)]});
+    let told = answer(&bench.request("pmix.alloc", &payload)).1;
+    assert_eq!(
+        told["reason"],
+        "`n0`: one of the nodes that the job began with stays"
+    );
+}

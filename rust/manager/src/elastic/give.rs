@@ -3,7 +3,6 @@
 use penstock_elastic::{
     Attribute, Data, Entry, Holding, Key, Lend, Part, Refusal as Denial, Request, Status, share,
 };
-use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
@@ -61,7 +60,7 @@ impl Manager {
             let reason = "expected nodes to release";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
-        let parts = self.choose(asker, wanted, target, only)?;
+        let (parts, lacking) = self.choose(asker, wanted, target, only)?;
         let mut gone = ResourceSet::new();
         for part in &parts {
             let r = self.jobs.get(&part.alloc).and_then(|it| it.r.clone());
@@ -104,7 +103,15 @@ impl Manager {
         if let Some(time) = &wanted.time {
             results.push(Attribute::result(Key::Time, Data::Whole(time.value.into())));
         }
-        let mut reasons = left_out(wanted, &gone);
+        let mut reasons = Vec::new();
+        match wanted.nodes.as_ref().map(|it| it.value as usize) {
+            Some(count) if count > gone.nnodes() => {
+                reasons.push(format!("in part: {} of {count} nodes", gone.nnodes()));
+                reasons.extend(lacking);
+            }
+            Some(_) => {}
+            None => reasons.extend(lacking),
+        }
         if kept {
             let when = "not free for others before the allocation ends";
             reasons.push(format!("{when}: the scheduler takes back whole ones only"));
@@ -120,24 +127,25 @@ impl Manager {
         Ok(())
     }
 
-    /// What goes back, and in which parts: never the requester's own node.
+    /// What goes back, in which parts: never the requester's own node; and why named hosts do not.
     fn choose(
         &mut self,
         asker: &Asker,
         wanted: &Request,
         target: u64,
         only: Option<u64>,
-    ) -> Result<Vec<Part>, Denial> {
+    ) -> Result<(Vec<Part>, Vec<String>), Denial> {
         let mut holdings = self.holdings(target);
         let mut keep = if target == asker.job {
             self.own_node(asker)
         } else {
             IdSet::new()
         };
+        let mut kept = "the requester's own node stays";
         let own = holdings.first().filter(|it| it.alloc == asker.job);
         if let Some(own) = own.filter(|it| it.ranks.is_disjoint(&keep)) {
-            // A job that runs keeps one of the nodes that it began with.
             keep.extend(own.ranks.iter().take(1));
+            kept = "one of the nodes that the job began with stays";
         }
         if let Some(only) = only {
             let parts = self.elastic.all_parts(only);
@@ -149,44 +157,50 @@ impl Manager {
         for holding in &holdings {
             free.union_with(&holding.ranks.difference(&keep));
         }
-        let mut named = None;
+        let (mut named, mut reasons) = (None, Vec::new());
         if let Some(hosts) = &wanted.hosts {
-            let theirs = self.ranks_named(target, &hosts.value, hosts.required, &free)?;
-            free = theirs.clone();
-            named = Some(theirs);
+            let extent = self.jobs.get(&target).and_then(|it| it.extent());
+            let extent = extent.ok_or_else(|| out("the allocation has no nodes"))?;
+            let whose = match (only, target == asker.job) {
+                (Some(_), _) => "the grant's",
+                (None, true) => "the job's",
+                (None, false) => "the allocation's",
+            };
+            let held = free.union(&keep);
+            let hosts_kept = extent.ranks_on(&hosts.value).intersection(&keep);
+            let strange = extent.restrict(&held).nodelist();
+            let strange = hosts.value.difference(&strange);
+            if !strange.is_empty() {
+                let are = if strange.len() == 1 { "is" } else { "are" };
+                reasons.push(format!("`{strange}` {are} not {whose}"));
+            }
+            if !hosts_kept.is_empty() {
+                let hosts = extent.restrict(&hosts_kept).nodelist();
+                reasons.push(format!("`{hosts}`: {kept}"));
+            }
+            if hosts.required && !reasons.is_empty() {
+                return Err(out(reasons.join("; ")));
+            }
+            free = extent.ranks_on(&hosts.value).intersection(&free);
+            named = Some(free.clone());
         }
         let most = free.len();
         let count = wanted.nodes.as_ref().map(|it| u64::from(it.value));
         let short = count.is_some_and(|count| count > most);
         if most == 0 || (short && wanted.required) {
-            let what = count.map_or_else(|| "nodes".to_owned(), |it| format!("{it} nodes"));
-            let reason =
-                format!("{what} to release, {most} can go back: the requester's own node stays");
-            return Err(out(reason));
-        }
-        Ok(share(&holdings, named.as_ref(), count, &keep))
-    }
-
-    /// The ranks of named hosts that may go back. Where all are required, one that may not is an
-    /// error.
-    fn ranks_named(
-        &self,
-        target: u64,
-        hosts: &Hostlist,
-        required: bool,
-        free: &IdSet,
-    ) -> Result<IdSet, Denial> {
-        let extent = self.jobs.get(&target).and_then(|it| it.extent());
-        let extent = extent.ok_or_else(|| out("the allocation has no nodes"))?;
-        let ranks = extent.ranks_on(hosts).intersection(free);
-        if required {
-            let there = extent.restrict(&ranks).nodelist();
-            let lacking = hosts.difference(&there);
-            if !lacking.is_empty() {
-                return Err(out(format!("`{lacking}` cannot be released")));
+            if named.is_none() && !keep.is_empty() {
+                reasons.push(kept.to_owned());
             }
+            let what = match count {
+                Some(1) => "1 node".to_owned(),
+                Some(count) => format!("{count} nodes"),
+                None => "nodes".to_owned(),
+            };
+            reasons.insert(0, format!("{what} to release: {most} can go back"));
+            return Err(out(reasons.join("; ")));
         }
-        Ok(ranks)
+        let parts = share(&holdings, named.as_ref(), count, &keep);
+        Ok((parts, reasons))
     }
 
     /// Whether parts are all that an allocation holds.
@@ -244,22 +258,4 @@ impl Manager {
             self.out.push(rpc::unanswered(request));
         }
     }
-}
-
-/// What of a release stays where it is, in words; empty where nothing does.
-fn left_out(wanted: &Request, gone: &ResourceSet) -> Vec<String> {
-    let mut parts = Vec::new();
-    let count = wanted.nodes.as_ref().map(|it| it.value as usize);
-    if let Some(count) = count.filter(|count| *count > gone.nnodes()) {
-        parts.push(format!("in part: {} of {count} nodes", gone.nnodes()));
-    }
-    if let Some(hosts) = wanted.hosts.as_ref().filter(|_| count.is_none()) {
-        let left = hosts.value.difference(&gone.nodelist());
-        if !left.is_empty() {
-            parts.push(format!(
-                "`{left}` cannot go back: not of the allocation, or the requester's own"
-            ));
-        }
-    }
-    parts
 }
