@@ -339,3 +339,23 @@ fn a_release_that_is_refused_says_which_nodes_stay_and_why() {
         "`n0`: one of the nodes that the job began with stays"
     );
 }
+
+#[test]
+fn what_is_asked_for_in_a_stopped_queue_says_so() {
+    let (mut bench, job) = start(settings());
+    let stop = json!({"start": false, "reason": "maintenance"});
+    bench.request("job-manager.queue-start", &stop);
+    let why = "the queue is stopped: maintenance";
+    let (status, told) = answer(&alloc(&mut bench, job, "new", &json!([required(1)])));
+    assert_eq!(status, -29);
+    assert_eq!(told["reason"], format!("not available now: {why}"));
+    let wished = json!({"key": "pmix.alloc.nlist", "value": "n[4-5]"});
+    let out = alloc(&mut bench, job, "new", &json!([reqid("waits"), wished]));
+    assert!(unanswered(&out));
+    assert_eq!(query(&mut bench, job)[1]["reason"], why);
+    let out = bench.request("job-manager.queue-start", &json!({"start": true}));
+    assert_eq!(
+        jobspec(&out)["attributes"]["system"]["constraints"],
+        Value::Null
+    );
+}

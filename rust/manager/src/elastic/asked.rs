@@ -70,7 +70,16 @@ impl Manager {
             stands.form = Form::Whole;
             spec = self.spec_of(&stands, duration);
         }
-        let spec = spec?;
+        let mut spec = spec?;
+        if stands.form == Form::Preferred && self.why_stopped(&spec).is_some() {
+            // Nothing of it can be had now.
+            stands.form = Form::Whole;
+            spec = self.spec_of(&stands, duration)?;
+        }
+        if let Some(why) = self.why_stopped(&spec).filter(|_| stands.ask.required) {
+            let reason = format!("not available now: {why}");
+            return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
+        }
         let id = self.next_id(now);
         let own = |target: &u64| *target != asker.job;
         let several = !stands.ask.rest.is_empty();
@@ -85,6 +94,11 @@ impl Manager {
         self.enter(number, asker, wanted, Entry { returns, ..entry }, now);
         self.stand_for(id, &stands, spec, now);
         Ok(())
+    }
+
+    /// Why jobs of this kind are not given to the scheduler, where they are not.
+    fn why_stopped(&self, spec: &Spec) -> Option<Arc<str>> {
+        self.queues.why_stopped(spec.queue.as_deref()).cloned()
     }
 
     /// The jobspec of a job that stands for a request, checked.

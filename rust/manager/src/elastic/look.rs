@@ -61,7 +61,9 @@ impl Manager {
         let note = |key: &str| sched.and_then(|it| it.get(key)).cloned();
         let waits = entry.is_open();
         let reason = if waits {
-            note("reason_pending").unwrap_or_else(|| "".into())
+            let stopped = job.and_then(|it| it.stopped.as_deref());
+            let stopped = stopped.unwrap_or_default();
+            note("reason_pending").unwrap_or_else(|| stopped.into())
         } else {
             entry.reason.as_str().into()
         };
