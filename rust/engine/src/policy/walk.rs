@@ -134,6 +134,8 @@ pub(crate) struct Walker {
     harmful: Vec<u32>,
     /// Whether any queue has a limit.
     limited: bool,
+    /// How long a job can run that starts now.
+    longest: f64,
 }
 
 impl Walker {
@@ -253,6 +255,7 @@ impl Walker {
         self.stopped.clear();
         self.stopped.resize(books.queue.groups.len(), false);
         self.limited = books.queues.any_limited();
+        self.longest = books.longest(now);
         self.open.clear();
         self.open.resize(books.queue.groups.len(), self.limited);
         for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
@@ -297,7 +300,7 @@ impl Walker {
             return;
         }
         let asked = books.limit(key.handle());
-        let limit = asked.min(books.longest(now));
+        let limit = asked.min(self.longest);
         if self.limited && !books.may_run(shape, queue) {
             if behind != Some(Later::Fitting) && policy.keeps(books, (group, class), key) {
                 self.wait(books, policy, (key, class), limit);
@@ -411,7 +414,7 @@ impl Walker {
         if self.blocked[group as usize].is_none() && !self.open[group as usize] {
             return self.enter_first(books, group);
         }
-        let longest = books.longest(now);
+        let longest = self.longest;
         let queue = &mut books.queue;
         let it = &queue.classes[class as usize];
         let next = match self.seen(class).mode {
