@@ -137,7 +137,12 @@ impl Engine {
     pub fn set_options(&mut self, options: Options) {
         self.books.machine.set_selection(options.selection);
         self.books.overlong = options.overlong;
-        self.policy = options.policy;
+        if options.policy != self.policy {
+            // What another policy has planned is nobody's.
+            self.policy = options.policy;
+            self.scratch = Scratch::default();
+            self.books.turnover = Turnover::default();
+        }
     }
 
     /// The queue with this name, made where there is none. The empty name is the default queue.

@@ -42,13 +42,14 @@ impl Turnover {
         if !self.followed {
             return;
         }
-        self.shares += shares.len() + 1;
-        if self.shares > MOST {
+        if self.shares + shares.len() >= MOST {
+            // Nobody has seen this one: whoever follows has missed it.
             self.forget(usize::MAX);
             self.gone += 1;
             self.followed = false;
             return;
         }
+        self.shares += shares.len() + 1;
         self.turns.push(Turn {
             handle,
             shares: shares.clone(),
@@ -80,5 +81,53 @@ impl Turnover {
         let gone = self.turns.drain(..count);
         self.shares -= gone.map(|it| it.shares.len() + 1).sum::<usize>();
         self.gone += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_idset::IdSet;
+    use penstock_rset::ResourceSet;
+
+    use super::{MOST, Turnover};
+    use crate::machine::{Machine, Shares};
+
+    /// So many shares, whichever.
+    fn shares(count: usize) -> Shares {
+        let mut r = ResourceSet::new();
+        r.insert(0, "n0", (0..2).collect(), IdSet::new()).unwrap();
+        let share = Machine::new(&r).unwrap().pick(0, 1, 0);
+        std::iter::repeat_n(share, count).collect()
+    }
+
+    #[test]
+    fn turns_are_kept_while_somebody_follows() {
+        let mut turnover = Turnover::default();
+        turnover.push(1, &shares(1), f64::NEG_INFINITY, 1.0);
+        assert_eq!(turnover.end(), 0);
+        let from = turnover.follow();
+        turnover.push(2, &shares(1), f64::NEG_INFINITY, 2.0);
+        turnover.push_part(2, &shares(1), 2.0, f64::NEG_INFINITY);
+        let turns = turnover.since(from).unwrap();
+        assert_eq!(
+            turns.iter().map(|it| it.part).collect::<Vec<_>>(),
+            [false, true]
+        );
+        turnover.forget(from + 1);
+        assert!(turnover.since(from).is_none());
+        assert_eq!(turnover.since(from + 1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn more_than_is_kept_costs_who_follows_a_plan_and_no_more() {
+        let mut turnover = Turnover::default();
+        for _ in 0..3 {
+            let from = turnover.follow();
+            turnover.push(1, &shares(MOST), f64::NEG_INFINITY, 1.0);
+            assert!(turnover.since(from).is_none());
+            let from = turnover.follow();
+            turnover.push(2, &shares(MOST / 2), f64::NEG_INFINITY, 1.0);
+            assert_eq!(turnover.since(from).unwrap().len(), 1);
+        }
     }
 }

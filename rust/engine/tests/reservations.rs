@@ -414,3 +414,23 @@ fn what_another_group_takes_is_seen_in_the_same_pass() {
     assert_eq!(started(&mut engine, 10.0), [0_u64; 0]);
     assert_eq!(engine.reservation(4), Some(23.0));
 }
+
+#[test]
+fn another_policy_knows_nothing_of_what_was_reserved() {
+    let mut engine = engine(Policy::Conservative, &[(2, 0)]);
+    for id in 1..4 {
+        submit(&mut engine, id, whole(1, 10.0));
+    }
+    assert_eq!(started(&mut engine, 0.0), [1]);
+    assert_eq!(engine.reservation(3), Some(20.0));
+    for policy in [Policy::Fcfs, Policy::Conservative] {
+        engine.set_options(Options {
+            policy,
+            ..engine.options()
+        });
+        assert_eq!(engine.reservation(3), None, "{policy}");
+    }
+    engine.free(1, None).unwrap();
+    assert_eq!(started(&mut engine, 5.0), [2]);
+    assert_eq!(engine.reservation(3), Some(15.0));
+}
