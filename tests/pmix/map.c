@@ -1,21 +1,6 @@
 /* Prints what a task finds of its job: the nodes, its peers, and where each rank runs. */
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <pmix.h>
-
-static pmix_value_t *get(const pmix_proc_t *proc, const char *key)
-{
-    pmix_value_t *value = NULL;
-    pmix_status_t status = PMIx_Get(proc, key, NULL, 0, &value);
-
-    if (PMIX_SUCCESS != status) {
-        printf("rank %u: %s: %s\n", proc->rank, key, PMIx_Error_string(status));
-        exit(1);
-    }
-    return value;
-}
+#include "get.h"
 
 /* Each task of this node puts in a number, and gets those of the others. */
 static void exchange(const pmix_proc_t *me, const pmix_proc_t *job)

@@ -1,21 +1,6 @@
 /* Prints what a task finds of its own node, and of each rank of its job, and what each rank has put in for the others. */
 
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <pmix.h>
-
-static pmix_value_t *get(const pmix_proc_t *proc, const char *key)
-{
-    pmix_value_t *value = NULL;
-    pmix_status_t status = PMIx_Get(proc, key, NULL, 0, &value);
-
-    if (PMIX_SUCCESS != status) {
-        printf("rank %u: %s: %s\n", proc->rank, key, PMIx_Error_string(status));
-        exit(1);
-    }
-    return value;
-}
+#include "get.h"
 
 /* As a number of the type that the key has. */
 static uint32_t number(const pmix_proc_t *proc, const char *key)

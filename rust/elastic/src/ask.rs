@@ -284,14 +284,15 @@ impl Ask {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::{Ask, Form};
     use crate::{Attribute, Directive, Request};
     use penstock_jobspec::Jobspec;
     use penstock_rset::ResourceSet;
     use serde_json::{Value, json};
 
-    fn ask(attributes: &Value) -> Result<Ask, i32> {
+    /// What a request for a new allocation asks for.
+    pub(crate) fn ask(attributes: &Value) -> Result<Ask, i32> {
         let attributes = attributes.as_array().unwrap().iter();
         let attributes: Vec<_> = attributes
             .map(|it| Attribute::from_json(it).unwrap())

@@ -139,17 +139,9 @@ fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<(u32, u32, Option<H
 
 #[cfg(test)]
 mod tests {
-    use crate::{Ask, Attribute, Directive, Request};
-    use serde_json::{Value, json};
-
-    fn ask(attributes: &Value) -> Result<Ask, i32> {
-        let attributes = attributes.as_array().unwrap().iter();
-        let attributes: Vec<_> = attributes
-            .map(|it| Attribute::from_json(it).unwrap())
-            .collect();
-        let request = Request::read(Directive::New, &attributes).unwrap();
-        Ask::of(&request).map_err(|refusal| refusal.status.0)
-    }
+    use crate::Ask;
+    use crate::ask::tests::ask;
+    use serde_json::json;
 
     #[test]
     fn what_makes_no_sense_is_refused() {

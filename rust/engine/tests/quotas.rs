@@ -13,22 +13,24 @@ const BACKFILL: [Policy; 4] = [
     Policy::Conservative,
 ];
 
+/// A queue with these limits, and another of the same group.
+fn queues(engine: &mut Engine, limits: &QueueOptions) -> (QueueId, QueueId) {
+    let (limited, other) = (engine.queue("limited"), engine.queue("other"));
+    for (queue, limits) in [(limited, limits), (other, &QueueOptions::default())] {
+        let options = QueueOptions {
+            group: Some("one".to_owned()),
+            ..limits.clone()
+        };
+        engine.set_queue(queue, options);
+    }
+    (limited, other)
+}
+
 /// Six nodes of four cores. Job 1, of another queue, has three until 60; job 2, of a queue with
 /// these limits, needs four.
 fn waiting(policy: Policy, limits: &QueueOptions) -> (Engine, QueueId) {
     let mut engine = engine(policy, &[(4, 0); 6]);
-    let (limited, other) = (engine.queue("limited"), engine.queue("other"));
-    let group = Some("one".to_owned());
-    let options = QueueOptions {
-        group: group.clone(),
-        ..limits.clone()
-    };
-    engine.set_queue(limited, options);
-    let options = QueueOptions {
-        group,
-        ..QueueOptions::default()
-    };
-    engine.set_queue(other, options);
+    let (limited, other) = queues(&mut engine, limits);
     submit_to(&mut engine, 1, other, whole(3, 60.0));
     submit_to(&mut engine, 2, limited, whole(4, 60.0));
     assert_eq!(started(&mut engine, 0.0), [1]);
@@ -131,18 +133,7 @@ fn reservations_of_a_queue_leave_each_other_room() {
 /// Nodes 0 to 3 have two cores free at 60, node 4 has four from now on.
 fn fragments(policy: Policy, limits: &QueueOptions) -> (Engine, QueueId) {
     let mut engine = engine(policy, &[(4, 0); 5]);
-    let (limited, other) = (engine.queue("limited"), engine.queue("other"));
-    let group = Some("one".to_owned());
-    let options = QueueOptions {
-        group: group.clone(),
-        ..limits.clone()
-    };
-    engine.set_queue(limited, options);
-    let options = QueueOptions {
-        group,
-        ..QueueOptions::default()
-    };
-    engine.set_queue(other, options);
+    let (limited, other) = queues(&mut engine, limits);
     for id in [1, 2, 3, 4] {
         submit_to(&mut engine, 2 * id, other, slots(1, 2, 0, 1000.0));
         submit_to(&mut engine, 2 * id + 1, other, slots(1, 2, 0, 60.0));

@@ -10,17 +10,20 @@ use std::time::{Duration, Instant};
 
 use super::ffi;
 
+/// What is asked of each client's connection: whether its other end is closed.
+fn entries() -> Vec<ffi::Poll> {
+    let entry = |fd| ffi::Poll {
+        fd,
+        events: ffi::POLLRDHUP,
+        revents: 0,
+    };
+    connected().into_iter().map(entry).collect()
+}
+
 /// Waits until no client is connected, for so long at most.
 pub fn wait(limit: Duration) {
     let deadline = Instant::now() + limit;
-    let mut entries: Vec<ffi::Poll> = connected()
-        .into_iter()
-        .map(|fd| ffi::Poll {
-            fd,
-            events: ffi::POLLRDHUP,
-            revents: 0,
-        })
-        .collect();
+    let mut entries = entries();
     while !entries.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
@@ -41,14 +44,7 @@ pub fn wait(limit: Duration) {
 
 /// Whether a client is connected that has closed its end.
 pub fn any_closed() -> bool {
-    let mut entries: Vec<ffi::Poll> = connected()
-        .into_iter()
-        .map(|fd| ffi::Poll {
-            fd,
-            events: ffi::POLLRDHUP,
-            revents: 0,
-        })
-        .collect();
+    let mut entries = entries();
     let Ok(count) = entries.len().try_into() else {
         return false;
     };
