@@ -49,7 +49,7 @@ test-pmix-asan: $(VENV)/.built  ## The same with AddressSanitizer in server and 
 
 test-optional: $(VENV)/.built  ## What there is only with numpy and pyarrow: arrays as columns, Parquet
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt numpy pyarrow
-	$(BIN)/python -m pytest tests/unit/test_engine_columns.py tests/unit/test_idset.py tests/unit/test_sim_files.py
+	$(BIN)/python -m pytest tests/unit/engine/test_columns.py tests/unit/library/test_idset.py tests/unit/sim/test_files.py
 
 test-peers: $(VENV)/.built  ## The same questions to other libraries of sets and hostlists
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt ClusterShell pyroaring python-hostlist

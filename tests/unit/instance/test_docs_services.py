@@ -20,7 +20,7 @@ SERVICES = ("job-", "kvs.")
 
 def rows():
     """Request and who may, from the tables."""
-    text = (Path(__file__).parents[2] / "docs" / "services.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "services.md").read_text()
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == 4 and cells[0].startswith("`"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.constraint import parse_query, parse_requires
 from penstock.errors import JobspecError
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors/query.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors/query.json").read_text())
 OPERATORS = {"name": "name", "state": "state"}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VECTORS = ROOT / "tests" / "vectors"
 DOCUMENT = ROOT / "docs" / "compat.md"
 NAMES = json.loads((VECTORS / "compat-names.json").read_text())
@@ -82,7 +82,7 @@ def rewritten(text):
 
 def test_the_document_is_up_to_date():
     text = DOCUMENT.read_text()
-    assert rewritten(text) == text, "write it anew: python tests/unit/test_compat_names.py"
+    assert rewritten(text) == text, "write it anew: python tests/unit/library/test_compat_names.py"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from penstock._core import (
 )
 from penstock.errors import JobspecError
 
-VECTORS = Path(__file__).parent.parent / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 
 
 def vectors(name):

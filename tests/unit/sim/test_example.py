@@ -11,7 +11,7 @@ import pytest
 from penstock.sim import machine
 from penstock.sim.workload import Workload
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "simulate.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "simulate.py"
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from penstock.compat.flux.hostlist import Hostlist
 from penstock.compat.flux.idset import IDset
 from penstock.compat.flux.resource import ResourceSet
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 ABOUT, *CALLS = map(json.loads, (VECTORS / "flux-python.jsonl").read_text().splitlines())
 NAMES = {
     "IDset": IDset,

@@ -19,7 +19,7 @@ from penstock import Error, Hostlist, HostlistError, IDset, IdsetError
 from penstock import hostlist as module
 from penstock.errors import MendedWarning
 
-VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "hostlist.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "hostlist.json").read_text())
 
 
 def name(row: dict[str, Any]) -> str:
@@ -125,7 +125,7 @@ def test_doctest() -> None:
 
 
 def test_the_page_says_what_is_so() -> None:
-    page = Path(__file__).parents[2] / "docs" / "hostlist.md"
+    page = Path(__file__).parents[3] / "docs" / "hostlist.md"
     tested = doctest.testfile(str(page), module_relative=False)
     assert tested.attempted > 20
     assert tested.failed == 0

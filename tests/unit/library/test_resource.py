@@ -26,7 +26,7 @@ from penstock.resource import Node
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 VECTORS = json.loads((TESTS / "vectors" / "rset.json").read_text())
 R1 = {
     "version": 1,

@@ -22,7 +22,7 @@ from penstock import idset as module
 from penstock.cli import main
 from penstock.errors import MendedWarning
 
-VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "idset.json").read_text())
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "idset.json").read_text())
 
 
 @pytest.mark.parametrize("row", VECTORS["valid"], ids=lambda row: row["text"])

@@ -11,7 +11,7 @@ import pytest
 from penstock import jobid
 from penstock.errors import JobspecError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VECTORS = json.loads((ROOT / "tests/vectors/fluid.json").read_text())
 
 

@@ -16,7 +16,7 @@ from penstock._core import parse_duration
 from penstock.config import Config, parse
 from penstock.instance.reload import RELOADABLE
 
-PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 # The kinds of values, by how a field is annotated.
 KINDS = {
     str: {"string", "targets", "hosts", "ids"},
