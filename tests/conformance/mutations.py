@@ -78,7 +78,7 @@ MUTATIONS = (
         "hello must be streaming",
         "rust/manager/src/alloc/handshake.rs",
         "        if !request.is_streaming() {\n"
-        '            let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");\n'
+        '            let refusal = RequestError::new(EPROTO, "sched-hello is a streaming request");\n'
         "            return self.refuse(request, &refusal);\n"
         "        }\n",
         "",
@@ -87,7 +87,7 @@ MUTATIONS = (
     Mutation(
         "hello ends with ENODATA",
         "rust/manager/src/alloc/handshake.rs",
-        '        self.refuse(request, &Refusal::new(ENODATA, ""));\n',
+        '        self.refuse(request, &RequestError::new(ENODATA, ""));\n',
         "",
         "test_rfc27.py::test_hello_tells_every_job_with_resources_once",
     ),
@@ -102,7 +102,7 @@ MUTATIONS = (
     ),
     Mutation(
         "an error response suspends scheduling",
-        "rust/manager/src/answers.rs",
+        "rust/manager/src/alloc_response.rs",
         "            return self.suspend_scheduling("
         '&format!("sched.alloc failed with errnum {errnum}"));\n',
         "            return;\n",
@@ -110,7 +110,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the note of DENY goes into the exception",
-        "rust/manager/src/answers.rs",
+        "rust/manager/src/alloc_response.rs",
         "let note = alloc.note.unwrap_or_default();",
         "let note = String::new();",
         "test_rfc27_answers.py::test_the_note_of_deny_is_in_the_exception",

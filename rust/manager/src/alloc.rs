@@ -12,14 +12,14 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
-use crate::claims::Wanted;
+use crate::claims::RCommit;
 use crate::job::{Alloc, Job};
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, EPROTO, Refusal};
+use crate::rpc::{self, EINVAL, EPROTO, RequestError};
 
 /// Bytes of requests for resources that are made in one turn, which [`Manager::flush`] ends: some
 /// thousands of jobs of the usual size.
-const TURN: usize = 4 * 1024 * 1024;
+const MAX_ALLOC_BYTES_PER_TURN: usize = 4 * 1024 * 1024;
 
 /// Queue order: priority descending, then id ascending.
 type Key = (Reverse<u32>, u64);
@@ -139,7 +139,7 @@ impl Manager {
             if limit.is_some_and(|limit| outstanding >= limit) {
                 return self.recall_for_the_first();
             }
-            if self.allocator.made >= TURN || self.is_scheduler_full() {
+            if self.allocator.made >= MAX_ALLOC_BYTES_PER_TURN || self.is_scheduler_full() {
                 return;
             }
             let Some(key) = self.allocator.queued.pop_first() else {
@@ -190,7 +190,7 @@ impl Manager {
             return;
         }
         if let Some(job) = self.jobs.get_mut(&last.1) {
-            job.alloc = Alloc::Recalled;
+            job.alloc = Alloc::Canceling;
             self.allocator.requested.remove(&last);
             self.allocator.recalled += 1;
             self.send_cancel(last.1);
@@ -203,7 +203,7 @@ impl Manager {
             return;
         };
         if job.alloc == Alloc::Requested {
-            job.alloc = Alloc::Recalled;
+            job.alloc = Alloc::Canceling;
             let key = (Reverse(job.priority), id);
             self.allocator.requested.remove(&key);
             self.allocator.recalled += 1;
@@ -280,7 +280,7 @@ impl Manager {
                     self.allocator.requested.insert((Reverse(new), id));
                     return;
                 }
-                job.alloc = Alloc::Recalled;
+                job.alloc = Alloc::Canceling;
                 self.allocator.recalled += 1;
                 if new > 0 {
                     // With a limit it is asked for again in its new place in the queue.
@@ -291,7 +291,7 @@ impl Manager {
                 }
             }
             Alloc::Idle => self.revisit(id),
-            Alloc::Recalled | Alloc::Held | Alloc::Freed => {}
+            Alloc::Canceling | Alloc::Allocated | Alloc::Freed => {}
         }
     }
 
@@ -304,7 +304,7 @@ impl Manager {
         let mut mark = "";
         for id in std::mem::take(&mut self.allocator.reprioritized) {
             let job = self.jobs.get(&id);
-            let asked = |job: &&Job| matches!(job.alloc, Alloc::Requested | Alloc::Recalled);
+            let asked = |job: &&Job| matches!(job.alloc, Alloc::Requested | Alloc::Canceling);
             if let Some(job) = job.filter(asked) {
                 // Writing to a String does not fail.
                 let _ = write!(payload, "{mark}[{id},{}]", job.priority);
@@ -324,7 +324,7 @@ impl Manager {
     /// The request is over: the job is neither asked for nor recalled.
     pub(crate) fn end_alloc(&mut self, id: u64) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            if job.alloc == Alloc::Recalled {
+            if job.alloc == Alloc::Canceling {
                 self.allocator.recalled -= 1;
             } else {
                 self.allocator
@@ -337,24 +337,24 @@ impl Manager {
 
     /// R for a job, if it may be committed: the job has asked for resources, and this is an R.
     /// By the error number a scheduler knows which it is: EINVAL is about R, any other about the job.
-    pub(crate) fn check_r(&self, id: u64, text: &str) -> Result<ResourceSet, Refusal> {
+    pub(crate) fn check_r(&self, id: u64, text: &str) -> Result<ResourceSet, RequestError> {
         let name = Fluid(id);
         let Some(job) = self.jobs.get(&id) else {
-            return Err(Refusal::new(
+            return Err(RequestError::new(
                 rpc::ENOENT,
                 format!("no job {name} to commit R for"),
             ));
         };
-        if !matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {
+        if !matches!(job.alloc, Alloc::Requested | Alloc::Canceling) {
             let text = format!("job {name} has not asked for resources");
-            return Err(Refusal::new(EPROTO, text));
+            return Err(RequestError::new(EPROTO, text));
         }
         ResourceSet::from_json(text)
-            .map_err(|error| Refusal::new(EINVAL, format!("job {name}: {error}")))
+            .map_err(|error| RequestError::new(EINVAL, format!("job {name}: {error}")))
     }
 
     /// Keeps R as the scheduler committed it.
-    pub(crate) fn take_r(&mut self, wanted: Wanted) {
+    pub(crate) fn take_r(&mut self, wanted: RCommit) {
         let stored = self.store.set_r(wanted.id, &wanted.text);
         self.keep(stored);
         if let Some(job) = self.jobs.get_mut(&wanted.id) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::job::Job;
 use crate::manager::milliseconds;
-use crate::state::{Outcome, State};
+use crate::state::{JobResult, State};
 
 const STATES: [State; 7] = [
     State::New,
@@ -56,13 +56,13 @@ impl Tally {
         *count = count.saturating_sub(1);
     }
 
-    fn ended(&mut self, outcome: Option<Outcome>) {
+    fn ended(&mut self, outcome: Option<JobResult>) {
         if let Some(outcome) = outcome {
             self.outcomes[place(outcome as u8)] += 1;
         }
     }
 
-    fn forget(&mut self, outcome: Option<Outcome>) {
+    fn forget(&mut self, outcome: Option<JobResult>) {
         self.take(State::Inactive);
         self.purged += 1;
         if let Some(outcome) = outcome {
@@ -114,7 +114,7 @@ impl Census {
 
     /// A job is there, new or from the store.
     pub(crate) fn enter(&mut self, job: &Job) {
-        let outcome = job.outcome();
+        let outcome = job.result();
         self.each(job.spec.queue.as_deref(), |tally| {
             tally.add(job.state);
             tally.ended(outcome);
@@ -126,7 +126,7 @@ impl Census {
 
     /// A job has gone from one state to another.
     pub(crate) fn moved(&mut self, job: &Job, before: State) {
-        let outcome = job.outcome();
+        let outcome = job.result();
         self.each(job.spec.queue.as_deref(), |tally| {
             tally.take(before);
             tally.add(job.state);
@@ -141,7 +141,7 @@ impl Census {
 
     /// A job is purged.
     pub(crate) fn leave(&mut self, job: &Job) {
-        let outcome = job.outcome();
+        let outcome = job.result();
         self.each(job.spec.queue.as_deref(), |tally| tally.forget(outcome));
         self.over.remove(&(milliseconds(job.t_inactive), job.id));
     }

@@ -33,7 +33,7 @@ struct Claim {
 
 /// R for a job, as it is to be committed.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RCommit {
     pub(crate) id: u64,
     pub(crate) r: Arc<ResourceSet>,
     pub(crate) text: String,
@@ -113,7 +113,7 @@ impl Claims {
 
     /// Claims all that is wanted or, where one cannot have it, nothing. What one of the jobs has
     /// claimed before is replaced; of two for the same job the later counts.
-    pub(crate) fn commit(&mut self, wanted: &[Wanted]) -> Result<(), String> {
+    pub(crate) fn commit(&mut self, wanted: &[RCommit]) -> Result<(), String> {
         // All old claims go first: the jobs of one commit may exchange resources.
         let old: Vec<(u64, Claim)> = wanted
             .iter()

@@ -9,7 +9,7 @@ use crate::exception::Raised;
 use crate::job::Exec;
 use crate::manager::Manager;
 use crate::priority::summary;
-use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
+use crate::rpc::{self, EINVAL, ENOENT, EPERM, RequestError};
 use crate::state::State;
 
 #[derive(Deserialize)]
@@ -37,38 +37,38 @@ struct Kill {
 
 impl Manager {
     /// Refuses everybody but the instance owner.
-    pub(crate) fn owner_only(&self, request: &Message) -> Result<(), Refusal> {
+    pub(crate) fn owner_only(&self, request: &Message) -> Result<(), RequestError> {
         if request.userid == self.settings.owner {
             return Ok(());
         }
         let text = format!("{}: only the instance owner may do this", request.topic());
-        Err(Refusal::new(EPERM, text))
+        Err(RequestError::new(EPERM, text))
     }
 
     /// A job that the asker may change: it is not over.
-    pub(crate) fn active(&self, request: &Message, id: u64) -> Result<(), Refusal> {
+    pub(crate) fn active(&self, request: &Message, id: u64) -> Result<(), RequestError> {
         self.may_see(request, id)?;
         let state = self.jobs.get(&id).map(|job| job.state);
         if state == Some(State::Inactive) {
             let text = format!("job {} is inactive", Fluid(id));
-            return Err(Refusal::new(ENOENT, text));
+            return Err(RequestError::new(ENOENT, text));
         }
         Ok(())
     }
 
     /// `job-manager.raise` for one job, for several, or for all active ones.
-    pub(crate) fn raise(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn raise(&mut self, request: &Message, now: f64) -> Result<Value, RequestError> {
         let raise: Raise = rpc::payload(request)?;
         if !(0..=7).contains(&raise.severity) {
             let text = format!(
                 "severity {} is out of range: expected 0 to 7",
                 raise.severity
             );
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         if raise.kind.is_empty() || !raise.kind.chars().all(|it| it.is_ascii_graphic()) {
             let text = format!("invalid exception type `{}`", raise.kind.escape_debug());
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         if let Some(id) = raise.id {
             self.active(request, id)?;
@@ -85,7 +85,7 @@ impl Manager {
                 });
                 active.map(|job| job.id).collect()
             }
-            None => return Err(Refusal::new(EINVAL, "expected `id`, `ids` or `all`")),
+            None => return Err(RequestError::new(EINVAL, "expected `id`, `ids` or `all`")),
         };
         let mut count = 0;
         let mut errors = Map::new();
@@ -116,11 +116,11 @@ impl Manager {
 
     /// `job-manager.kill`: a signal for the tasks of a job, or of several, by way of the execution
     /// service.
-    pub(crate) fn kill(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn kill(&mut self, request: &Message) -> Result<Value, RequestError> {
         let kill: Kill = rpc::payload(request)?;
         if !(1..=64).contains(&kill.signum) {
             let text = format!("signal {} is out of range: expected 1 to 64", kill.signum);
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         let ids = match (kill.id, kill.ids) {
             (Some(id), None) => {
@@ -128,7 +128,7 @@ impl Manager {
                 return Ok(json!({}));
             }
             (None, Some(ids)) => ids,
-            _ => return Err(Refusal::new(EINVAL, "expected `id` or `ids`")),
+            _ => return Err(RequestError::new(EINVAL, "expected `id` or `ids`")),
         };
         let mut count = 0;
         let mut errors = Map::new();
@@ -143,7 +143,7 @@ impl Manager {
         Ok(summary(count, &errors))
     }
 
-    fn kill_one(&mut self, request: &Message, id: u64, signum: i32) -> Result<(), Refusal> {
+    fn kill_one(&mut self, request: &Message, id: u64, signum: i32) -> Result<(), RequestError> {
         self.active(request, id)?;
         // One that waits for its prolog has nothing yet that a signal could reach.
         let running = self
@@ -153,7 +153,7 @@ impl Manager {
         let topic = self.executor.topic("kill").filter(|_| running);
         let Some(topic) = topic else {
             let text = format!("job {} is not running", Fluid(id));
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         };
         let payload = json!({"id": id, "signum": signum}).to_string();
         let message = Message::request(&topic, &payload);

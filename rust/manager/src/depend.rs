@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::event::Event;
 use crate::job::Job;
 use crate::manager::{Manager, milliseconds};
-use crate::rpc::{EINVAL, EPERM, Refusal};
-use crate::state::{Outcome, State};
+use crate::rpc::{EINVAL, EPERM, RequestError};
+use crate::state::{JobResult, State};
 
 /// What a dependency waits for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,15 +103,15 @@ impl Manager {
         &self,
         wanted: &[(String, String)],
         userid: u32,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         for (scheme, value) in wanted {
-            let condition = parse(scheme, value).map_err(|text| Refusal::new(EINVAL, text))?;
+            let condition = parse(scheme, value).map_err(|text| RequestError::new(EINVAL, text))?;
             let Some(id) = antecedent(condition) else {
                 continue;
             };
             let refuse = |errnum, text: &str| {
                 let text = format!("dependency `{scheme}:{value}`: {text}");
-                Err(Refusal::new(errnum, text))
+                Err(RequestError::new(errnum, text))
             };
             let Some(job) = self.jobs.get(&id) else {
                 return refuse(EINVAL, &self.unknown(id).text);
@@ -193,10 +193,10 @@ impl Manager {
             let note = format!("{description} cannot be met: {why}");
             return self.fail_job(id, now, "dependency", &note);
         };
-        let (state, outcome) = (antecedent.state, antecedent.outcome());
+        let (state, outcome) = (antecedent.state, antecedent.result());
         let ran = antecedent.t_run > 0.0;
         let over = state == State::Inactive;
-        let well = outcome == Some(Outcome::Completed);
+        let well = outcome == Some(JobResult::Completed);
         let met = match condition {
             Condition::After(_) => ran,
             Condition::AfterAny(_) => over,

@@ -4,18 +4,18 @@
 //! as every job does. For NEW it is the allocation; for EXTEND and REACQUIRE it becomes a grant of
 //! the job that asked, whose resources it joins. All of that is in the events of the two jobs.
 
-mod asked;
 mod calls;
-mod due;
 mod flex;
-mod give;
 mod grant;
+mod limits;
 mod loan;
-mod look;
-mod meant;
 mod parts;
-mod standing;
+mod query;
+mod release;
+mod submission;
+mod target;
 mod time;
+mod timers;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub(crate) type Number = (u64, u32);
 #[derive(Debug, Default)]
 pub struct Elastic {
     ledger: Ledger,
-    standing: standing::Standing,
+    standing: limits::OpenRequests,
     /// By the job of a request's first part, the jobs of the others.
     parts: BTreeMap<u64, BTreeSet<u64>>,
     /// Who asked, by request.
@@ -53,7 +53,7 @@ pub struct Elastic {
     decide: BTreeMap<u64, f64>,
     probes: BTreeMap<u32, BTreeSet<u64>>,
     /// Loans whose return was refused or cancelled, by job and number.
-    put_off: BTreeMap<Number, loan::PutOff>,
+    postponed: BTreeMap<Number, loan::PostponedReturn>,
     tag: u32,
 }
 
@@ -121,7 +121,7 @@ impl Elastic {
     pub(crate) fn forget(&mut self, id: u64) {
         self.ledger.forget(id);
         self.parts.remove(&id);
-        self.put_off.retain(|(job, _), _| *job != id);
+        self.postponed.retain(|(job, _), _| *job != id);
         self.over(id);
     }
 
@@ -182,7 +182,7 @@ impl Manager {
     fn answer_call(&mut self, caller: &Message, answer: &Value) {
         self.respond(caller, Some(answer));
         if caller.is_streaming() {
-            self.refuse(caller, &rpc::Refusal::new(rpc::ENODATA, ""));
+            self.refuse(caller, &rpc::RequestError::new(rpc::ENODATA, ""));
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::event::Event;
 use crate::exception::Raised;
 use crate::job::{Alloc, Answered, Exec};
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOSYS, Refusal};
+use crate::rpc::{self, EINVAL, ENOSYS, RequestError};
 use crate::settings::ExecHello;
 
 /// The talk with the execution service.
@@ -106,23 +106,24 @@ impl Manager {
         }
     }
 
-    fn accept_executor(&self, request: &Message) -> Result<(String, Vec<u8>), Refusal> {
+    fn accept_executor(&self, request: &Message) -> Result<(String, Vec<u8>), RequestError> {
         if self.settings.owner != request.userid {
             let text = "only the instance owner may execute jobs";
-            return Err(Refusal::new(rpc::EPERM, text));
+            return Err(RequestError::new(rpc::EPERM, text));
         }
         let Hello { service } = rpc::payload(request)?;
         let word = |it: char| it.is_ascii_graphic() && it != '.';
         if service.is_empty() || !service.chars().all(word) {
             let text = format!("invalid service name `{}`", service.escape_debug());
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         let origin = rpc::origin(request);
-        let origin = origin.ok_or_else(|| Refusal::new(EINVAL, "exec-hello without a route"))?;
+        let origin =
+            origin.ok_or_else(|| RequestError::new(EINVAL, "exec-hello without a route"))?;
         let owner = self.services.as_ref().map(|known| known.get(&service));
         if owner.is_some_and(|owner| owner.map(Vec::as_slice) != Some(origin)) {
             let text = format!("service `{service}` is not registered by this connection");
-            return Err(Refusal::new(rpc::EPERM, text));
+            return Err(RequestError::new(rpc::EPERM, text));
         }
         if let (ExecHello::Refuse, Some((known, _))) =
             (self.settings.exec_hello, &self.executor.service)
@@ -131,7 +132,7 @@ impl Manager {
             let outstanding = jobs.filter(|job| job.exec == Exec::Requested).count();
             if outstanding > 0 {
                 let text = format!("`{known}` has start requests to answer: {outstanding}");
-                return Err(Refusal::new(EINVAL, text));
+                return Err(RequestError::new(EINVAL, text));
             }
         }
         Ok((service, origin.to_vec()))
@@ -355,7 +356,7 @@ impl Manager {
         self.note(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
-            if job.exec == Exec::Requested && job.alloc == Alloc::Held {
+            if job.exec == Exec::Requested && job.alloc == Alloc::Allocated {
                 job.exec = Exec::Waiting;
                 self.executor.waiting.insert(job.id);
                 orphans.push(job.id);

@@ -5,8 +5,8 @@ use penstock_idset::IdSet;
 use serde_json::Value;
 
 use crate::job::Job;
-use crate::rpc::{EINVAL, Refusal};
-use crate::state::{Outcome, State};
+use crate::rpc::{EINVAL, RequestError};
+use crate::state::{JobResult, State};
 
 /// How deep operators may be nested.
 const MAX_DEPTH: usize = 64;
@@ -46,17 +46,21 @@ pub enum Comparison {
     LessEqual,
 }
 
-fn wrong(text: impl std::fmt::Display) -> Refusal {
-    Refusal::new(EINVAL, format!("job constraint: {text}"))
+fn wrong(text: impl std::fmt::Display) -> RequestError {
+    RequestError::new(EINVAL, format!("job constraint: {text}"))
 }
 
-fn strings(operator: &str, values: &[Value]) -> Result<Vec<String>, Refusal> {
+fn strings(operator: &str, values: &[Value]) -> Result<Vec<String>, RequestError> {
     let strings = values.iter().map(|value| value.as_str().map(str::to_owned));
     let strings = strings.collect::<Option<_>>();
     strings.ok_or_else(|| wrong(format!("expected `{operator}` to list strings")))
 }
 
-fn mask(operator: &str, values: &[Value], name: fn(&str) -> Option<u8>) -> Result<u8, Refusal> {
+fn mask(
+    operator: &str,
+    values: &[Value],
+    name: fn(&str) -> Option<u8>,
+) -> Result<u8, RequestError> {
     values.iter().try_fold(0, |mask, value| {
         let number = value.as_u64().and_then(|bits| u8::try_from(bits).ok());
         let bits = number.or_else(|| value.as_str().and_then(name));
@@ -66,7 +70,7 @@ fn mask(operator: &str, values: &[Value], name: fn(&str) -> Option<u8>) -> Resul
 }
 
 /// `>=1.5` and the like.
-fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), Refusal> {
+fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), RequestError> {
     let expected = || {
         wrong(format!(
             "expected `{operator}` to list one string such as \">=1500000000.0\""
@@ -90,7 +94,7 @@ fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), Ref
 
 impl Filter {
     /// Reads `{"operator": [values]}`; `{}` holds for every job.
-    pub(crate) fn parse(value: &Value) -> Result<Self, Refusal> {
+    pub(crate) fn parse(value: &Value) -> Result<Self, RequestError> {
         parse(value, 0)
     }
 
@@ -110,7 +114,7 @@ impl Filter {
                 queue.is_some_and(|queue| queues.contains(queue))
             }
             Self::States(mask) => mask & job.state.bit() != 0,
-            Self::Results(mask) => job.outcome().is_some_and(|it| mask & (it as u8) != 0),
+            Self::Results(mask) => job.result().is_some_and(|it| mask & (it as u8) != 0),
             Self::Hosts(hosts) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
             Self::Ranks(ranks) => {
                 ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
@@ -145,7 +149,7 @@ impl Stamp {
     }
 }
 
-fn parse(value: &Value, depth: usize) -> Result<Filter, Refusal> {
+fn parse(value: &Value, depth: usize) -> Result<Filter, RequestError> {
     let object = value
         .as_object()
         .ok_or_else(|| wrong(format!("expected an object, found `{value}`")))?;
@@ -180,7 +184,7 @@ fn parse(value: &Value, depth: usize) -> Result<Filter, Refusal> {
         "name" => Filter::Names(strings(operator, values)?),
         "queue" => Filter::Queues(strings(operator, values)?),
         "states" => Filter::States(mask(operator, values, State::mask)?),
-        "results" => Filter::Results(mask(operator, values, Outcome::mask)?),
+        "results" => Filter::Results(mask(operator, values, JobResult::mask)?),
         "hostlist" => {
             let text = strings(operator, values)?.join(",");
             Filter::Hosts(text.parse().map_err(wrong)?)

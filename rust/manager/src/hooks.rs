@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::event::Event;
-use crate::job::{Alloc, Answered, Hook, Job};
+use crate::job::{Alloc, Answered, HookStage, Job};
 use crate::manager::Manager;
 use crate::rpc;
 use crate::state::State;
@@ -21,12 +21,12 @@ const FAILED: i64 = 1 << 8;
 
 /// Which hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum HookKind {
     Prolog,
     Epilog,
 }
 
-impl Kind {
+impl HookKind {
     fn name(self) -> &'static str {
         match self {
             Self::Prolog => "prolog",
@@ -38,8 +38,8 @@ impl Kind {
 /// The hooks that run now.
 #[derive(Debug, Default)]
 pub struct Hooks {
-    asked: BTreeMap<u32, (u64, Kind)>,
-    busy: BTreeSet<(u64, Kind)>,
+    asked: BTreeMap<u32, (u64, HookKind)>,
+    busy: BTreeSet<(u64, HookKind)>,
     /// Jobs whose prolog was told to end.
     ending: BTreeSet<u64>,
     tag: u32,
@@ -60,21 +60,21 @@ impl Manager {
             return false;
         };
         match job.prolog {
-            Hook::Done => false,
-            Hook::Idle if !configured || job.started => false,
-            Hook::Begun if self.hooks.busy.contains(&(id, Kind::Prolog)) => true,
-            Hook::Begun if !configured => {
-                self.log_finish(id, Kind::Prolog, 0, now);
+            HookStage::Done => false,
+            HookStage::Idle if !configured || job.started => false,
+            HookStage::Begun if self.hooks.busy.contains(&(id, HookKind::Prolog)) => true,
+            HookStage::Begun if !configured => {
+                self.log_finish(id, HookKind::Prolog, 0, now);
                 false
             }
-            Hook::Begun => {
+            HookStage::Begun => {
                 // The restart of the instance has cut it off.
-                self.ask_hook(id, Kind::Prolog);
+                self.ask_hook(id, HookKind::Prolog);
                 true
             }
-            Hook::Idle => {
-                self.log_start(id, Kind::Prolog, now);
-                self.ask_hook(id, Kind::Prolog);
+            HookStage::Idle => {
+                self.log_start(id, HookKind::Prolog, now);
+                self.ask_hook(id, HookKind::Prolog);
                 true
             }
         }
@@ -82,12 +82,12 @@ impl Manager {
 
     /// A job is in CLEANUP: whether its prolog still has to end. Ends it.
     pub(crate) fn ends_prolog(&mut self, id: u64, now: f64) -> bool {
-        if self.jobs.get(&id).map(|job| job.prolog) != Some(Hook::Begun) {
+        if self.jobs.get(&id).map(|job| job.prolog) != Some(HookStage::Begun) {
             return false;
         }
-        if !self.hooks.busy.contains(&(id, Kind::Prolog)) {
+        if !self.hooks.busy.contains(&(id, HookKind::Prolog)) {
             // The restart of the instance has ended it.
-            self.log_finish(id, Kind::Prolog, FAILED, now);
+            self.log_finish(id, HookKind::Prolog, FAILED, now);
             return false;
         }
         if self.hooks.ending.insert(id) {
@@ -102,11 +102,11 @@ impl Manager {
     /// whose prolog or whose tasks may have run, and of which nothing was given back without it.
     fn has_epilog_to_come(&self, job: &Job) -> bool {
         let asked = job.started || job.answered != Answered::Unasked;
-        let touched = job.prolog != Hook::Idle || asked;
+        let touched = job.prolog != HookStage::Idle || asked;
         // What the job gave back itself went without an epilog.
         let given = job.flex.as_ref().map(|it| &it.given);
         let whole = given.map_or(job.freed.is_empty(), |given| job.freed == *given);
-        let due = job.epilog == Hook::Idle && job.alloc == Alloc::Held && whole;
+        let due = job.epilog == HookStage::Idle && job.alloc == Alloc::Allocated && whole;
         self.settings.epilog && due && touched && job.requested().is_none()
     }
 
@@ -114,7 +114,7 @@ impl Manager {
     /// all are.
     pub(crate) fn is_kept_for_epilog(&self, id: u64) -> bool {
         self.jobs.get(&id).is_some_and(|job| {
-            let kept = job.epilog == Hook::Begun || !job.kept.is_empty();
+            let kept = job.epilog == HookStage::Begun || !job.kept.is_empty();
             kept || self.has_epilog_to_come(job)
         })
     }
@@ -125,39 +125,39 @@ impl Manager {
             return false;
         };
         match job.epilog {
-            Hook::Done => false,
-            Hook::Begun if self.hooks.busy.contains(&(id, Kind::Epilog)) => true,
-            Hook::Begun if !self.settings.epilog => {
-                self.log_finish(id, Kind::Epilog, 0, now);
+            HookStage::Done => false,
+            HookStage::Begun if self.hooks.busy.contains(&(id, HookKind::Epilog)) => true,
+            HookStage::Begun if !self.settings.epilog => {
+                self.log_finish(id, HookKind::Epilog, 0, now);
                 false
             }
-            Hook::Begun => {
+            HookStage::Begun => {
                 // The restart of the instance has cut it off.
-                self.ask_hook(id, Kind::Epilog);
+                self.ask_hook(id, HookKind::Epilog);
                 true
             }
-            Hook::Idle if !self.has_epilog_to_come(job) => false,
-            Hook::Idle => {
-                self.log_start(id, Kind::Epilog, now);
-                self.ask_hook(id, Kind::Epilog);
+            HookStage::Idle if !self.has_epilog_to_come(job) => false,
+            HookStage::Idle => {
+                self.log_start(id, HookKind::Epilog, now);
+                self.ask_hook(id, HookKind::Epilog);
                 true
             }
         }
     }
 
-    fn log_start(&mut self, id: u64, kind: Kind, now: f64) {
+    fn log_start(&mut self, id: u64, kind: HookKind, now: f64) {
         let name = kind.name();
         let context = json!({ "description": name });
         self.post(id, &Event::with(now, &format!("{name}-start"), context));
     }
 
-    fn log_finish(&mut self, id: u64, kind: Kind, status: i64, now: f64) {
+    fn log_finish(&mut self, id: u64, kind: HookKind, status: i64, now: f64) {
         let name = kind.name();
         let context = json!({"description": name, "status": status});
         self.post(id, &Event::with(now, &format!("{name}-finish"), context));
     }
 
-    fn ask_hook(&mut self, id: u64, kind: Kind) {
+    fn ask_hook(&mut self, id: u64, kind: HookKind) {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
@@ -200,14 +200,14 @@ impl Manager {
             self.note(format!("{} of job {name}: {}", kind.name(), ended.note));
             let owner = self.settings.owner;
             match kind {
-                Kind::Prolog if state == Some(State::Run) => {
+                HookKind::Prolog if state == Some(State::Run) => {
                     self.log_finish(id, kind, ended.status, now);
                     self.post_exception(id, now, "prolog", 0, &ended.note, owner);
                     return self.revisit(id);
                 }
-                Kind::Prolog => {}
+                HookKind::Prolog => {}
                 // The job is over, well or not: that its epilog failed does not change it.
-                Kind::Epilog => self.post_exception(id, now, "epilog", 1, &ended.note, owner),
+                HookKind::Epilog => self.post_exception(id, now, "epilog", 1, &ended.note, owner),
             }
         }
         self.log_finish(id, kind, ended.status, now);

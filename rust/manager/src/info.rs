@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENODATA, ENOENT, EPERM, EPROTO, Refusal};
+use crate::rpc::{self, EINVAL, ENODATA, ENOENT, EPERM, EPROTO, RequestError};
 use crate::state::State;
 
 #[derive(Deserialize)]
@@ -30,19 +30,19 @@ pub(crate) struct Cancel {
 
 impl Manager {
     /// A job that the asker may see: its owner's or, for the instance owner, any.
-    pub(crate) fn may_see(&self, request: &Message, id: u64) -> Result<(), Refusal> {
+    pub(crate) fn may_see(&self, request: &Message, id: u64) -> Result<(), RequestError> {
         let Some(job) = self.jobs.get(&id) else {
             return Err(self.unknown(id));
         };
         if request.userid != self.settings.owner && request.userid != job.userid {
             let text = format!("job {} belongs to another user", Fluid(id));
-            return Err(Refusal::new(EPERM, text));
+            return Err(RequestError::new(EPERM, text));
         }
         Ok(())
     }
 
     /// One document of a job, as text: what RFC 16 keeps under `job.<id>`.
-    pub(crate) fn document(&mut self, id: u64, key: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn document(&mut self, id: u64, key: &str) -> Result<Option<String>, RequestError> {
         let Some(job) = self.jobs.get(&id) else {
             return Ok(None);
         };
@@ -56,13 +56,13 @@ impl Manager {
             "jobspec" => self.store.jobspec(spec),
             "R" if has_r => self.store.r(id),
             "R" => Ok(None),
-            _ => return Err(Refusal::new(ENOENT, format!("unknown key `{key}`"))),
+            _ => return Err(RequestError::new(ENOENT, format!("unknown key `{key}`"))),
         };
         Ok(self.keep(text))
     }
 
     /// `job-info.lookup`.
-    pub(crate) fn lookup(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn lookup(&mut self, request: &Message) -> Result<Value, RequestError> {
         let lookup: Lookup = rpc::payload(request)?;
         self.may_see(request, lookup.id)?;
         let mut found = Map::new();
@@ -78,7 +78,7 @@ impl Manager {
             }
             let Some(text) = self.document(lookup.id, &key)? else {
                 let text = format!("job {} has no {key} yet", Fluid(lookup.id));
-                return Err(Refusal::new(ENOENT, text));
+                return Err(RequestError::new(ENOENT, text));
             };
             found.insert(key, text.into());
         }
@@ -92,16 +92,16 @@ impl Manager {
         }
     }
 
-    fn start_watch(&mut self, request: &Message) -> Result<(), Refusal> {
+    fn start_watch(&mut self, request: &Message) -> Result<(), RequestError> {
         if !request.is_streaming() {
-            return Err(Refusal::new(
+            return Err(RequestError::new(
                 EPROTO,
                 "eventlog-watch is a streaming request",
             ));
         }
         let watch: Watch = rpc::payload(request)?;
         if watch.path.as_deref().is_some_and(|path| path != "eventlog") {
-            return Err(Refusal::new(
+            return Err(RequestError::new(
                 EINVAL,
                 "only the path `eventlog` can be watched",
             ));
@@ -113,7 +113,7 @@ impl Manager {
         }
         let state = self.jobs.get(&watch.id).map(|job| job.state);
         if state == Some(State::Inactive) {
-            self.refuse(request, &Refusal::new(ENODATA, ""));
+            self.refuse(request, &RequestError::new(ENODATA, ""));
         } else {
             self.watchers.follow(watch.id, request.clone());
         }
@@ -129,7 +129,7 @@ impl Manager {
         let ended =
             rpc::origin(request).and_then(|origin| self.watchers.cancel(origin, cancel.matchtag));
         if let Some(ended) = ended {
-            self.refuse(&ended, &Refusal::new(ENODATA, ""));
+            self.refuse(&ended, &RequestError::new(ENODATA, ""));
         }
         self.respond(request, None);
     }

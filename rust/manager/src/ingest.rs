@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::job::{Job, Spec};
 use crate::manager::{Manager, milliseconds};
 use crate::policy;
-use crate::rpc::{EINVAL, EPERM, EPROTO, Refusal};
+use crate::rpc::{EINVAL, EPERM, EPROTO, RequestError};
 use crate::signed;
 
 /// The highest urgency of a guest's job (RFC 30).
@@ -36,17 +36,17 @@ struct Submission<'a> {
     jobs: Option<Vec<&'a RawValue>>,
 }
 
-fn read(text: &str) -> Result<Submission<'_>, Refusal> {
+fn read(text: &str) -> Result<Submission<'_>, RequestError> {
     serde_json::from_str(text)
-        .map_err(|error| Refusal::new(EPROTO, format!("malformed submission: {error}")))
+        .map_err(|error| RequestError::new(EPROTO, format!("malformed submission: {error}")))
 }
 
 impl Manager {
     /// Takes jobs in. The ids are told when the jobs are on disk.
-    pub(crate) fn submit(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn submit(&mut self, request: &Message, now: f64) -> Result<Value, RequestError> {
         let payload = request.payload_json().unwrap_or(b"{}");
         let text = std::str::from_utf8(payload)
-            .map_err(|error| Refusal::new(EPROTO, format!("malformed submission: {error}")))?;
+            .map_err(|error| RequestError::new(EPROTO, format!("malformed submission: {error}")))?;
         let submission = read(text)?;
         if let Some(jobs) = &submission.jobs {
             let results = jobs.iter().map(|job| {
@@ -71,14 +71,14 @@ impl Manager {
         request: &Message,
         submission: &Submission<'_>,
         now: f64,
-    ) -> Result<Vec<u64>, Refusal> {
+    ) -> Result<Vec<u64>, RequestError> {
         let userid = request.userid;
         let urgency = submission.urgency.unwrap_or(16);
         self.check_submitter(userid, urgency)?;
         let count = submission.count.unwrap_or(1);
         if !(1..=MAX_COUNT).contains(&count) {
             let text = format!("count {count} is out of range: expected 1 to {MAX_COUNT}");
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         let spec = match (submission.jobspec, &submission.signed) {
             (Some(jobspec), None) => self.take_spec(jobspec.get(), userid, false)?,
@@ -87,11 +87,11 @@ impl Manager {
                 self.take_spec(&text, userid, false)?
             }
             (None, None) => {
-                return Err(Refusal::new(EPROTO, "the submission has no `jobspec`"));
+                return Err(RequestError::new(EPROTO, "the submission has no `jobspec`"));
             }
             (Some(_), Some(_)) => {
                 let text = "the submission has both `jobspec` and `J`";
-                return Err(Refusal::new(EPROTO, text));
+                return Err(RequestError::new(EPROTO, text));
             }
         };
         let context = json!({
@@ -111,19 +111,19 @@ impl Manager {
         Ok(ids)
     }
 
-    fn check_submitter(&self, userid: u32, urgency: i64) -> Result<(), Refusal> {
+    fn check_submitter(&self, userid: u32, urgency: i64) -> Result<(), RequestError> {
         let guest = userid != self.settings.owner;
         if guest && !self.settings.guests {
             let text = "this instance runs jobs of its owner only";
-            return Err(Refusal::new(EPERM, text));
+            return Err(RequestError::new(EPERM, text));
         }
         if !(0..=31).contains(&urgency) {
             let text = format!("urgency {urgency} is out of range: expected 0 to 31");
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         if guest && urgency > GUEST_URGENCY {
             let text = format!("urgency {urgency}: only the instance owner may go above 16");
-            return Err(Refusal::new(EPERM, text));
+            return Err(RequestError::new(EPERM, text));
         }
         Ok(())
     }
@@ -135,8 +135,8 @@ impl Manager {
         text: &str,
         userid: u32,
         joins: bool,
-    ) -> Result<Arc<Spec>, Refusal> {
-        let invalid = |error: &dyn std::fmt::Display| Refusal::new(EINVAL, error.to_string());
+    ) -> Result<Arc<Spec>, RequestError> {
+        let invalid = |error: &dyn std::fmt::Display| RequestError::new(EINVAL, error.to_string());
         let mut jobspec = Jobspec::from_json(text).map_err(|error| invalid(&error))?;
         let filled = policy::fill_in(text, &jobspec, &self.settings);
         let filled = filled.map_err(|error| invalid(&error))?;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::elastic::{Flex, Requested};
 use crate::event::Event;
 use crate::priority::priority_of;
-use crate::state::{Outcome, State};
+use crate::state::{JobResult, State};
 
 /// What the manager needs of a jobspec, shared by jobs that were submitted together.
 #[derive(Clone, Debug)]
@@ -90,9 +90,9 @@ pub enum Alloc {
     /// `sched.alloc` is outstanding.
     Requested,
     /// `sched.alloc` is outstanding and `sched.cancel` was sent to make room for a more urgent job.
-    Recalled,
+    Canceling,
     /// Holds resources.
-    Held,
+    Allocated,
     /// Held resources, and gave all of them back.
     Freed,
 }
@@ -125,7 +125,7 @@ pub enum Answered {
 
 /// How far a hook of the site, prolog or epilog, has come for a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hook {
+pub enum HookStage {
     /// Not begun.
     #[default]
     Idle,
@@ -200,9 +200,9 @@ pub struct Job {
     /// Answers of the execution service to the last start request.
     pub answered: Answered,
     /// The prolog.
-    pub prolog: Hook,
+    pub prolog: HookStage,
     /// The epilog: from its start to its finish nothing is given back.
-    pub epilog: Hook,
+    pub epilog: HookStage,
     /// The `start` event was logged.
     pub started: bool,
     /// Greatest wait status, from the `finish` event.
@@ -247,8 +247,8 @@ impl Job {
             exec: Exec::Idle,
             asked: None,
             answered: Answered::Unasked,
-            prolog: Hook::Idle,
-            epilog: Hook::Idle,
+            prolog: HookStage::Idle,
+            epilog: HookStage::Idle,
             started: false,
             status: None,
             exception: None,
@@ -282,10 +282,10 @@ impl Job {
                 self.assigned = (self.priority != usual).then_some(self.priority);
             }
             "memo" => self.note_memo(event),
-            "prolog-start" => self.prolog = Hook::Begun,
-            "prolog-finish" => self.prolog = Hook::Done,
-            "epilog-start" => self.epilog = Hook::Begun,
-            "epilog-finish" => self.epilog = Hook::Done,
+            "prolog-start" => self.prolog = HookStage::Begun,
+            "prolog-finish" => self.prolog = HookStage::Done,
+            "epilog-start" => self.epilog = HookStage::Begun,
+            "epilog-finish" => self.epilog = HookStage::Done,
             "dependency-add" => {
                 if let Some(description) = event.text("description") {
                     self.waits_for.insert(description.to_owned());
@@ -297,7 +297,7 @@ impl Job {
                 }
             }
             "alloc" => {
-                self.alloc = Alloc::Held;
+                self.alloc = Alloc::Allocated;
                 let told = event.context.as_ref().and_then(|it| it.get("annotations"));
                 if let Some(Value::Object(annotations)) = told {
                     self.annotations.clone_from(annotations);
@@ -362,7 +362,7 @@ impl Job {
         let context = event.context.as_ref();
         let is = |key| context.and_then(|it| it.get(key)) == Some(&Value::Bool(true));
         // Older logs have the epilog's start before, and no `kept`.
-        let released = if is("kept") || self.epilog == Hook::Begun {
+        let released = if is("kept") || self.epilog == HookStage::Begun {
             &mut self.kept
         } else {
             &mut self.freed
@@ -399,7 +399,7 @@ impl Job {
             self.exception = Some(exception);
         }
         // RFC 27: annotations are volatile until an allocation; without one they go.
-        if event.integer("severity") == Some(0) && self.alloc != Alloc::Held {
+        if event.integer("severity") == Some(0) && self.alloc != Alloc::Allocated {
             self.annotations.clear();
         }
     }
@@ -421,16 +421,16 @@ impl Job {
     }
 
     /// How the job ended, where it did.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn result(&self) -> Option<JobResult> {
         if self.state != State::Inactive {
             return None;
         }
         Some(
             match self.fatal().map(|exception| exception.kind.as_str()) {
-                Some("cancel") => Outcome::Canceled,
-                Some("timeout") => Outcome::Timeout,
-                None if self.status == Some(0) => Outcome::Completed,
-                _ => Outcome::Failed,
+                Some("cancel") => JobResult::Canceled,
+                Some("timeout") => JobResult::Timeout,
+                None if self.status == Some(0) => JobResult::Completed,
+                _ => JobResult::Failed,
             },
         )
     }

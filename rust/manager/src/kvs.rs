@@ -10,9 +10,9 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::claims::Wanted;
+use crate::claims::RCommit;
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
+use crate::rpc::{self, EINVAL, ENOENT, EPERM, RequestError};
 
 /// The one namespace there is.
 const NAMESPACE: &str = "primary";
@@ -60,24 +60,27 @@ fn job_key(key: &str) -> Option<(u64, &str)> {
     (id.dothex() == dothex).then_some((id.0, document))
 }
 
-fn check_namespace(namespace: Option<&str>) -> Result<(), Refusal> {
+fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
     match namespace {
         None | Some(NAMESPACE) => Ok(()),
-        Some(other) => Err(Refusal::new(ENOENT, format!("no namespace `{other}`"))),
+        Some(other) => Err(RequestError::new(ENOENT, format!("no namespace `{other}`"))),
     }
 }
 
 impl Manager {
-    fn check_owner(&self, request: &Message) -> Result<(), Refusal> {
+    fn check_owner(&self, request: &Message) -> Result<(), RequestError> {
         if request.userid == self.settings.owner {
             Ok(())
         } else {
-            Err(Refusal::new(EPERM, "the store is the instance owner's"))
+            Err(RequestError::new(
+                EPERM,
+                "the store is the instance owner's",
+            ))
         }
     }
 
     /// `kvs.commit`: all operations or, where one cannot be done, none.
-    pub(crate) fn kvs_commit(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn kvs_commit(&mut self, request: &Message) -> Result<Value, RequestError> {
         let done = self.commit_all(request);
         if let Err(refusal) = &done {
             self.complain(format!("kvs.commit refused: {}", refusal.text));
@@ -85,7 +88,7 @@ impl Manager {
         done
     }
 
-    fn commit_all(&mut self, request: &Message) -> Result<Value, Refusal> {
+    fn commit_all(&mut self, request: &Message) -> Result<Value, RequestError> {
         self.check_owner(request)?;
         let commit: Commit = rpc::payload(request)?;
         check_namespace(commit.namespace.as_deref())?;
@@ -97,7 +100,7 @@ impl Manager {
                     "`{}`: flags {}: appending is not supported",
                     op.key, op.flags
                 );
-                return Err(Refusal::new(EINVAL, text));
+                return Err(RequestError::new(EINVAL, text));
             }
             let data = op
                 .dirent
@@ -107,14 +110,17 @@ impl Manager {
                 Some((id, "R")) => {
                     let text = data.and_then(|data| String::from_utf8(data).ok());
                     let text = text.ok_or_else(|| {
-                        Refusal::new(EINVAL, format!("`{}`: expected the text of an R", op.key))
+                        RequestError::new(
+                            EINVAL,
+                            format!("`{}`: expected the text of an R", op.key),
+                        )
                     })?;
                     let r = Arc::new(self.check_r(id, &text)?);
-                    allocations.push(Wanted { id, r, text });
+                    allocations.push(RCommit { id, r, text });
                 }
                 Some(_) => {
                     let text = format!("`{}`: only R of a job can be committed", op.key);
-                    return Err(Refusal::new(EINVAL, text));
+                    return Err(RequestError::new(EINVAL, text));
                 }
                 None => writes.push(match data {
                     Some(data) => Write::Set(op.key, data),
@@ -123,7 +129,7 @@ impl Manager {
             }
         }
         let claimed = self.claims.commit(&allocations);
-        claimed.map_err(|text| Refusal::new(EINVAL, text))?;
+        claimed.map_err(|text| RequestError::new(EINVAL, text))?;
         for allocation in allocations {
             self.take_r(allocation);
         }
@@ -138,7 +144,7 @@ impl Manager {
     }
 
     /// `kvs.lookup`.
-    pub(crate) fn kvs_lookup(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn kvs_lookup(&mut self, request: &Message) -> Result<Value, RequestError> {
         let lookup: Lookup = rpc::payload(request)?;
         check_namespace(lookup.namespace.as_deref())?;
         let data = if let Some((id, document)) = job_key(&lookup.key) {
@@ -150,14 +156,14 @@ impl Manager {
             self.keep(value)
         };
         let Some(data) = data else {
-            return Err(Refusal::new(ENOENT, ""));
+            return Err(RequestError::new(ENOENT, ""));
         };
         Ok(json!({"val": {"ver": 1, "type": "val", "data": BASE64.encode(data)}}))
     }
 }
 
-fn decode(key: &str, dirent: &Dirent) -> Result<Vec<u8>, Refusal> {
-    let refuse = |why: &str| Refusal::new(EINVAL, format!("`{key}`: {why}"));
+fn decode(key: &str, dirent: &Dirent) -> Result<Vec<u8>, RequestError> {
+    let refuse = |why: &str| RequestError::new(EINVAL, format!("`{key}`: {why}"));
     if dirent.kind != "val" {
         return Err(refuse("expected a dirent of type `val`"));
     }

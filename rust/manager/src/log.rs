@@ -1,7 +1,7 @@
 //! What the manager has to tell the daemon's log.
 
 /// Complaints a second that are told one by one.
-const ENOUGH: usize = 100;
+const MAX_COMPLAINTS_PER_SECOND: usize = 100;
 
 /// Lines for the log. A peer that does the same thing wrong ever again does not fill the disk.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ impl Log {
         #[allow(clippy::float_cmp, reason = "whole numbers")]
         if second != self.second {
             self.second = second;
-            let more = self.complaints.saturating_sub(ENOUGH);
+            let more = self.complaints.saturating_sub(MAX_COMPLAINTS_PER_SECOND);
             self.complaints = 0;
             if more > 0 {
                 self.lines.push(format!("... and {more} more such lines"));
@@ -29,7 +29,7 @@ impl Log {
 
     /// When there is something to tell that nobody has asked for.
     pub(crate) fn deadline(&self) -> Option<f64> {
-        (self.complaints > ENOUGH).then_some(self.second + 1.0)
+        (self.complaints > MAX_COMPLAINTS_PER_SECOND).then_some(self.second + 1.0)
     }
 
     /// A line that is always told.
@@ -40,7 +40,7 @@ impl Log {
     /// A line on what a peer does wrong.
     pub(crate) fn complain(&mut self, line: String) {
         self.complaints += 1;
-        if self.complaints <= ENOUGH {
+        if self.complaints <= MAX_COMPLAINTS_PER_SECOND {
             self.lines.push(line);
         }
     }

@@ -18,12 +18,12 @@ use crate::exception::Raised;
 use crate::exec::Executor;
 use crate::hooks::Hooks;
 use crate::job::{Alloc, Job};
-use crate::listing::Listings;
+use crate::job_list::Listings;
 use crate::log::Log;
 use crate::purge::Purged;
 use crate::queues::Queues;
 use crate::row;
-use crate::rpc::{self, ENOSYS, Refusal};
+use crate::rpc::{self, ENOSYS, RequestError};
 use crate::settings::Settings;
 use crate::state::State;
 use crate::update::Updates;
@@ -171,7 +171,10 @@ impl Manager {
                 "disconnect" => return self.disconnect(request),
                 "ping" => rpc::payload(request).map(Some),
                 "stats-get" => Ok(Some(self.stats())),
-                _ => Err(Refusal::new(ENOSYS, format!("unknown method `{topic}`"))),
+                _ => Err(RequestError::new(
+                    ENOSYS,
+                    format!("unknown method `{topic}`"),
+                )),
             },
         };
         match outcome {
@@ -204,7 +207,7 @@ impl Manager {
         }
     }
 
-    pub(crate) fn refuse(&mut self, request: &Message, refusal: &Refusal) {
+    pub(crate) fn refuse(&mut self, request: &Message, refusal: &RequestError) {
         if !request.is_noresponse() {
             self.out.push(rpc::refuse(request, refusal));
         }
@@ -301,7 +304,10 @@ impl Manager {
 
     /// The resources that jobs hold now.
     pub fn held(&self) -> Result<ResourceSet, penstock_rset::Error> {
-        let jobs = self.jobs.values().filter(|job| job.alloc == Alloc::Held);
+        let jobs = self
+            .jobs
+            .values()
+            .filter(|job| job.alloc == Alloc::Allocated);
         let parts = jobs.filter_map(|job| {
             let r = job.r.as_ref()?;
             Some(r.restrict(&r.ranks().difference(&job.freed)))

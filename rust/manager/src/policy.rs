@@ -4,11 +4,11 @@
 use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value, json};
 
-use crate::rpc::{EINVAL, Refusal};
+use crate::rpc::{EINVAL, RequestError};
 use crate::settings::{Limits, Settings};
 
-fn refuse(text: String) -> Refusal {
-    Refusal::new(EINVAL, text)
+fn refuse(text: String) -> RequestError {
+    RequestError::new(EINVAL, text)
 }
 
 /// The jobspec with the configured queue and time limit where it names none; `None` where
@@ -94,7 +94,7 @@ fn system(jobspec: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// The limits of a queue, which hold before the general ones.
-fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Limits, Refusal> {
+fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Limits, RequestError> {
     const NONE: &Limits = &Limits::NONE;
     let known = || {
         let known: Vec<_> = settings.queues.keys().map(String::as_str).collect();
@@ -128,7 +128,7 @@ pub(crate) fn check_duration(
     duration: f64,
     queue: Option<&str>,
     settings: &Settings,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     let own = own_limits(settings, queue)?;
     let limit = own.duration.or(settings.limits.duration);
     match limit.filter(|limit| *limit > 0.0) {
@@ -150,7 +150,7 @@ pub(crate) fn check_growth(
     cores: u64,
     queue: Option<&str>,
     settings: &Settings,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     let own = own_limits(settings, queue)?;
     let general = &settings.limits;
     let amounts = [
@@ -168,12 +168,12 @@ pub(crate) fn check_growth(
 }
 
 /// Whether the site takes such a job at all: a known queue, within its limits.
-pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusal> {
+pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError> {
     check_duration(jobspec.duration(), jobspec.queue(), settings)?;
     check_size(jobspec, settings)
 }
 
-fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), Refusal> {
+fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError> {
     let own = own_limits(settings, jobspec.queue())?;
     let general = &settings.limits;
     let request = jobspec.request();

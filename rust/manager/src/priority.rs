@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::event::Event;
 use crate::job::Alloc;
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOENT, EPERM, Refusal};
+use crate::rpc::{self, EINVAL, ENOENT, EPERM, RequestError};
 use crate::state::State;
 
 /// The urgency of a job that is held.
@@ -46,16 +46,20 @@ pub(crate) fn summary(count: u64, errors: &Map<String, Value>) -> Value {
 
 impl Manager {
     /// `job-manager.urgency`: a new place in the queue for jobs without resources.
-    pub(crate) fn set_urgency(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn set_urgency(
+        &mut self,
+        request: &Message,
+        now: f64,
+    ) -> Result<Value, RequestError> {
         let wanted: Urgency = rpc::payload(request)?;
         let urgency = u8::try_from(wanted.value).ok().filter(|it| *it <= EXPEDITE);
         let Some(urgency) = urgency else {
             let text = format!("urgency {} is out of range: expected 0 to 31", wanted.value);
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         };
         if request.userid != self.settings.owner && wanted.value > GUEST_URGENCY {
             let text = format!("urgency {urgency}: only the instance owner may go above 16");
-            return Err(Refusal::new(EPERM, text));
+            return Err(RequestError::new(EPERM, text));
         }
         let ids = match (wanted.id, wanted.ids) {
             (Some(id), None) => {
@@ -63,7 +67,7 @@ impl Manager {
                 return Ok(json!({ "old": old }));
             }
             (None, Some(ids)) => ids,
-            _ => return Err(Refusal::new(EINVAL, "expected `id` or `ids`")),
+            _ => return Err(RequestError::new(EINVAL, "expected `id` or `ids`")),
         };
         let mut count = 0;
         let mut errors = Map::new();
@@ -84,7 +88,7 @@ impl Manager {
         id: u64,
         urgency: u8,
         now: f64,
-    ) -> Result<u8, Refusal> {
+    ) -> Result<u8, RequestError> {
         self.active(request, id)?;
         let (old, _) = self.in_front_of_resources(id, "urgency")?;
         let context = json!({"urgency": urgency, "userid": request.userid});
@@ -95,7 +99,11 @@ impl Manager {
 
     /// `job-manager.prioritize`: priorities in place of those that the urgencies stand for. They
     /// hold until the urgency changes. Held and expedited jobs keep theirs (RFC 30).
-    pub(crate) fn prioritize(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn prioritize(
+        &mut self,
+        request: &Message,
+        now: f64,
+    ) -> Result<Value, RequestError> {
         self.owner_only(request)?;
         let wanted: Prioritize = rpc::payload(request)?;
         let mut count = 0;
@@ -117,11 +125,11 @@ impl Manager {
         id: u64,
         priority: i64,
         now: f64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         self.active(request, id)?;
         let Ok(priority) = u32::try_from(priority) else {
             let text = format!("priority {priority} is out of range: expected 0 to 4294967295");
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         };
         let (urgency, state) = self.in_front_of_resources(id, "priority")?;
         let fixed = match urgency {
@@ -132,20 +140,20 @@ impl Manager {
         };
         if !fixed.is_empty() {
             let text = format!("priority cannot be assigned: the job is {fixed}");
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         self.put_in_order(id, priority, now);
         Ok(())
     }
 
     /// Urgency and state of a job that has no resources yet.
-    fn in_front_of_resources(&self, id: u64, what: &str) -> Result<(u8, State), Refusal> {
+    fn in_front_of_resources(&self, id: u64, what: &str) -> Result<(u8, State), RequestError> {
         let Some(job) = self.jobs.get(&id) else {
-            return Err(Refusal::new(ENOENT, ""));
+            return Err(RequestError::new(ENOENT, ""));
         };
-        if job.alloc == Alloc::Held || job.state > State::Sched {
+        if job.alloc == Alloc::Allocated || job.state > State::Sched {
             let text = format!("{what} cannot be changed once resources are allocated");
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         Ok((job.urgency, job.state))
     }

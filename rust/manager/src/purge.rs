@@ -6,15 +6,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::manager::{Manager, milliseconds};
-use crate::rpc::{self, EINVAL, ENOENT, Refusal};
+use crate::rpc::{self, EINVAL, ENOENT, RequestError};
 use crate::state::State;
 
 /// Where the store keeps the greatest id that was ever purged: it must not be given again.
 const META: &str = "max_purged";
 /// Seconds between two looks at the limits.
-const PERIOD: f64 = 1.0;
+const PURGE_INTERVAL_S: f64 = 1.0;
 /// The most jobs that one look removes: others must not wait long for it.
-const CHUNK: usize = 10_000;
+const MAX_PURGED_PER_CHECK: usize = 10_000;
 
 #[derive(Deserialize)]
 struct Purge {
@@ -38,13 +38,13 @@ pub struct Purged {
 
 impl Manager {
     /// `job-manager.purge`: removes inactive jobs, or counts those that would be removed.
-    pub(crate) fn purge(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn purge(&mut self, request: &Message, now: f64) -> Result<Value, RequestError> {
         self.owner_only(request)?;
         let purge: Purge = rpc::payload(request)?;
         let ids = if let Some(ids) = &purge.ids {
             if purge.age_limit.is_some() || purge.num_limit.is_some() {
                 let text = "expected either `ids` or limits";
-                return Err(Refusal::new(EINVAL, text));
+                return Err(RequestError::new(EINVAL, text));
             }
             self.inactive(ids)?
         } else {
@@ -64,12 +64,12 @@ impl Manager {
     }
 
     /// The named jobs, each once, if all of them are over.
-    fn inactive(&self, ids: &[u64]) -> Result<Vec<u64>, Refusal> {
+    fn inactive(&self, ids: &[u64]) -> Result<Vec<u64>, RequestError> {
         for id in ids {
             let job = self.jobs.get(id).ok_or_else(|| self.unknown(*id))?;
             if job.state != State::Inactive {
                 let text = format!("job {} is active", Fluid(*id));
-                return Err(Refusal::new(EINVAL, text));
+                return Err(RequestError::new(EINVAL, text));
             }
         }
         let mut ids = ids.to_vec();
@@ -129,7 +129,7 @@ impl Manager {
             self.settings.inactive_age_limit,
             self.settings.inactive_num_limit,
         );
-        let ids = self.beyond(age, num, CHUNK, now);
+        let ids = self.beyond(age, num, MAX_PURGED_PER_CHECK, now);
         self.remove(&ids);
     }
 
@@ -138,7 +138,7 @@ impl Manager {
         let over = self.census.over();
         let num = self.settings.inactive_num_limit;
         let full = num.is_some_and(|num| over.len() as u64 > num);
-        let soon = self.purged.looked + PERIOD;
+        let soon = self.purged.looked + PURGE_INTERVAL_S;
         if full {
             return Some(soon);
         }
@@ -177,13 +177,13 @@ impl Manager {
     }
 
     /// The refusal for a job that is not there: it never was, or it was purged.
-    pub(crate) fn unknown(&self, id: u64) -> Refusal {
+    pub(crate) fn unknown(&self, id: u64) -> RequestError {
         let name = Fluid(id);
         let text = if id <= self.purged.greatest {
             format!("no job {name}: it may have been purged")
         } else {
             format!("no job {name}")
         };
-        Refusal::new(ENOENT, text)
+        RequestError::new(ENOENT, text)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::job::Alloc;
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOENT, Refusal};
+use crate::rpc::{self, EINVAL, ENOENT, RequestError};
 use crate::settings::Settings;
 use crate::state::State;
 
@@ -93,7 +93,7 @@ impl Queues {
     }
 
     /// Refuses a submission to a disabled queue.
-    pub(crate) fn check_enabled(&self, queue: Option<&str>) -> Result<(), Refusal> {
+    pub(crate) fn check_enabled(&self, queue: Option<&str>) -> Result<(), RequestError> {
         if self.live.is_empty() {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl Queues {
         if let Some(reason) = status.disable_reason {
             text = format!("{text}: {reason}");
         }
-        Err(Refusal::new(EINVAL, text))
+        Err(RequestError::new(EINVAL, text))
     }
 
     fn change(&mut self, queue: &str, keep: bool, change: impl Fn(&mut Status)) {
@@ -152,17 +152,21 @@ struct Start {
 }
 
 /// The queues that a request means; the anonymous one where none is configured.
-fn meant(settings: &Settings, name: Option<String>, all: bool) -> Result<Vec<String>, Refusal> {
+fn meant(
+    settings: &Settings,
+    name: Option<String>,
+    all: bool,
+) -> Result<Vec<String>, RequestError> {
     let known = || settings.queues.keys().cloned().collect::<Vec<_>>();
     match name {
         Some(name) if settings.queues.contains_key(&name) => Ok(vec![name]),
         Some(name) if settings.queues.is_empty() => {
             let text = format!("queue `{name}`: no queues are configured");
-            Err(Refusal::new(ENOENT, text))
+            Err(RequestError::new(ENOENT, text))
         }
         Some(name) => {
             let text = format!("unknown queue `{name}`: expected {}", known().join(", "));
-            Err(Refusal::new(ENOENT, text))
+            Err(RequestError::new(ENOENT, text))
         }
         None if settings.queues.is_empty() => Ok(vec![ANONYMOUS.to_owned()]),
         None if all => Ok(known()),
@@ -171,7 +175,7 @@ fn meant(settings: &Settings, name: Option<String>, all: bool) -> Result<Vec<Str
                 "expected the name of a queue ({}) or `all`",
                 known().join(", ")
             );
-            Err(Refusal::new(EINVAL, text))
+            Err(RequestError::new(EINVAL, text))
         }
     }
 }
@@ -184,7 +188,7 @@ impl Manager {
     }
 
     /// `job-manager.queue-status`.
-    pub(crate) fn queue_status(&self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn queue_status(&self, request: &Message) -> Result<Value, RequestError> {
         let which: Which = rpc::payload(request)?;
         let names = meant(&self.settings, which.name, false)?;
         let status = self.queues.status(names.first().map(String::as_str));
@@ -192,7 +196,7 @@ impl Manager {
     }
 
     /// `job-manager.queue-enable`: whether submissions are taken.
-    pub(crate) fn queue_enable(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn queue_enable(&mut self, request: &Message) -> Result<Value, RequestError> {
         self.owner_only(request)?;
         let wanted: Enable = rpc::payload(request)?;
         for name in meant(&self.settings, wanted.name, wanted.all)? {
@@ -202,13 +206,13 @@ impl Manager {
             });
         }
         self.keep_queues();
-        self.ask_back_put_off(self.now);
+        self.retry_postponed_returns(self.now);
         Ok(Value::Null)
     }
 
     /// `job-manager.queue-start`: whether jobs are scheduled. Of a stopped queue nothing is asked
     /// of the scheduler, and what was asked is recalled.
-    pub(crate) fn queue_start(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn queue_start(&mut self, request: &Message) -> Result<Value, RequestError> {
         self.owner_only(request)?;
         let wanted: Start = rpc::payload(request)?;
         let names = meant(&self.settings, wanted.name, wanted.all)?;
@@ -243,7 +247,7 @@ impl Manager {
                 job.alloc = Alloc::Idle;
             }
             Alloc::Requested => self.cancel_alloc(id),
-            Alloc::Idle | Alloc::Recalled | Alloc::Held | Alloc::Freed => {}
+            Alloc::Idle | Alloc::Canceling | Alloc::Allocated | Alloc::Freed => {}
         }
     }
 

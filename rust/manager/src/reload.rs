@@ -28,7 +28,7 @@ impl Manager {
         if !changed.is_empty() {
             self.respecify(&changed);
         }
-        self.ask_back_put_off(now);
+        self.retry_postponed_returns(now);
         self.settle(now);
     }
 

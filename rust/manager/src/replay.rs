@@ -78,7 +78,7 @@ impl Manager {
         if job.alloc == Alloc::Idle {
             // An R that was committed for a request which the restart cut off.
             job.r = None;
-        } else if job.alloc == Alloc::Held && job.exec == Exec::Idle {
+        } else if job.alloc == Alloc::Allocated && job.exec == Exec::Idle {
             if job.started {
                 job.exec = Exec::Waiting;
                 self.executor.waiting.insert(id);
@@ -92,10 +92,10 @@ impl Manager {
             // One that has not started yet goes on where it was: at its prolog, or its start.
         }
         let claimed = match (&job.r, job.alloc) {
-            (Some(r), Alloc::Held) => self.claims.restore(id, r, &job.freed),
+            (Some(r), Alloc::Allocated) => self.claims.restore(id, r, &job.freed),
             _ => Ok(()),
         };
-        let lost = job.alloc == Alloc::Held && job.r.is_none();
+        let lost = job.alloc == Alloc::Allocated && job.r.is_none();
         if lost {
             job.exec = Exec::Released;
             self.executor.waiting.remove(&id);

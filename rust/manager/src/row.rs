@@ -4,7 +4,7 @@ use penstock_rset::ResourceSet;
 use serde_json::{Map, Value, json};
 
 use crate::job::Job;
-use crate::state::{Outcome, State};
+use crate::state::{JobResult, State};
 
 /// A job's attribute; null where the job has no such thing (yet).
 type Attribute = fn(&Job) -> Value;
@@ -62,11 +62,11 @@ const ATTRIBUTES: [(&str, Attribute); 33] = [
     ("waitstatus", |job| job.status.into()),
     ("returncode", |job| job.returncode().into()),
     ("result", |job| {
-        job.outcome().map(|outcome| outcome as u8).into()
+        job.result().map(|outcome| outcome as u8).into()
     }),
     ("success", |job| {
-        let outcome = job.outcome();
-        outcome.map(|it| it == Outcome::Completed).into()
+        let outcome = job.result();
+        outcome.map(|it| it == JobResult::Completed).into()
     }),
     ("exception_occurred", |job| job.exception.is_some().into()),
     ("exception_type", |job| {

@@ -25,14 +25,14 @@ pub const EPROTO: u32 = 71;
 
 /// Why a request is not served: goes back to the asker as errnum and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestError {
     /// The error number.
     pub errnum: u32,
     /// For people; may be empty.
     pub text: String,
 }
 
-impl Refusal {
+impl RequestError {
     /// A refusal with its text.
     pub fn new(errnum: u32, text: impl Into<String>) -> Self {
         Self {
@@ -43,10 +43,10 @@ impl Refusal {
 }
 
 /// Reads a request's payload. A field that is missing or wrong is named in the refusal.
-pub fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, Refusal> {
+pub fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, RequestError> {
     let bytes = message.payload_json().unwrap_or(b"{}");
     serde_json::from_slice(bytes).map_err(|error| {
-        Refusal::new(
+        RequestError::new(
             EPROTO,
             format!("{}: malformed payload: {error}", message.topic()),
         )
@@ -71,6 +71,6 @@ pub fn answer(request: &Message, payload: Option<&Value>) -> Message {
 }
 
 /// The bad answer to a request.
-pub fn refuse(request: &Message, refusal: &Refusal) -> Message {
+pub fn refuse(request: &Message, refusal: &RequestError) -> Message {
     Message::error_to(request, refusal.errnum, &refusal.text)
 }

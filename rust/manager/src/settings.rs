@@ -13,17 +13,17 @@ pub struct Limits {
     /// Longest time limit in seconds; a job without one is refused where this is set. 0 and less
     /// is no limit.
     pub duration: Option<f64>,
-    /// Most nodes.
+    /// Greatest number of nodes.
     pub max_nnodes: Option<i64>,
-    /// Most cores.
+    /// Greatest number of cores.
     pub max_ncores: Option<i64>,
-    /// Most gpus.
+    /// Greatest number of gpus.
     pub max_ngpus: Option<i64>,
-    /// Fewest nodes.
+    /// Least number of nodes.
     pub min_nnodes: Option<i64>,
-    /// Fewest cores.
+    /// Least number of cores.
     pub min_ncores: Option<i64>,
-    /// Fewest gpus.
+    /// Least number of gpus.
     pub min_ngpus: Option<i64>,
 }
 
@@ -68,7 +68,7 @@ pub enum ExecHello {
 /// The most that requests of running jobs may have at a time. A negative number is no limit.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Most {
+pub struct ElasticLimits {
     /// Requests that wait.
     pub requests: Option<i64>,
     /// Nodes, granted or asked for.
@@ -80,11 +80,11 @@ pub struct Most {
 /// What running jobs may ask for.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Elastic {
+pub struct ElasticSettings {
     /// By the requests of one job.
-    pub job: Most,
+    pub job: ElasticLimits,
     /// By the requests of all jobs of one user.
-    pub user: Most,
+    pub user: ElasticLimits,
 }
 
 /// The job manager's settings.
@@ -114,5 +114,5 @@ pub struct Settings {
     /// Whether a job keeps its resources until the `hooks` service's epilog has ended.
     pub epilog: bool,
     /// What running jobs may ask for.
-    pub elastic: Elastic,
+    pub elastic: ElasticSettings,
 }

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::rpc::{EINVAL, EPERM, Refusal};
+use crate::rpc::{EINVAL, EPERM, RequestError};
 
 /// What the header of a `J` says.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -13,11 +13,11 @@ struct Header {
     mechanism: Option<String>,
 }
 
-fn wrong(text: impl std::fmt::Display) -> Refusal {
-    Refusal::new(EINVAL, format!("malformed J: {text}"))
+fn wrong(text: impl std::fmt::Display) -> RequestError {
+    RequestError::new(EINVAL, format!("malformed J: {text}"))
 }
 
-fn decode(part: &str, what: &str) -> Result<String, Refusal> {
+fn decode(part: &str, what: &str) -> Result<String, RequestError> {
     let bytes = BASE64
         .decode(part)
         .map_err(|error| wrong(format!("{what}: {error}")))?;
@@ -25,7 +25,7 @@ fn decode(part: &str, what: &str) -> Result<String, Refusal> {
 }
 
 /// The header: `key NUL type-and-value NUL` again and again; the type is `i` or `s`.
-fn read_header(text: &str) -> Result<Header, Refusal> {
+fn read_header(text: &str) -> Result<Header, RequestError> {
     let mut header = Header::default();
     let mut words = text.strip_suffix('\0').unwrap_or(text).split('\0');
     while let Some(key) = words.next() {
@@ -48,7 +48,7 @@ fn read_header(text: &str) -> Result<Header, Refusal> {
 
 /// The jobspec's text. The user who is said to have signed it must be the sender: root, too, may
 /// act for the owner of the instance.
-pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, Refusal> {
+pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, RequestError> {
     let parts: Vec<_> = j.split('.').collect();
     let [header, payload, signature] = parts.as_slice() else {
         return Err(wrong("expected HEADER.PAYLOAD.SIGNATURE"));
@@ -61,12 +61,12 @@ pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, Refusal
     if mechanism != "none" || *signature != "none" {
         let shown = mechanism.escape_debug();
         let text = format!("J is signed by `{shown}`: only the mechanism `none` is supported");
-        return Err(Refusal::new(EINVAL, text));
+        return Err(RequestError::new(EINVAL, text));
     }
     let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
     if signer != i64::from(sender) && !(signer == 0 && sender == owner) {
         let text = format!("J is signed by user {signer}, but sent by user {sender}");
-        return Err(Refusal::new(EPERM, text));
+        return Err(RequestError::new(EPERM, text));
     }
     decode(payload, "payload")
 }

@@ -86,7 +86,7 @@ impl State {
 /// How a job ended. The discriminants are the bits that Flux's tools use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
+pub enum JobResult {
     /// Every task ended with status 0.
     Completed = 1,
     /// A task failed, or a fatal exception other than the two below was raised.
@@ -97,7 +97,7 @@ pub enum Outcome {
     Timeout = 8,
 }
 
-impl Outcome {
+impl JobResult {
     /// The bit or name of a result as a mask.
     pub fn mask(name: &str) -> Option<u8> {
         Some(match name.to_ascii_lowercase().as_str() {

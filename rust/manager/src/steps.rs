@@ -115,8 +115,8 @@ impl Manager {
                 self.allocator.dequeue(job.priority, id);
                 job.alloc = Alloc::Idle;
             }
-            Alloc::Requested | Alloc::Recalled => return self.cancel_alloc(id),
-            Alloc::Idle | Alloc::Held | Alloc::Freed => {}
+            Alloc::Requested | Alloc::Canceling => return self.cancel_alloc(id),
+            Alloc::Idle | Alloc::Allocated | Alloc::Freed => {}
         }
         match job.exec {
             Exec::Waiting if !job.started => {
@@ -136,7 +136,7 @@ impl Manager {
         let Some(job) = self.jobs.get(&id) else {
             return;
         };
-        if job.alloc == Alloc::Held {
+        if job.alloc == Alloc::Allocated {
             let ranks = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
             let left = ranks.difference(&job.freed);
             if !left.is_empty() {

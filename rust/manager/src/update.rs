@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::job::{Alloc, Exec, Spec};
 use crate::manager::Manager;
 use crate::policy;
-use crate::rpc::{self, EINVAL, ENOENT, ENOSYS, EPERM, Refusal};
+use crate::rpc::{self, EINVAL, ENOENT, ENOSYS, EPERM, RequestError};
 use crate::state::State;
 
 /// The one attribute that can be changed.
@@ -59,12 +59,12 @@ struct Memo {
     memo: Map<String, Value>,
 }
 
-fn refuse(text: impl Into<String>) -> Refusal {
-    Refusal::new(EINVAL, text)
+fn refuse(text: impl Into<String>) -> RequestError {
+    RequestError::new(EINVAL, text)
 }
 
 /// The new duration in seconds; 0 is none.
-fn wanted_duration(updates: &Map<String, Value>) -> Result<f64, Refusal> {
+fn wanted_duration(updates: &Map<String, Value>) -> Result<f64, RequestError> {
     if let Some(other) = updates.keys().find(|key| *key != DURATION) {
         let text = format!("`{other}` cannot be updated: expected `{DURATION}`");
         return Err(refuse(text));
@@ -77,7 +77,7 @@ fn wanted_duration(updates: &Map<String, Value>) -> Result<f64, Refusal> {
 
 impl Manager {
     /// `job-manager.memo`: what is put on record with a job; null takes a key away again.
-    pub(crate) fn memo(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn memo(&mut self, request: &Message, now: f64) -> Result<Value, RequestError> {
         let memo: Memo = rpc::payload(request)?;
         self.active(request, memo.id)?;
         let context = Value::Object(memo.memo);
@@ -96,20 +96,20 @@ impl Manager {
     }
 
     /// Whether the update is done; it is not yet where the scheduler is asked.
-    fn take_update(&mut self, request: &Message, now: f64) -> Result<bool, Refusal> {
+    fn take_update(&mut self, request: &Message, now: f64) -> Result<bool, RequestError> {
         let update: Update = rpc::payload(request)?;
         let id = update.id;
         self.active(request, id)?;
         let duration = wanted_duration(&update.updates)?;
         let Some(job) = self.jobs.get(&id) else {
-            return Err(Refusal::new(ENOENT, ""));
+            return Err(RequestError::new(ENOENT, ""));
         };
         let owner = request.userid == self.settings.owner;
         let (state, queue) = (job.state, job.spec.queue.clone());
         if !owner {
             if state > State::Sched {
                 let text = "only the instance owner may change the duration of a running job";
-                return Err(Refusal::new(EPERM, text));
+                return Err(RequestError::new(EPERM, text));
             }
             policy::check_duration(duration, queue.as_deref(), &self.settings)?;
         }
@@ -127,7 +127,7 @@ impl Manager {
     }
 
     /// Writes the new time limit into the job's jobspec; a request for resources starts anew.
-    fn set_duration(&mut self, id: u64, duration: f64, now: f64) -> Result<(), Refusal> {
+    fn set_duration(&mut self, id: u64, duration: f64, now: f64) -> Result<(), RequestError> {
         let Some(job) = self.jobs.get(&id) else {
             return Ok(());
         };
@@ -147,7 +147,7 @@ impl Manager {
     }
 
     /// Gives a job another jobspec.
-    pub(crate) fn replace_spec(&mut self, id: u64, text: &str) -> Result<(), Refusal> {
+    pub(crate) fn replace_spec(&mut self, id: u64, text: &str) -> Result<(), RequestError> {
         let jobspec = Jobspec::from_json(text).map_err(|it| refuse(it.to_string()))?;
         let redacted = policy::redact(text, &self.settings, jobspec.queue());
         let redacted = redacted.map_err(|it| refuse(it.to_string()))?;
@@ -157,7 +157,7 @@ impl Manager {
         self.keep(stored);
         let spec = Arc::new(Spec::new(key, &jobspec, redacted));
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.outdated = matches!(job.alloc, Alloc::Requested | Alloc::Recalled);
+            job.outdated = matches!(job.alloc, Alloc::Requested | Alloc::Canceling);
             let old = std::mem::replace(&mut job.spec, spec);
             self.drop_spec(old);
         }
@@ -180,13 +180,13 @@ impl Manager {
         duration: f64,
         by: By,
         now: f64,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, RequestError> {
         let Some(job) = self.jobs.get(&id) else {
             return Ok(true);
         };
         if self.is_being_updated(id) {
             let text = format!("job {} is being updated already", Fluid(id));
-            return Err(Refusal::new(rpc::EBUSY, text));
+            return Err(RequestError::new(rpc::EBUSY, text));
         }
         let began = job.r.as_ref().and_then(|r| r.starttime());
         let began = began.filter(|it| *it > 0.0).unwrap_or(job.t_run);
@@ -225,7 +225,7 @@ impl Manager {
             0 | ENOSYS => self.set_expiration(&asked, now),
             errnum => {
                 let text = response.error_text().unwrap_or_default();
-                Err(Refusal::new(
+                Err(RequestError::new(
                     errnum,
                     format!("the scheduler refuses the update: {text}"),
                 ))
@@ -234,7 +234,7 @@ impl Manager {
         self.answer_update(asked, outcome, now);
     }
 
-    fn answer_update(&mut self, asked: Asked, outcome: Result<(), Refusal>, now: f64) {
+    fn answer_update(&mut self, asked: Asked, outcome: Result<(), RequestError>, now: f64) {
         match (asked.by, outcome) {
             (By::Update(request), Ok(())) => self.respond(&request, None),
             (By::Update(request), Err(refusal)) => self.refuse(&request, &refusal),
@@ -259,11 +259,11 @@ impl Manager {
     pub(crate) fn forget_expirations(&mut self, now: f64) {
         for asked in std::mem::take(&mut self.updates.asked).into_values() {
             let text = "the scheduler went away before it agreed: try again";
-            self.answer_update(asked, Err(Refusal::new(rpc::EAGAIN, text)), now);
+            self.answer_update(asked, Err(RequestError::new(rpc::EAGAIN, text)), now);
         }
     }
 
-    fn set_expiration(&mut self, asked: &Asked, now: f64) -> Result<(), Refusal> {
+    fn set_expiration(&mut self, asked: &Asked, now: f64) -> Result<(), RequestError> {
         let id = asked.id;
         let job = self.jobs.get_mut(&id).filter(|it| it.state == State::Run);
         let Some((job, r)) = job.and_then(|job| {
@@ -308,7 +308,7 @@ impl Manager {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
-        if !std::mem::take(&mut job.outdated) || job.alloc != Alloc::Held {
+        if !std::mem::take(&mut job.outdated) || job.alloc != Alloc::Allocated {
             return;
         }
         let duration = job.spec.duration;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::census::Census;
 use crate::job::Job;
 use crate::row::{self, Attrs};
-use crate::rpc::{self, ENODATA, Refusal};
+use crate::rpc::{self, ENODATA, RequestError};
 
 /// A request that waits for several jobs.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ fn is_of(request: &Message, origin: &[u8], matchtag: u32) -> bool {
 }
 
 fn end(request: &Message) -> Message {
-    rpc::refuse(request, &Refusal::new(ENODATA, ""))
+    rpc::refuse(request, &RequestError::new(ENODATA, ""))
 }
 
 impl Watchers {

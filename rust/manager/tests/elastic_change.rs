@@ -5,7 +5,7 @@ mod common;
 use common::elastic::*;
 use common::{Directory, body, settings, topics};
 use penstock_jobspec::fluid::Fluid;
-use penstock_manager::{Elastic, Most, Settings};
+use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -198,13 +198,13 @@ fn time_beyond_the_resources_is_granted_in_part_when_the_caller_waits_no_longer(
 
 #[test]
 fn limits_by_configuration() {
-    let most = |requests, nnodes| Most {
+    let most = |requests, nnodes| ElasticLimits {
         requests: Some(requests),
         nnodes: Some(nnodes),
         ncores: None,
     };
     let limited = Settings {
-        elastic: Elastic {
+        elastic: ElasticSettings {
             job: most(2, 4),
             user: most(3, -1),
         },
@@ -349,11 +349,11 @@ fn all_of_it_survives_a_restart() {
 #[test]
 fn what_has_ended_does_not_count_against_the_limits_after_a_restart() {
     let limited = || Settings {
-        elastic: Elastic {
-            job: Most::default(),
-            user: Most {
+        elastic: ElasticSettings {
+            job: ElasticLimits::default(),
+            user: ElasticLimits {
                 nnodes: Some(3),
-                ..Most::default()
+                ..ElasticLimits::default()
             },
         },
         ..settings()

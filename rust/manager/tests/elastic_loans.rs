@@ -4,7 +4,7 @@ mod common;
 
 use common::elastic::*;
 use common::{Bench, OWNER, body, settings, topics};
-use penstock_manager::{Elastic, Most, Settings};
+use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_wire::{Message, STREAMING};
 use serde_json::{Value, json};
 
@@ -160,12 +160,12 @@ fn a_whole_node_comes_back_as_one_of_its_size() {
 
 fn limited(nnodes: i64) -> Settings {
     Settings {
-        elastic: Elastic {
-            job: Most {
+        elastic: ElasticSettings {
+            job: ElasticLimits {
                 nnodes: Some(nnodes),
-                ..Most::default()
+                ..ElasticLimits::default()
             },
-            user: Most::default(),
+            user: ElasticLimits::default(),
         },
         ..settings()
     }

@@ -5,7 +5,7 @@ mod common;
 use common::elastic::*;
 use common::{Bench, Directory, body, settings, topics};
 use penstock_jobspec::fluid::Fluid;
-use penstock_manager::{Elastic, Limits, Most, Settings};
+use penstock_manager::{ElasticLimits, ElasticSettings, Limits, Settings};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -321,13 +321,13 @@ fn parts_survive_a_restart() {
 
 #[test]
 fn limits_count_all_parts() {
-    let most = Most {
+    let most = ElasticLimits {
         ncores: Some(6),
-        ..Most::default()
+        ..ElasticLimits::default()
     };
-    let elastic = Elastic {
+    let elastic = ElasticSettings {
         job: most,
-        user: Most::default(),
+        user: ElasticLimits::default(),
     };
     let (mut bench, job) = start(Settings {
         elastic,
@@ -425,14 +425,14 @@ fn loans_of_several_kinds_stay_lent_where_one_is_not_there() {
 
 #[test]
 fn of_loans_that_come_back_together_only_those_of_requests_count() {
-    let most = |nnodes| Most {
+    let most = |nnodes| ElasticLimits {
         nnodes: Some(nnodes),
-        ..Most::default()
+        ..ElasticLimits::default()
     };
     for (nnodes, status) in [(1, -29), (2, 1)] {
-        let elastic = Elastic {
+        let elastic = ElasticSettings {
             job: most(nnodes),
-            user: Most::default(),
+            user: ElasticLimits::default(),
         };
         let (mut bench, job) = start(Settings {
             elastic,

@@ -4,7 +4,7 @@ mod common;
 
 use common::elastic::*;
 use common::{Bench, body, settings};
-use penstock_manager::{Elastic, Most, Settings};
+use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
 use penstock_rset::ResourceSet;
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
@@ -108,11 +108,11 @@ fn told(
 }
 
 /// A bench with 10 nodes of 4 cores and 2 of 8, and limits for each job.
-fn limited(most: Most) -> (Bench, u64) {
+fn limited(most: ElasticLimits) -> (Bench, u64) {
     let settings = Settings {
-        elastic: Elastic {
+        elastic: ElasticSettings {
             job: most,
-            user: Most::default(),
+            user: ElasticLimits::default(),
         },
         ..settings()
     };
@@ -131,9 +131,9 @@ fn limited(most: Most) -> (Bench, u64) {
 
 #[test]
 fn whole_nodes_count_with_the_cores_that_they_can_have() {
-    let cores = Most {
+    let cores = ElasticLimits {
         ncores: Some(20),
-        ..Most::default()
+        ..ElasticLimits::default()
     };
     let (mut bench, job) = limited(cores);
     let only = |hosts: &str| json!({"key": "pmix.alloc.nlist", "value": hosts, "required": true});
@@ -185,7 +185,7 @@ fn answer_or_none(out: &[Message]) -> Option<Value> {
 
 #[test]
 fn what_was_the_jobs_own_does_not_count_when_it_comes_back() {
-    let most = |number: i64| Most {
+    let most = |number: i64| ElasticLimits {
         requests: Some(number),
         nnodes: Some(number),
         ncores: Some(4 * number),
@@ -198,9 +198,9 @@ fn what_was_the_jobs_own_does_not_count_when_it_comes_back() {
     assert_eq!(answer(&alloc(&mut bench, job, "release", &loan)).0, 0);
     // Requests have more than they may from now on.
     let less = Settings {
-        elastic: Elastic {
+        elastic: ElasticSettings {
             job: most(1),
-            user: Most::default(),
+            user: ElasticLimits::default(),
         },
         ..settings()
     };

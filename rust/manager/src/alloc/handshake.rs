@@ -7,7 +7,7 @@ use serde_json::json;
 use super::Handshake;
 use crate::job::Alloc;
 use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENODATA, EPROTO, Refusal};
+use crate::rpc::{self, EINVAL, ENODATA, EPROTO, RequestError};
 
 #[derive(Deserialize)]
 struct Hello {
@@ -34,11 +34,11 @@ impl Manager {
             return self.complain("sched-hello that wants no response: ignored".to_owned());
         }
         if !request.is_streaming() {
-            let refusal = Refusal::new(EPROTO, "sched-hello is a streaming request");
+            let refusal = RequestError::new(EPROTO, "sched-hello is a streaming request");
             return self.refuse(request, &refusal);
         }
         if self.settings.owner != request.userid {
-            let refusal = Refusal::new(rpc::EPERM, "only the instance owner may schedule");
+            let refusal = RequestError::new(rpc::EPERM, "only the instance owner may schedule");
             return self.refuse(request, &refusal);
         }
         let hello: Hello = match rpc::payload(request) {
@@ -49,14 +49,18 @@ impl Manager {
         if self.allocator.is_ready() && !same {
             let text = "another scheduler has said hello and is ready";
             self.complain(format!("sched-hello refused: {text}"));
-            return self.refuse(request, &Refusal::new(rpc::EBUSY, text));
+            return self.refuse(request, &RequestError::new(rpc::EBUSY, text));
         }
         self.suspend_scheduling("a scheduler says hello");
         self.allocator.partial = hello.partial;
         self.allocator.handshake = Handshake::Greeted;
         self.allocator.peer = rpc::origin(request).map(<[u8]>::to_vec);
         let mut responses = Vec::new();
-        for job in self.jobs.values().filter(|job| job.alloc == Alloc::Held) {
+        for job in self
+            .jobs
+            .values()
+            .filter(|job| job.alloc == Alloc::Allocated)
+        {
             // All its ranks are free, only the execution service has not said its last word.
             let ranks = job.r.as_ref().map(|r| r.ranks());
             if ranks.is_some_and(|ranks| ranks.is_subset(&job.freed)) {
@@ -74,7 +78,7 @@ impl Manager {
             responses.push(rpc::answer(request, Some(&payload)));
         }
         self.out.append(&mut responses);
-        self.refuse(request, &Refusal::new(ENODATA, ""));
+        self.refuse(request, &RequestError::new(ENODATA, ""));
     }
 
     /// `sched-ready`: from now on `sched.alloc` requests flow.
@@ -91,14 +95,14 @@ impl Manager {
         }
     }
 
-    fn accept_ready(&self, request: &Message) -> Result<Option<usize>, Refusal> {
+    fn accept_ready(&self, request: &Message) -> Result<Option<usize>, RequestError> {
         let ready: Ready = rpc::payload(request)?;
         let same = self.allocator.peer.as_deref() == rpc::origin(request);
         if self.allocator.handshake == Handshake::Suspended || !same {
-            return Err(Refusal::new(EPROTO, "sched-ready without sched-hello"));
+            return Err(RequestError::new(EPROTO, "sched-ready without sched-hello"));
         }
         if self.allocator.is_ready() {
-            return Err(Refusal::new(
+            return Err(RequestError::new(
                 EPROTO,
                 "sched-ready twice after one sched-hello",
             ));
@@ -107,13 +111,13 @@ impl Manager {
             ("unlimited", _) => Ok(None),
             ("limited", Some(limit)) => match usize::try_from(limit) {
                 Ok(limit @ 1..=0x7fff_ffff) => Ok(Some(limit)),
-                _ => Err(Refusal::new(
+                _ => Err(RequestError::new(
                     EINVAL,
                     format!("limit {limit} is out of range: expected 1 to 2147483647"),
                 )),
             },
-            ("limited", None) => Err(Refusal::new(EPROTO, "mode `limited` needs a `limit`")),
-            (mode, _) => Err(Refusal::new(
+            ("limited", None) => Err(RequestError::new(EPROTO, "mode `limited` needs a `limit`")),
+            (mode, _) => Err(RequestError::new(
                 EPROTO,
                 format!("unknown mode `{mode}`: expected `unlimited` or `limited`"),
             )),
@@ -138,7 +142,7 @@ impl Manager {
         self.forget_expirations(self.now);
         let mut orphans = Vec::new();
         for job in self.jobs.values_mut() {
-            if matches!(job.alloc, Alloc::Requested | Alloc::Recalled) {
+            if matches!(job.alloc, Alloc::Requested | Alloc::Canceling) {
                 job.alloc = Alloc::Idle;
                 job.annotations.clear();
                 orphans.push(job.id);

@@ -8,12 +8,12 @@ use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::meant::Meant;
+use super::target::Target;
 use super::watch::named;
 use super::{End, Number, outcome};
 use crate::event::Event;
 use crate::manager::Manager;
-use crate::rpc::{self, EPROTO, Refusal};
+use crate::rpc::{self, EPROTO, RequestError};
 use crate::state::State;
 
 #[derive(Deserialize)]
@@ -44,12 +44,12 @@ pub(super) struct Asker {
 }
 
 impl Call {
-    fn attributes(&self) -> Result<Vec<Attribute>, Refusal> {
+    fn attributes(&self) -> Result<Vec<Attribute>, RequestError> {
         let attributes = self.attributes.iter().enumerate();
         let read = |(place, value)| {
             Attribute::from_json(value).map_err(|error| {
                 let text = format!("pmix.alloc: attributes[{place}]: {error}");
-                Refusal::new(EPROTO, text)
+                RequestError::new(EPROTO, text)
             })
         };
         attributes.map(read).collect()
@@ -221,12 +221,12 @@ impl Manager {
         number: Number,
         asker: &Asker,
         wanted: &Request,
-        meant: Meant,
+        meant: Target,
         now: f64,
     ) -> Result<(), Denial> {
         let target = match meant {
-            Meant::Own | Meant::Grant(_) => asker.job,
-            Meant::Allocation(id) => id,
+            Target::Own | Target::Grant(_) => asker.job,
+            Target::Allocation(id) => id,
         };
         match wanted.directive {
             Directive::New => {
@@ -264,7 +264,11 @@ impl Manager {
     }
 
     /// `pmix.cancel`: one request that waits, or all of the task's or the job's.
-    pub(crate) fn pmix_cancel(&mut self, request: &Message, now: f64) -> Result<Value, Refusal> {
+    pub(crate) fn pmix_cancel(
+        &mut self,
+        request: &Message,
+        now: f64,
+    ) -> Result<Value, RequestError> {
         let call: Cancel = rpc::payload(request)?;
         let asker = Asker {
             job: call.job,

@@ -7,8 +7,8 @@ use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use serde_json::{Value, json};
 
-use super::asked::name_of;
-use super::meant::ids;
+use super::submission::name_of;
+use super::target::ids;
 use super::{End, Number, Requested};
 use crate::event::Event;
 use crate::job::{Alloc, Job};
@@ -280,7 +280,7 @@ impl Manager {
     pub(crate) fn follow_expiration(&mut self, id: u64, expiration: f64, now: f64) {
         let flex = self.jobs.get(&id).and_then(|job| job.flex.as_ref());
         for grant in flex.map(|it| ids(&it.grants)).unwrap_or_default() {
-            let held = |it: &&Job| it.state == State::Run && it.alloc == Alloc::Held;
+            let held = |it: &&Job| it.state == State::Run && it.alloc == Alloc::Allocated;
             let Some(job) = self.jobs.get(&grant).filter(held) else {
                 continue;
             };

@@ -11,8 +11,8 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
-use super::asked::name_of;
 use super::calls::Asker;
+use super::submission::name_of;
 use super::{End, Number};
 use crate::event::Event;
 use crate::manager::Manager;
@@ -20,12 +20,12 @@ use crate::state::State;
 
 /// Seconds after which a loan is asked back again whose return was refused or cancelled: twice as many
 /// each time, up to the most.
-const RETRY: f64 = 60.0;
-const MOST: f64 = 3600.0;
+const RETRY_INTERVAL_S: f64 = 60.0;
+const MAX_RETRY_INTERVAL_S: f64 = 3600.0;
 
 /// A loan whose return was refused or cancelled.
 #[derive(Clone, Debug)]
-pub(super) struct PutOff {
+pub(super) struct PostponedReturn {
     /// When it is asked back again, seconds since the epoch.
     pub(super) until: f64,
     /// The seconds between that and the last time.
@@ -246,20 +246,22 @@ impl Manager {
         if let Err(denial) = self.ask_back((number, &asker, &wanted), returns, 0, now) {
             let name = name_of(job);
             self.note(format!("loan of job {name}: {}", denial.reason));
-            self.put_off(job, loan, &denial.reason, now);
+            self.postpone_return(job, loan, &denial.reason, now);
         }
     }
 
-    fn put_off(&mut self, job: u64, loan: u32, reason: &str, now: f64) {
-        let before = self.elastic.put_off.get(&(job, loan));
-        let seconds = before.map_or(RETRY, |it| (it.seconds * 2.0).min(MOST));
+    fn postpone_return(&mut self, job: u64, loan: u32, reason: &str, now: f64) {
+        let before = self.elastic.postponed.get(&(job, loan));
+        let seconds = before.map_or(RETRY_INTERVAL_S, |it| {
+            (it.seconds * 2.0).min(MAX_RETRY_INTERVAL_S)
+        });
         let until = now + seconds;
-        let put_off = PutOff {
+        let postponed = PostponedReturn {
             until,
             seconds,
             reason: reason.to_owned(),
         };
-        self.elastic.put_off.insert((job, loan), put_off);
+        self.elastic.postponed.insert((job, loan), postponed);
         self.elastic.at(until, job);
     }
 
@@ -271,19 +273,19 @@ impl Manager {
             let account = self.elastic.ledger.account(job);
             let lend = account.and_then(|it| it.lend(*loan));
             if came || lend.is_none() {
-                self.elastic.put_off.remove(&(job, *loan));
+                self.elastic.postponed.remove(&(job, *loan));
             }
             match lend.and_then(|it| it.until) {
                 Some(until) if until > now => self.elastic.at(until, job),
-                Some(_) => self.put_off(job, *loan, &end.reason, now),
+                Some(_) => self.postpone_return(job, *loan, &end.reason, now),
                 None => {}
             }
         }
     }
 
     /// What a refusal rested on may be otherwise: loans that were put off are asked back now.
-    pub(crate) fn ask_back_put_off(&mut self, now: f64) {
-        for (job, _) in std::mem::take(&mut self.elastic.put_off).into_keys() {
+    pub(crate) fn retry_postponed_returns(&mut self, now: f64) {
+        for (job, _) in std::mem::take(&mut self.elastic.postponed).into_keys() {
             self.elastic.at(now, job);
         }
     }

@@ -9,7 +9,7 @@ use penstock_hostlist::Hostlist;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
-use super::asked::name_of;
+use super::submission::name_of;
 use super::{Elastic, Number, Requested};
 use crate::event::Event;
 use crate::job::Job;
@@ -18,7 +18,7 @@ use crate::state::State;
 
 /// Seconds that a part is kept for the others: two requests that wait for what the other one keeps do
 /// not wait for ever.
-const KEEP: f64 = 300.0;
+const MAX_PART_HOLD_S: f64 = 300.0;
 
 impl Elastic {
     /// The job that stands for the last part so far of a request, given that of the first.
@@ -96,7 +96,7 @@ impl Manager {
             Ok(spec) => {
                 let next = self.next_id(now);
                 self.stand_for(next, &stands, spec, now);
-                self.elastic.at(now + KEEP, next);
+                self.elastic.at(now + MAX_PART_HOLD_S, next);
             }
             Err(denial) => {
                 let number = (requested.job, requested.seq);
@@ -114,8 +114,8 @@ impl Manager {
         if others.is_none() {
             return;
         }
-        if job.t_submit + KEEP > now {
-            self.elastic.at(job.t_submit + KEEP, id);
+        if job.t_submit + MAX_PART_HOLD_S > now {
+            self.elastic.at(job.t_submit + MAX_PART_HOLD_S, id);
         } else {
             // What lacks is waited for first, so that nothing is kept meanwhile.
             self.start_over(id, Form::Whole, true, now);

@@ -2,12 +2,12 @@
 
 use penstock_elastic::{Attribute, Data, Directive, Entry, Key, Refusal as Denial, Status};
 
-use super::asked::name_of;
 use super::grant::{add_dropped, json_of, whole_seconds};
+use super::submission::name_of;
 use super::{End, Number};
 use crate::manager::Manager;
 use crate::policy;
-use crate::rpc::{EAGAIN, Refusal};
+use crate::rpc::{EAGAIN, RequestError};
 use crate::update::By;
 
 impl Manager {
@@ -89,7 +89,7 @@ impl Manager {
         &mut self,
         number: Number,
         granted: u32,
-        outcome: Result<(), Refusal>,
+        outcome: Result<(), RequestError>,
         now: f64,
     ) {
         let Some((entry, target)) = self.time_entry(number) else {

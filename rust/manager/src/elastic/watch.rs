@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::info::Cancel;
 use crate::manager::Manager;
-use crate::rpc::{self, ENODATA, EPROTO, Refusal};
+use crate::rpc::{self, ENODATA, EPROTO, RequestError};
 use crate::state::State;
 
 /// One stream.
@@ -74,9 +74,12 @@ impl Manager {
         }
     }
 
-    fn start_events(&mut self, request: &Message) -> Result<(), Refusal> {
+    fn start_events(&mut self, request: &Message) -> Result<(), RequestError> {
         if !request.is_streaming() {
-            return Err(Refusal::new(EPROTO, "pmix.events is a streaming request"));
+            return Err(RequestError::new(
+                EPROTO,
+                "pmix.events is a streaming request",
+            ));
         }
         let events: Events = rpc::payload(request)?;
         self.may_see(request, events.job)?;
@@ -94,7 +97,7 @@ impl Manager {
         }
         let state = self.jobs.get(&watch.job).map(|it| it.state);
         if state == Some(State::Inactive) {
-            return Err(Refusal::new(ENODATA, ""));
+            return Err(RequestError::new(ENODATA, ""));
         }
         self.elastic.watches.push(watch);
         Ok(())
@@ -123,7 +126,7 @@ impl Manager {
         self.elastic.watches = left;
         let over: Vec<Watch> = over;
         for watch in over {
-            self.refuse(&watch.request, &Refusal::new(ENODATA, ""));
+            self.refuse(&watch.request, &RequestError::new(ENODATA, ""));
         }
     }
 
@@ -140,13 +143,13 @@ impl Manager {
         let place = self.elastic.watches.iter().position(is_it);
         if let Some(place) = place {
             let ended = self.elastic.watches.swap_remove(place);
-            self.refuse(&ended.request, &Refusal::new(ENODATA, ""));
+            self.refuse(&ended.request, &RequestError::new(ENODATA, ""));
         }
         self.respond(request, None);
     }
 
     /// `pmix.alloc-cancel`: who asked listens no more; the request goes on.
-    pub(crate) fn pmix_alloc_cancel(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn pmix_alloc_cancel(&mut self, request: &Message) -> Result<Value, RequestError> {
         let cancel: Cancel = rpc::payload(request)?;
         let is_it = |caller: &Message| {
             let same = rpc::origin(caller) == rpc::origin(request);
@@ -157,7 +160,7 @@ impl Manager {
         if let Some(caller) = number.and_then(|it| self.elastic.callers.remove(&it))
             && caller.is_streaming()
         {
-            self.refuse(&caller, &Refusal::new(ENODATA, ""));
+            self.refuse(&caller, &RequestError::new(ENODATA, ""));
         }
         Ok(Value::Null)
     }

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use penstock_elastic::{Ask, Refusal as Denial, Status};
 
-use super::asked::denied;
+use super::submission::denied;
 use crate::claims::Claims;
 use crate::job::Job;
 use crate::manager::Manager;
 use crate::policy;
-use crate::rpc::Refusal;
-use crate::settings::Elastic as Most;
+use crate::rpc::RequestError;
+use crate::settings::{ElasticLimits, ElasticSettings};
 use crate::state::State;
 
 /// Jobs that stand for requests or for what they were granted, and are not over.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct OpenRequests {
     ids: BTreeSet<u64>,
     /// Those that are to be counted anew.
     stale: BTreeSet<u64>,
@@ -52,7 +52,7 @@ impl Counted {
     }
 }
 
-impl Standing {
+impl OpenRequests {
     pub(super) fn insert(&mut self, id: u64) {
         self.ids.insert(id);
         self.stale.insert(id);
@@ -128,7 +128,7 @@ impl Manager {
         self.recount();
         let standing = &self.elastic.standing;
         let more = Use::of_ask(ask, &self.claims);
-        let most: &Most = &self.settings.elastic;
+        let most: &ElasticSettings = &self.settings.elastic;
         more.check(&standing.of_job(job), &most.job, "job")?;
         more.check(&standing.of_user(owner), &most.user, "user")
     }
@@ -170,7 +170,7 @@ impl Manager {
     }
 
     /// Whether an allocation, with what it was granted and waits for, may have so much more.
-    fn may_grow(&self, target: u64, asked: &Use) -> Result<(), Refusal> {
+    fn may_grow(&self, target: u64, asked: &Use) -> Result<(), RequestError> {
         let Some(job) = self.jobs.get(&target) else {
             return Ok(());
         };
@@ -284,7 +284,7 @@ impl Use {
     }
 
     /// Whether the site allows so much beside what there is.
-    fn check(&self, there: &Self, most: &crate::settings::Most, whose: &str) -> Result<(), Denial> {
+    fn check(&self, there: &Self, most: &ElasticLimits, whose: &str) -> Result<(), Denial> {
         let amounts = [
             (
                 "requests that wait",

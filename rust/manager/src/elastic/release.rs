@@ -8,10 +8,10 @@ use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 use serde_json::json;
 
-use super::asked::name_of;
 use super::calls::Asker;
 use super::grant::{add_dropped, document, given, json_of};
-use super::meant::{Meant, ids};
+use super::submission::name_of;
+use super::target::{Target, ids};
 use super::{End, Number};
 use crate::event::Event;
 use crate::job::Exec;
@@ -43,20 +43,20 @@ impl Manager {
         number: Number,
         asker: &Asker,
         wanted: &Request,
-        meant: Meant,
+        meant: Target,
         now: f64,
     ) -> Result<(), Denial> {
         let (target, only) = match meant {
-            Meant::Own => (asker.job, None),
-            Meant::Allocation(id) => (id, None),
-            Meant::Grant(id) => (asker.job, Some(id)),
+            Target::Own => (asker.job, None),
+            Target::Allocation(id) => (id, None),
+            Target::Grant(id) => (asker.job, Some(id)),
         };
         if wanted.cpus.is_some() || wanted.cpu_counts.is_some() || wanted.cpu_list.is_some() {
             let reason = "nodes go back as a whole: expected nodes to release, found cpus";
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         let named = wanted.nodes.is_some() || wanted.hosts.is_some();
-        if meant == Meant::Own && !named {
+        if meant == Target::Own && !named {
             let reason = "expected nodes to release";
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }

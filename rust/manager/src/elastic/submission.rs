@@ -12,11 +12,11 @@ use super::{Elastic, End, Number, Requested};
 use crate::event::Event;
 use crate::job::{Alloc, Job, Spec};
 use crate::manager::Manager;
-use crate::rpc::Refusal;
+use crate::rpc::RequestError;
 use crate::state::State;
 
 /// Seconds after which a scheduler that does not say so has nothing free. Ours says so at once.
-const DECIDE: f64 = 2.0;
+const DECISION_TIMEOUT_S: f64 = 2.0;
 
 impl Elastic {
     /// The scheduler is being asked for a job that stands for a request.
@@ -31,7 +31,7 @@ fn is_decided_now(job: &Job) -> bool {
     requested.is_some_and(|it| it.form != Form::Whole || it.ask.required)
 }
 
-pub(super) fn denied(refusal: Refusal) -> Denial {
+pub(super) fn denied(refusal: RequestError) -> Denial {
     Denial::new(Status::OUT_OF_RESOURCE, refusal.text)
 }
 
@@ -307,8 +307,8 @@ impl Manager {
     }
 
     pub(super) fn decide_soon(&mut self, id: u64, now: f64) {
-        self.elastic.decide.insert(id, now + DECIDE);
-        self.elastic.at(now + DECIDE, id);
+        self.elastic.decide.insert(id, now + DECISION_TIMEOUT_S);
+        self.elastic.at(now + DECISION_TIMEOUT_S, id);
     }
 
     /// Seconds that a job has left; 0 for a job without a limit.

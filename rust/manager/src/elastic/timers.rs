@@ -38,8 +38,8 @@ impl Manager {
         let lends = account.into_iter().flat_map(Account::lends);
         let due = |it: &Lend| it.until.is_some_and(|until| until <= now);
         let waits = |loan: u32| {
-            let put_off = self.elastic.put_off.get(&(id, loan));
-            put_off.is_some_and(|it| it.until > now)
+            let postponed = self.elastic.postponed.get(&(id, loan));
+            postponed.is_some_and(|it| it.until > now)
         };
         let back = lends.filter(|(loan, it)| due(it) && it.outstanding() > 0 && !waits(*loan));
         let back: Vec<u32> = back.map(|(seq, _)| seq).collect();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::info::Cancel;
 use crate::manager::Manager;
-use crate::rpc::{self, ECANCELED, EINVAL, ENOENT, Refusal};
+use crate::rpc::{self, ECANCELED, EINVAL, ENOENT, RequestError};
 use crate::watch::Quiet;
 
 #[derive(Deserialize)]
@@ -29,10 +29,10 @@ struct Slice {
 }
 
 impl Slice {
-    fn parse(text: &str) -> Result<Self, Refusal> {
+    fn parse(text: &str) -> Result<Self, RequestError> {
         let wrong = || {
             let text = format!("invalid slice `{text}`: expected `[start:stop:step]`");
-            Refusal::new(EINVAL, text)
+            RequestError::new(EINVAL, text)
         };
         let inner = text.trim().strip_prefix('[');
         let inner = inner
@@ -91,7 +91,7 @@ impl Slice {
 
 impl Manager {
     /// `job-manager.history.get`: a user's jobs, the newest first.
-    pub(crate) fn history(&self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn history(&self, request: &Message) -> Result<Value, RequestError> {
         let history: History = rpc::payload(request)?;
         let slice = Slice::parse(&history.slice)?;
         let userid = history.userid.unwrap_or(request.userid);
@@ -116,7 +116,7 @@ impl Manager {
     pub(crate) fn wait_quiet(&mut self, request: &Message, running: bool) {
         match rpc::payload::<Which>(request) {
             Ok(Which { name: Some(name) }) if !self.settings.queues.contains_key(&name) => {
-                let refusal = Refusal::new(ENOENT, format!("unknown queue `{name}`"));
+                let refusal = RequestError::new(ENOENT, format!("unknown queue `{name}`"));
                 self.refuse(request, &refusal);
             }
             Ok(Which { name }) => {
@@ -132,12 +132,12 @@ impl Manager {
 
     /// `job-manager.drain-cancel` and `job-manager.idle-cancel`: the call that `matchtag` names, if
     /// it still waits, is answered with ECANCELED.
-    pub(crate) fn quiet_cancel(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn quiet_cancel(&mut self, request: &Message) -> Result<Value, RequestError> {
         let cancel: Cancel = rpc::payload(request)?;
         let origin = rpc::origin(request);
         let ended = origin.and_then(|it| self.watchers.cancel_quiet(it, cancel.matchtag));
         if let Some(ended) = ended {
-            self.refuse(&ended, &Refusal::new(ECANCELED, "cancelled"));
+            self.refuse(&ended, &RequestError::new(ECANCELED, "cancelled"));
         }
         Ok(Value::Null)
     }

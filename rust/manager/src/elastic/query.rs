@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::watch::{alloc_of, named};
 use crate::manager::Manager;
-use crate::rpc::{self, Refusal};
+use crate::rpc::{self, RequestError};
 use crate::state::State;
 
 #[derive(Deserialize)]
@@ -19,7 +19,7 @@ struct Query {
 
 impl Manager {
     /// The requests of a job, the oldest first; with an id, the newest of that name.
-    pub(crate) fn pmix_query(&mut self, request: &Message) -> Result<Value, Refusal> {
+    pub(crate) fn pmix_query(&mut self, request: &Message) -> Result<Value, RequestError> {
         let query: Query = rpc::payload(request)?;
         if let Err(denial) = self.may_know(request, query.job) {
             let status = denial.status.0;
@@ -44,11 +44,11 @@ impl Manager {
         let account = account.filter(|_| job.is_some_and(|it| it.state == State::Run));
         let lends = account.into_iter().flat_map(Account::lends);
         let lent = lends.map(|(number, lend)| {
-            let put_off = self.elastic.put_off.get(&(query.job, number));
-            let until = put_off.map(|it| it.until).or(lend.until);
+            let postponed = self.elastic.postponed.get(&(query.job, number));
+            let until = postponed.map(|it| it.until).or(lend.until);
             json!({"id": lend.id, "nodes": lend.nodes - lend.returned, "hosts": lend.hosts, "cpus": lend.cpus,
                    "returning": lend.returning, "until": until,
-                   "reason": put_off.map_or("", |it| it.reason.as_str())})
+                   "reason": postponed.map_or("", |it| it.reason.as_str())})
         });
         let lent: Vec<Value> = lent.collect();
         Ok(json!({"status": 0, "reason": "", "requests": rows, "lent": lent}))

@@ -49,7 +49,7 @@ impl Manager {
         };
         let id = alloc.id;
         let state = self.jobs.get(&id).map(|job| (job.alloc, job.state));
-        let Some((asked @ (Alloc::Requested | Alloc::Recalled), state)) = state else {
+        let Some((asked @ (Alloc::Requested | Alloc::Canceling), state)) = state else {
             let name = Fluid(id);
             return self.complain(format!("alloc response for {name} ignored: none is due"));
         };
@@ -147,7 +147,7 @@ impl Manager {
             self.post(id, &Event::with(now, "alloc", context));
         } else {
             // Cancelled while the answer was on its way: give it back at once.
-            job.alloc = Alloc::Held;
+            job.alloc = Alloc::Allocated;
             self.revisit(id);
         }
     }

@@ -13,7 +13,7 @@ use crate::state::State;
 
 /// The allocation that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum Target {
     /// The requester's, with all that it was granted.
     Own,
     /// One of its owner's that a request has made.
@@ -25,8 +25,8 @@ pub(super) enum Meant {
 impl Manager {
     /// Settles what `pmix.alloc.id` means: an allocation or, alone and where there is no such
     /// one, the user's id of this request.
-    pub(super) fn meant(&self, job: u64, wanted: &mut Request) -> Result<Meant, Denial> {
-        let mut meant = Meant::Own;
+    pub(super) fn meant(&self, job: u64, wanted: &mut Request) -> Result<Target, Denial> {
+        let mut meant = Target::Own;
         let account = self.elastic.ledger.account(job);
         let lent = |id: &str| {
             account.is_some_and(|it| it.lends().any(|(_, lend)| lend.id.as_deref() == Some(id)))
@@ -85,7 +85,7 @@ impl Manager {
 
     /// What there is by this id of a job, or by the name of the request that made it: the newest of
     /// several. Requests that have made nothing, or whose allocation is over, do not count.
-    fn allocation(&self, job: u64, text: &str, directive: Directive) -> Option<Meant> {
+    fn allocation(&self, job: u64, text: &str, directive: Directive) -> Option<Target> {
         if directive == Directive::New {
             return None;
         }
@@ -98,9 +98,9 @@ impl Manager {
     }
 
     /// What a job is to one that asks, if it is of the same owner and is not over.
-    fn living(&self, job: u64, id: u64) -> Option<Meant> {
+    fn living(&self, job: u64, id: u64) -> Option<Target> {
         if id == job {
-            return Some(Meant::Own);
+            return Some(Target::Own);
         }
         let owner = self.jobs.get(&job)?.userid;
         let found = self.jobs.get(&id)?;
@@ -109,8 +109,8 @@ impl Manager {
             return None;
         }
         match found.requested()?.joins {
-            None => Some(Meant::Allocation(id)),
-            Some(joined) if joined == job => Some(Meant::Grant(id)),
+            None => Some(Target::Allocation(id)),
+            Some(joined) if joined == job => Some(Target::Grant(id)),
             Some(_) => None,
         }
     }

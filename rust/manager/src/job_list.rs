@@ -16,13 +16,13 @@ use crate::info::Cancel;
 use crate::job::Job;
 use crate::manager::Manager;
 use crate::row::{Attrs, row};
-use crate::rpc::{self, ENODATA, EPROTO, Refusal};
+use crate::rpc::{self, ENODATA, EPROTO, RequestError};
 use crate::state::State;
 
 /// Rows that are made in one turn, by all listings together: a few milliseconds' work.
-const ROWS: usize = 250;
+const ROWS_PER_TURN: usize = 250;
 /// Jobs that are looked at in one turn.
-const LOOKS: usize = 10_000;
+const JOBS_PER_TURN: usize = 10_000;
 
 #[derive(Deserialize)]
 struct List {
@@ -154,9 +154,12 @@ impl Manager {
         }
     }
 
-    fn listing(&self, request: &Message) -> Result<Listing, Refusal> {
+    fn listing(&self, request: &Message) -> Result<Listing, RequestError> {
         if !request.is_streaming() {
-            return Err(Refusal::new(EPROTO, "job-list.list is a streaming request"));
+            return Err(RequestError::new(
+                EPROTO,
+                "job-list.list is a streaming request",
+            ));
         }
         let list: List = rpc::payload(request)?;
         let everything = json!({});
@@ -194,7 +197,7 @@ impl Manager {
                 && rpc::origin(&it.request) == rpc::origin(request)
         });
         if let Some(listing) = place.and_then(|place| self.listings.open.remove(place)) {
-            self.refuse(&listing.request, &Refusal::new(ENODATA, ""));
+            self.refuse(&listing.request, &RequestError::new(ENODATA, ""));
         }
         self.respond(request, None);
     }
@@ -203,8 +206,8 @@ impl Manager {
     /// the ones after it.
     pub(crate) fn list_part(&mut self) {
         let mut effort = Effort {
-            rows: ROWS,
-            looks: LOOKS,
+            rows: ROWS_PER_TURN,
+            looks: JOBS_PER_TURN,
         };
         while !effort.is_spent() {
             let Some(mut listing) = self.listings.next() else {
@@ -216,7 +219,7 @@ impl Manager {
                 self.respond(&listing.request, Some(&payload));
             }
             if last {
-                self.refuse(&listing.request, &Refusal::new(ENODATA, ""));
+                self.refuse(&listing.request, &RequestError::new(ENODATA, ""));
             } else {
                 self.listings.open.push_back(listing);
             }
@@ -244,5 +247,67 @@ impl Manager {
         let mut open = self.listings.open.iter();
         let listing = open.any(|listing| !self.listings.is_held_back(listing));
         listing || self.has_allocs_to_send()
+    }
+}
+
+/// Rows in one response of a stream.
+const ROWS_PER_RESPONSE: usize = 1000;
+
+#[derive(Deserialize)]
+struct ListId {
+    id: u64,
+    #[serde(default)]
+    attrs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Wait {
+    ids: Vec<u64>,
+}
+
+impl Manager {
+    /// `job-list.list-id`: one job.
+    pub(crate) fn list_id(&self, request: &Message) -> Result<Value, RequestError> {
+        let wanted: ListId = rpc::payload(request)?;
+        let job = self.jobs.get(&wanted.id);
+        let job = job.ok_or_else(|| self.unknown(wanted.id))?;
+        Ok(json!({ "job": row(job, Attrs::named(&wanted.attrs)) }))
+    }
+
+    /// `job-list.wait`: each job's row as it becomes inactive, ENODATA when all are.
+    pub(crate) fn wait(&mut self, request: &Message) {
+        if let Err(refusal) = self.start_wait(request) {
+            self.refuse(request, &refusal);
+        }
+    }
+
+    fn start_wait(&mut self, request: &Message) -> Result<(), RequestError> {
+        if !request.is_streaming() {
+            return Err(RequestError::new(
+                EPROTO,
+                "job-list.wait is a streaming request",
+            ));
+        }
+        let wait: Wait = rpc::payload(request)?;
+        let mut left = BTreeSet::new();
+        let mut over = Vec::new();
+        for id in wait.ids {
+            let job = self.jobs.get(&id);
+            let job = job.ok_or_else(|| self.unknown(id))?;
+            if job.state == State::Inactive {
+                over.push(Value::Object(row(job, Attrs::ALL)));
+            } else {
+                left.insert(id);
+            }
+        }
+        for chunk in over.chunks(ROWS_PER_RESPONSE) {
+            self.respond(request, Some(&json!({ "jobs": chunk })));
+        }
+        if left.is_empty() {
+            self.refuse(request, &RequestError::new(ENODATA, ""));
+        } else {
+            self.watchers.wait(request.clone(), left);
+        }
+        Ok(())
     }
 }
