@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any, overload
 
 import trio
 
-from penstock import calls
-from penstock.aconnection import Connection, Stream, open_socket
-from penstock.calls import submissions
-from penstock.connection import NoInstanceError
+from penstock.client import calls
+from penstock.client.calls import submissions
+from penstock.client.connection import NoInstanceError
+from penstock.client.trio_connection import Connection, Stream, open_socket
 from penstock.errors import JobspecError, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-    from penstock.aconnection import Encoding
+    from penstock.client.trio_connection import Encoding
     from penstock.rows import (
         DrainMode,
         Estimates,

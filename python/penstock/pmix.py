@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
-from penstock.calls import parts, plain
 from penstock.client import Client
+from penstock.client.calls import parts, plain
 from penstock.errors import Error
 from penstock.jobid import parse
 

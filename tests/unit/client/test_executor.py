@@ -8,9 +8,9 @@ from concurrent.futures import CancelledError, wait
 import pytest
 
 from penstock import JobExecutor, RpcError
-from penstock._jobworker import Worker
 from penstock.client import NoInstanceError
 from penstock.executor import JobFuture
+from penstock.executor.worker import Worker
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_job_that_was_purged_harms_nobody_else(fake, ids):
 
 
 def test_a_request_is_longer_than_its_limit_only_where_one_job_is(fake, ids, monkeypatch):
-    monkeypatch.setattr("penstock._jobworker.MAX_SUBMISSION", 200)
+    monkeypatch.setattr("penstock.executor.worker.MAX_SUBMISSION", 200)
 
     def waited(request):
         rows = [{"id": job, "returncode": 0} for job in request.object()["ids"]]

@@ -13,7 +13,7 @@ import trio
 from penstock._core import Message
 from penstock.aclient import connect
 from penstock.client import Client
-from penstock.outstanding import CANCELS, LAST_TAG, NORESPONSE, Outstanding
+from penstock.client.outstanding import CANCELS, LAST_TAG, NORESPONSE, Outstanding
 
 STREAMS = {
     "job-list.list": lambda client: client.stream("job-list.list"),

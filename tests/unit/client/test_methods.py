@@ -299,9 +299,9 @@ def test_a_reason_is_told_and_an_error_is_raised(fake, errnum, reason):
 
 
 def test_ids_are_not_lost_when_a_later_part_is_refused(fake, monkeypatch):
-    from penstock.calls import submissions
+    from penstock.client.calls import submissions
 
-    for module in ("client", "aclient"):
+    for module in ("client.client", "aclient"):
         monkeypatch.setattr(
             f"penstock.{module}.submissions", lambda jobs: submissions(jobs, limit=1)
         )

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from penstock import aclient, paths
-from penstock.calls import submissions
 from penstock.client import Client, NoInstanceError
+from penstock.client.calls import submissions
 from penstock.errors import JobspecError, RpcError
 
 
@@ -201,7 +201,9 @@ def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
 
 
 def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):
-    monkeypatch.setattr("penstock.client.submissions", lambda jobs: submissions(jobs, limit=1))
+    monkeypatch.setattr(
+        "penstock.client.client.submissions", lambda jobs: submissions(jobs, limit=1)
+    )
 
     def method(request):
         (job,) = request.object()["jobs"]

@@ -8,10 +8,9 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock import calls
 from penstock._core import Decoder, Message
-from penstock.errors import Error
-from penstock.outstanding import (
+from penstock.client import calls
+from penstock.client.outstanding import (
     STREAMING,
     Outstanding,
     cancellation,
@@ -19,6 +18,7 @@ from penstock.outstanding import (
     is_good_end,
     payload_of,
 )
+from penstock.errors import Error
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.calls import Call, StreamCall
+    from penstock.client.calls import Call, StreamCall
+    from penstock.client.outstanding import Payload
     from penstock.errors import RpcError
-    from penstock.outstanding import Payload
 
 T = TypeVar("T")
 Key = TypeVar("Key")

@@ -1,16 +1,4 @@
-"""A blocking client of an instance: requests, streams, and the common ones by name.
-
-```python
-from penstock.client import Client
-from penstock.jobspec import from_command
-
-with Client() as client:
-    job = client.submit(from_command(["hostname"]))
-    (row,) = client.wait([job])
-```
-
-It needs no third-party package. For Trio there is `penstock.aclient`, with the same methods.
-"""
+"""The blocking client; see `penstock.client`."""
 
 from __future__ import annotations
 
@@ -18,9 +6,9 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, overload
 
-from penstock import calls
-from penstock.calls import submissions
-from penstock.connection import Connection, NoInstanceError, Stream, connect
+from penstock.client import calls
+from penstock.client.calls import submissions
+from penstock.client.connection import Connection, NoInstanceError, Stream, connect
 from penstock.errors import JobspecError, RpcError
 
 if TYPE_CHECKING:

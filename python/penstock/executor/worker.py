@@ -13,16 +13,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder, Message
-from penstock.calls import MAX_SUBMISSION, bulk
-from penstock.connection import READ_SIZE, NoInstanceError, connect
+from penstock.client.calls import MAX_SUBMISSION, bulk
+from penstock.client.connection import READ_SIZE, NoInstanceError, connect
+from penstock.client.outstanding import STREAMING, error_of, payload_of
 from penstock.errors import Error, RpcError
-from penstock.outstanding import STREAMING, error_of, payload_of
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.executor import JobFuture
+    from penstock.executor.executor import JobFuture
 
     # Takes a response and says whether there are more to come.
     Handler = Callable[[Message], bool]

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import trio
 
-from penstock import calls
 from penstock._core import Batch, Decoder, Message
-from penstock.connection import READ_SIZE, NoInstanceError
-from penstock.errors import RpcError, WireError
-from penstock.outstanding import (
+from penstock.client import calls
+from penstock.client.connection import READ_SIZE, NoInstanceError
+from penstock.client.outstanding import (
     STREAMING,
     Outstanding,
     cancellation,
@@ -23,6 +22,7 @@ from penstock.outstanding import (
     is_good_end,
     payload_of,
 )
+from penstock.errors import RpcError, WireError
 from penstock.paths import socket_of
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.calls import Call, StreamCall
-    from penstock.outstanding import Payload
+    from penstock.client.calls import Call, StreamCall
+    from penstock.client.outstanding import Payload
 
     Encoding = Literal["json", "cbor"]
     Requests = Callable[[Batch], None]

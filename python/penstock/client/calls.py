@@ -16,7 +16,7 @@ from penstock.rows import Estimates, Explained, Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from penstock.outstanding import Payload
+    from penstock.client.outstanding import Payload
     from penstock.rows import (
         DrainMode,
         Event,

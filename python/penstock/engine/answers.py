@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.engineviews import Columns
+from penstock.engine.views import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

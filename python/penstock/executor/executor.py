@@ -1,15 +1,4 @@
-"""Jobs as futures: `concurrent.futures.Executor` over an instance.
-
-```python
-from penstock import JobExecutor
-
-with JobExecutor() as executor:
-    futures = [executor.submit(["app", str(n)], ntasks=4, duration=600) for n in range(1000)]
-    codes = [future.result() for future in futures]
-```
-
-It runs jobs, not Python callables. It needs no third-party package.
-"""
+"""The executor of jobs and their futures; see `penstock.executor`."""
 
 from __future__ import annotations
 
@@ -23,9 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_parse
-from penstock._jobworker import Worker
-from penstock.calls import encoded
+from penstock.client.calls import encoded
 from penstock.errors import Error
+from penstock.executor.worker import Worker
 from penstock.jobspec import from_command
 
 if TYPE_CHECKING:

@@ -1,35 +1,16 @@
-"""The engine by itself: a machine, a queue, and decisions, for programs of your own.
-
-An `Engine` holds what exists, who waits and who holds what. It knows no clock: time is an argument,
-and the same calls give the same answers. Jobs go in as columns (lists, arrays, numpy arrays), and
-decisions come out as columns. It needs no third-party package.
-
->>> from penstock import Engine, ResourceSet
->>> engine = Engine(ResourceSet.uniform("0-3", "node[0-3]", cores="0-7"))
->>> shape = engine.shape(cores=2)
->>> engine.submit(range(20), shape, durations=60.0)
->>> decisions = engine.schedule(now=0.0)
->>> len(decisions), engine.npending
-(16, 4)
->>> print(decisions.r(0))
-rank0/core[0-1]
-
-What an engine does is in three files: how jobs come, start and go is here, what there is and who
-holds it in `penstock.engineresources`, why and when in `penstock.enginequestions`.
-"""
+"""The `Engine`: resources, a queue, and the decisions about both."""
 
 from __future__ import annotations
 
 import json
+import operator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock import enginefile
 from penstock._core import Decisions, EngineCore
-from penstock.engineanswers import Estimates, Explanation, Fit, Moved, Outcome, Start
-from penstock.enginequestions import Questions, whole
-from penstock.engineresources import Resources
-from penstock.engineviews import Decision, Denial, Pending, Running
+from penstock.engine import saved
+from penstock.engine.answers import Estimates, Explanation, Fit, Outcome
+from penstock.engine.views import Pending, Running
 from penstock.errors import EngineError, JobspecError
 
 if TYPE_CHECKING:
@@ -45,23 +26,12 @@ if TYPE_CHECKING:
     """One number for all jobs, or one for each: a list, or an array in one dimension."""
     Order: TypeAlias = Callable[["Pending"], Column]
 
-__all__ = [
-    "Decision",
-    "Decisions",
-    "Denial",
-    "Engine",
-    "Estimates",
-    "Explanation",
-    "Fit",
-    "Moved",
-    "Outcome",
-    "Pending",
-    "Running",
-    "Start",
-]
+__all__ = ["Engine"]
+
+MAX_PRIORITY = 2**32 - 1
 
 
-class Engine(Questions, Resources):
+class Engine:
     """A machine with a queue, and what decides who of the queue gets what of the machine.
 
     An engine is used by one thread at a time; a call that takes long gives the GIL away, so that
@@ -158,7 +128,7 @@ class Engine(Questions, Resources):
         limits = {"max_jobs": max_jobs, "max_nodes": max_nodes, "max_cores": max_cores}
         for key, most in limits.items():
             if most is not None:
-                whole(key, most)
+                _check_range(key, most)
         self._core.set_queue(name, group, order, *limits.values())
 
     # --- jobs come ---
@@ -330,7 +300,7 @@ class Engine(Questions, Resources):
         """
         _one_of(order, score)
         if limit is not None:
-            whole("limit", limit)
+            _check_range("limit", limit)
         if order is None and score is None:
             order, score = self._order, self._score
         if order is None and score is None:
@@ -393,6 +363,392 @@ class Engine(Questions, Resources):
         """
         return self._core.prioritize(ids, 0)
 
+    # --- what jobs hold ---
+
+    def r(self, job: int) -> ResourceSet:
+        """What a job holds, with its start, expiration and number of slots.
+
+        Raises:
+            EngineError: it holds nothing.
+        """
+        return self._core.r(job)
+
+    def allocate(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> None:
+        """Registers what a job holds already, on targets that are up or not.
+
+        Raises:
+            EngineError: the job is known, or its resources are unknown or taken.
+            ResourceSetError: `r` is not a valid R.
+        """
+        self._core.allocate(job, r)
+
+    def adopt(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> IDset:
+        """As `allocate`, for a job that may also hold ranks that do not exist (any more).
+
+        Returns:
+            Those ranks.
+
+        Raises:
+            EngineError: as for `allocate`.
+            ResourceSetError: as for `allocate`.
+        """
+        return self._core.adopt(job, r)
+
+    def grow_job(
+        self,
+        job: int,
+        shape: int | None = None,
+        *,
+        r: ResourceSet | str | bytes | Mapping[str, Any] | None = None,
+        now: float,
+    ) -> ResourceSet:
+        """Gives a running job more, now or not at all. It holds that until it ends.
+
+        What is added may be on nodes that the job has a part of. Jobs in the queue are passed over;
+        reservations that this disturbs are made anew.
+
+        Args:
+            job: The job.
+            shape: What it gets: what `shape` returned. The selection picks the nodes.
+            r: Instead of a shape, just these resources, which have to be up and free.
+            now: The time in seconds.
+
+        Returns:
+            What was added, with the job's expiration.
+
+        Raises:
+            EngineError: the job holds nothing or should be over, it does not fit now or never will,
+                or the job's queue has no room for it; the text says which, and nothing has changed.
+            ResourceSetError: `r` is not a valid R.
+
+        >>> from penstock import Engine, ResourceSet
+        >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"))
+        >>> engine.submit(1, engine.shape(slots=3), durations=60)
+        >>> _ = engine.schedule(now=0.0)
+        >>> print(engine.grow_job(1, engine.shape(slots=2), now=10.0))
+        rank0/core3 rank1/core0
+        >>> engine.shrink_job(1, ResourceSet.uniform("0", "node0", cores="1-2"))
+        >>> print(engine.r(1))
+        rank0/core[0,3] rank1/core0
+        """
+        return self._core.grow_job(job, shape, r, now)
+
+    def shrink_job(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> None:
+        """Takes a part of what a running job holds, by cores and gpus: it may be allocated again.
+
+        How many slots the rest is, its R does not say any more. A job that holds nothing any more
+        has ended. `free` with `ranks` takes whole ranks.
+
+        Args:
+            job: The job.
+            r: What it gives back.
+
+        Raises:
+            EngineError: the job does not hold all of that; nothing has changed.
+            ResourceSetError: `r` is not a valid R.
+        """
+        self._core.shrink_job(job, r)
+
+    @property
+    def allocated(self) -> ResourceSet:
+        """What all jobs hold."""
+        return self._core.allocated
+
+    @property
+    def npending(self) -> int:
+        """The number of jobs in the queue, held ones included."""
+        return self._core.npending
+
+    @property
+    def nrunning(self) -> int:
+        """The number of jobs that hold resources."""
+        return self._core.nrunning
+
+    def pending(self, now: float | None = None) -> Pending:
+        """A picture of the queue in its order, held jobs included.
+
+        Args:
+            now: The time that `waits` are counted to.
+        """
+        now = float("nan") if now is None else now
+        return Pending(now, self._core.pending(now, held=True))
+
+    def running(self) -> Running:
+        """A picture of the jobs that hold resources, by ascending id."""
+        return Running(self._core.running())
+
+    # --- the machine ---
+
+    @property
+    def up(self) -> IDset:
+        """The targets that may be allocated."""
+        return self._core.up
+
+    @property
+    def ranks(self) -> IDset:
+        """All targets."""
+        return self._core.ranks
+
+    @property
+    def drained(self) -> IDset:
+        """The targets that are drained."""
+        return self._core.drained
+
+    def mark_up(self, ranks: Ranks) -> None:
+        """Says that targets work: they may be allocated, unless they are drained.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
+        self._core.mark_up(ranks)
+
+    def mark_down(self, ranks: Ranks) -> None:
+        """Says that targets do not work: they are not allocated. Jobs on them are left alone.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
+        self._core.mark_down(ranks)
+
+    def drain(self, ranks: Ranks) -> None:
+        """Keeps targets from being allocated until `undrain`. Jobs on them are left alone.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
+        self._core.drain(ranks)
+
+    def undrain(self, ranks: Ranks) -> None:
+        """Ends what `drain` began.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
+        self._core.undrain(ranks)
+
+    def grow(self, r: ResourceSet | str | bytes | Mapping[str, Any], *, up: bool = True) -> None:
+        """Adds targets.
+
+        Args:
+            r: What they have.
+            up: Whether they are up.
+
+        Raises:
+            EngineError: a rank is there already; nothing has changed.
+            ResourceSetError: `r` is not a valid R.
+        """
+        self._core.grow(r, up)
+
+    def shrink(self, ranks: Ranks) -> None:
+        """Takes targets away for good. Jobs on them are left alone.
+
+        Jobs that have become impossible are denied by the next `schedule`.
+
+        Raises:
+            EngineError: a rank is not in the inventory.
+        """
+        self._core.shrink(ranks)
+
+    def add_property(self, name: str, ranks: Ranks) -> None:
+        """Gives targets a property.
+
+        Raises:
+            EngineError: the name is bad, or a rank is not there.
+        """
+        self._core.add_property(name, ranks)
+
+    def remove_property(self, name: str, ranks: Ranks) -> None:
+        """Takes a property from targets; it need not be there."""
+        self._core.remove_property(name, ranks)
+
+    def set_expiration(self, expiration: float | None) -> None:
+        """Says when the resources themselves end, in seconds; None for never."""
+        self._core.set_inventory_expiration(expiration)
+
+    def extend(self, job: int, expiration: float | None) -> None:
+        """Says when a running job ends at the latest, in seconds; None for no limit.
+
+        Raises:
+            EngineError: it holds nothing, the resources end before, or that is no time after 0.
+        """
+        self._core.set_expiration(job, expiration)
+
+    # --- questions ---
+
+    def explain(self, job: int, now: float) -> Explanation:
+        """Why a job waits, given that nothing has changed since the last pass.
+
+        Costs a look at every node, and for a job that fits and waits behind another as much as
+        finding when that one can start.
+
+        Args:
+            job: A job in the queue.
+            now: The time of the last pass.
+
+        Raises:
+            NotFoundError: the job does not wait.
+
+        >>> from penstock import Engine, ResourceSet
+        >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"))
+        >>> engine.submit([1, 2], engine.shape(nodes=2, slots=3), durations=60)
+        >>> _ = engine.schedule(now=0.0)
+        >>> explanation = engine.explain(2, now=0.0)
+        >>> explanation.reason, explanation.facts["at"], explanation.facts["free"]
+        ('reserved', 60.0, 0)
+        >>> str(explanation).partition(":")[0]
+        'can start in 1 min, as planned'
+        """
+        return Explanation(*self._core.explain(job, now))
+
+    def explain_all(self, now: float, limit: int | None = 100) -> list[Explanation]:
+        """Why the first jobs of the queue wait, in its order, those held left out.
+
+        Those that an `order` has left out of the last pass come last.
+
+        Costs a look at every node for each different shape among them that does not fit.
+
+        Args:
+            now: The time of the last pass.
+            limit: How many; None for all.
+
+        Raises:
+            EngineError: `limit` is negative.
+        """
+        if limit is not None:
+            _check_range("limit", limit)
+        return [Explanation(*explained) for explained in self._core.explain_all(now, limit)]
+
+    def estimate(self, now: float, ids: Column | None = None) -> Estimates:
+        """When jobs are expected to start, if those that run end as planned and no others come.
+
+        Costs a snapshot, and the passes that the future takes: for 100,000 jobs about a second
+        under `fcfs`, some seconds with backfill. The engine remembers the first estimate of each
+        job, and learns from its start how far off it was.
+
+        With `conservative`, without limits and with one group of queues, estimates are the jobs'
+        reservations: a job may start earlier, where its reservation moves up, never later.
+
+        Args:
+            now: The time.
+            ids: The jobs; None for all in the queue that are not held. Of those that run, or
+                will not start as far as is known, the start is NaN; so it is of those that an
+                `order` has left out of the last pass, which come last.
+
+        Raises:
+            NotFoundError: one of the jobs neither waits nor runs.
+        """
+        return Estimates(self._core.estimate(now, ids))
+
+    def what_if_submitted(
+        self,
+        now: float,
+        shape: int,
+        *,
+        duration: float = 0.0,
+        priority: int = 16,
+        queue: str | None = None,
+        look: int = 100,
+    ) -> Outcome:
+        """When a job would start that came now, the last of its priority, and who would wait.
+
+        This and the other questions are asked of a snapshot; the engine stays as it is. They
+        suppose that jobs end as planned, and that no others come. Each costs a snapshot and as
+        many passes as there are planned ends until everything that is looked at has started.
+
+        Args:
+            now: The time.
+            shape: What the job asks for.
+            duration: Its time limit in seconds; 0 for none.
+            priority: Its priority.
+            queue: Its queue.
+            look: How many of the first jobs in the queue are looked at, too.
+
+        Raises:
+            EngineError: there is no such shape, or a number is out of range.
+        """
+        _check_range("look", look)
+        _check_range("priority", priority, MAX_PRIORITY)
+        core = self._core
+        return Outcome.of(core.what_if_submitted(now, look, shape, (duration, priority, queue)))
+
+    def what_if_cancelled(self, now: float, job: int, *, look: int = 100) -> Outcome:
+        """Who would start earlier if a job were cancelled that waits or runs.
+
+        Args:
+            now: The time.
+            job: The job.
+            look: As in `what_if_submitted`.
+
+        Raises:
+            EngineError: there is no such job.
+        """
+        _check_range("look", look)
+        return Outcome.of(self._core.what_if_cancelled(now, look, job))
+
+    def what_if_changed(
+        self,
+        now: float,
+        job: int,
+        *,
+        units: int | None = None,
+        duration: float | None = None,
+        look: int = 100,
+    ) -> Outcome:
+        """When a job that waits would start if it asked for something else.
+
+        Args:
+            now: The time.
+            job: The job.
+            units: That many nodes, or slots where it asks for slots alone.
+            duration: This time limit in seconds; 0 for none.
+            look: As in `what_if_submitted`.
+
+        Raises:
+            EngineError: the job does not wait, or a number is out of range.
+        """
+        _check_range("look", look)
+        if units is not None:
+            _check_range("units", units, MAX_PRIORITY)
+        return Outcome.of(self._core.what_if_changed(now, look, job, units, duration))
+
+    def what_if_prioritized(
+        self, now: float, job: int, priority: int, *, look: int = 100
+    ) -> Outcome:
+        """When a job that waits would start with another priority.
+
+        Args:
+            now: The time.
+            job: The job.
+            priority: 0 (held) to 4294967295.
+            look: As in `what_if_submitted`.
+
+        Raises:
+            EngineError: the job does not wait.
+        """
+        _check_range("look", look)
+        _check_range("priority", priority, MAX_PRIORITY)
+        return Outcome.of(self._core.what_if_prioritized(now, look, job, priority))
+
+    def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
+        """Who would start earlier if targets were up; as for the rest, see `what_if_submitted`."""
+        _check_range("look", look)
+        return Outcome.of(self._core.what_if_marked(now, look, ranks, up=True))
+
+    def what_if_down(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
+        """Who would start later if targets were down; as for the rest, see `what_if_submitted`."""
+        _check_range("look", look)
+        return Outcome.of(self._core.what_if_marked(now, look, ranks, up=False))
+
+    def fit_now(self, job: int, now: float) -> Fit:
+        """The most nodes, or slots, with which a job that waits would start now.
+
+        Costs a snapshot and a pass for each halving of what is free.
+
+        Raises:
+            EngineError: the job does not wait.
+        """
+        return Fit(*self._core.fit_now(job, now))
+
     # --- copies ---
 
     def snapshot(self) -> Self:
@@ -417,11 +773,11 @@ class Engine(Questions, Resources):
         Raises:
             OSError: it cannot be written.
         """
-        saved = self._saved()
+        document = self._document()
         if hasattr(file, "write"):
-            file.write(saved)
+            file.write(document)
         else:
-            Path(file).write_bytes(saved)
+            Path(file).write_bytes(document)
 
     @classmethod
     def load(
@@ -442,11 +798,11 @@ class Engine(Questions, Resources):
             EngineError: it is no saved engine, or one of a later version of the format.
             OSError: it cannot be read.
         """
-        saved = file.read() if hasattr(file, "read") else Path(file).read_bytes()
-        return cls._restored(saved, order, score)
+        document = file.read() if hasattr(file, "read") else Path(file).read_bytes()
+        return cls._restored(document, order, score)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self)._restored, (self._saved(), self._order, self._score))
+        return (type(self)._restored, (self._document(), self._order, self._score))
 
     @classmethod
     def _made(cls, core: EngineCore, order: Order | None, score: Order | None) -> Self:
@@ -454,13 +810,13 @@ class Engine(Questions, Resources):
         made._core, made._order, made._score = core, order, score
         return made
 
-    def _saved(self) -> bytes:
-        return enginefile.write(self._core)
+    def _document(self) -> bytes:
+        return saved.write(self._core)
 
     @classmethod
-    def _restored(cls, saved: bytes, order: Order | None, score: Order | None) -> Self:
+    def _restored(cls, document: bytes, order: Order | None, score: Order | None) -> Self:
         _one_of(order, score)
-        return cls._made(enginefile.read(saved), order, score)
+        return cls._made(saved.read(document), order, score)
 
     def __repr__(self) -> str:
         nodes, up = len(self.ranks), len(self.up)
@@ -484,3 +840,8 @@ def _text(jobspec: str | bytes | Mapping[str, Any]) -> str:
         except UnicodeDecodeError as error:
             raise JobspecError(f"invalid jobspec: expected UTF-8 at byte {error.start}") from None
     return json.dumps(jobspec)
+
+
+def _check_range(name: str, value: int, most: int = 2**63 - 1) -> None:
+    if not 0 <= operator.index(value) <= most:
+        raise EngineError(f"{name}: expected 0 to {most}, found {value}")

@@ -11,7 +11,7 @@ from penstock.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.config import Config, Policy
+    from penstock.config.config import Config, Policy
 
 
 def contradictions(config: Config, settings: dict[str, Any]) -> list[str]:
