@@ -1,0 +1,87 @@
+//! Error numbers of responses (RFC 6): Linux's, which is what Flux puts on the wire.
+//!
+//! ```
+//! use penstock_flux::errno;
+//!
+//! assert_eq!(errno::name(errno::ENOSYS), Some("ENOSYS"));
+//! assert_eq!(errno::strerror(errno::ENOSYS), "Function not implemented");
+//! assert_eq!(errno::strerror(4096), "Unknown error");
+//! ```
+
+/// Declares the numbers, and the table that [`name`] and [`strerror`] search.
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: u32 = $number;)*
+
+        /// Every number of this module: name, number, text.
+        pub const ALL: &[(&str, u32, &str)] = &[$((stringify!($name), $number, $text)),*];
+    };
+}
+
+numbers! {
+    /// The sender lacks the role or the ownership that the request needs.
+    EPERM = 1, "Operation not permitted";
+    /// Unknown job, key, queue, attribute or subscription.
+    ENOENT = 2, "No such file or directory";
+    /// The service cannot answer yet.
+    EAGAIN = 11, "Resource temporarily unavailable";
+    /// Another peer has this role already.
+    EBUSY = 16, "Device or resource busy";
+    /// The service name is taken.
+    EEXIST = 17, "File exists";
+    /// A well-formed request asks for something invalid.
+    EINVAL = 22, "Invalid argument";
+    /// A limit on outstanding requests is reached.
+    ENOSPC = 28, "No space left on device";
+    /// Unknown service or method.
+    ENOSYS = 38, "Function not implemented";
+    /// The regular end of a stream.
+    ENODATA = 61, "No data available";
+    /// The request breaks its protocol: malformed payload, missing flag, wrong order.
+    EPROTO = 71, "Protocol error";
+    /// The connection broke before the response came.
+    ECONNRESET = 104, "Connection reset by peer";
+    /// The response took longer than its requester waits.
+    ETIMEDOUT = 110, "Connection timed out";
+    /// The peer has disconnected.
+    EHOSTUNREACH = 113, "No route to host";
+    /// The request was cancelled by its sender.
+    ECANCELED = 125, "Operation canceled";
+}
+
+fn find(number: u32) -> Option<&'static (&'static str, u32, &'static str)> {
+    ALL.iter().find(|(_, known, _)| *known == number)
+}
+
+/// The symbolic name of a number, e.g. `ENOENT`; `None` for a number that this module does not list.
+pub fn name(number: u32) -> Option<&'static str> {
+    find(number).map(|(name, _, _)| *name)
+}
+
+/// The text that the C library has for a number; `Unknown error` for one that this module does not list.
+pub fn strerror(number: u32) -> &'static str {
+    find(number).map_or("Unknown error", |(_, _, text)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_and_ascending() {
+        assert!(ALL.windows(2).all(|pair| pair[0].1 < pair[1].1));
+    }
+
+    #[test]
+    fn names_and_texts_are_found_by_number() {
+        assert_eq!(
+            (name(1), strerror(1)),
+            (Some("EPERM"), "Operation not permitted")
+        );
+        assert_eq!(
+            (name(125), strerror(125)),
+            (Some("ECANCELED"), "Operation canceled")
+        );
+        assert_eq!((name(0), strerror(0)), (None, "Unknown error"));
+    }
+}

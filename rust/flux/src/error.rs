@@ -1,0 +1,194 @@
+//! What is wrong with a payload, and where in it.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::error::Category;
+
+/// Why a payload is rejected. Its text names the key and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    path: String,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Syntax,
+    MissingKey,
+    Value,
+}
+
+/// What serde calls the types of fields, in words.
+const TYPES: [(&str, &str); 11] = [
+    ("u8", "an integer from 0 to 255"),
+    ("u16", "an integer from 0 to 65535"),
+    ("u32", "an integer from 0 to 4294967295"),
+    ("u64", "a non-negative integer"),
+    ("usize", "a non-negative integer"),
+    ("i32", "a 32-bit integer"),
+    ("i64", "an integer"),
+    ("f64", "a number"),
+    ("a borrowed string", "a string"),
+    ("a sequence", "an array"),
+    ("a map", "an object"),
+];
+
+impl Error {
+    pub(crate) fn new(bytes: &[u8], error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let (line, column) = (error.line(), error.column());
+        let position = format!(" at line {line} column {column}");
+        let text = text.strip_suffix(&position).unwrap_or(&text);
+        let offset = offset(bytes, line, column);
+        if error.classify() != Category::Data {
+            return Self {
+                kind: Kind::Syntax,
+                path: String::new(),
+                text: format!("invalid JSON: {text} at byte {offset}"),
+            };
+        }
+        let path = path(bytes, offset);
+        if let Some(key) = text.strip_prefix("missing field ") {
+            return Self {
+                kind: Kind::MissingKey,
+                path,
+                text: format!("missing key {key}"),
+            };
+        }
+        Self {
+            kind: Kind::Value,
+            path,
+            text: value_text(text),
+        }
+    }
+
+    /// Whether the payload is not JSON.
+    pub fn is_syntax(&self) -> bool {
+        self.kind == Kind::Syntax
+    }
+
+    /// Whether a required key is missing.
+    pub fn is_missing_key(&self) -> bool {
+        self.kind == Kind::MissingKey
+    }
+
+    /// Whether a value is of the wrong type, out of range, or not one of those allowed.
+    pub fn is_wrong_value(&self) -> bool {
+        self.kind == Kind::Value
+    }
+
+    /// The path of the key in error, e.g. `ops[1].dirent.data`; empty for the payload as a whole.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "`{}`: ", self.path)?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// serde's text about a value, in this project's words: what was expected, then what was found.
+fn value_text(text: &str) -> String {
+    let about = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let about = about.iter().find_map(|prefix| text.strip_prefix(prefix));
+    let Some((found, expected)) = about.and_then(|rest| rest.rsplit_once(", expected ")) else {
+        return text.to_owned();
+    };
+    let word = TYPES.iter().find(|(serde, _)| *serde == expected);
+    let expected = word.map_or(expected, |(_, word)| word);
+    let found = match found {
+        "sequence" => "an array",
+        "map" => "an object",
+        found => found,
+    };
+    format!("expected {expected}, found {found}")
+}
+
+/// The number of bytes before the position that a parser reports: a line and the bytes read of it.
+fn offset(bytes: &[u8], line: usize, column: usize) -> usize {
+    let lines = bytes.split_inclusive(|&byte| byte == b'\n');
+    let before: usize = lines.take(line.saturating_sub(1)).map(<[u8]>::len).sum();
+    (before + column).min(bytes.len())
+}
+
+/// Where a parser is within the objects and arrays that it has entered.
+enum Place {
+    Key(String),
+    Index(usize),
+}
+
+/// The path of the value that a parser of well-formed JSON had reached at an offset.
+fn path(bytes: &[u8], offset: usize) -> String {
+    let mut places = Vec::new();
+    let mut key_comes = false;
+    let mut at = 0;
+    while at < offset {
+        match bytes[at] {
+            b'{' => {
+                places.push(Place::Key(String::new()));
+                key_comes = true;
+            }
+            b'[' => {
+                places.push(Place::Index(0));
+                key_comes = false;
+            }
+            b'}' | b']' => {
+                places.pop();
+                key_comes = false;
+            }
+            b',' => match places.last_mut() {
+                Some(Place::Index(index)) => *index += 1,
+                Some(Place::Key(_)) => key_comes = true,
+                None => {}
+            },
+            b'"' => {
+                let start = at + 1;
+                at = string_end(bytes, start);
+                if let Some(Place::Key(key)) = places.last_mut().filter(|_| key_comes) {
+                    let text = bytes.get(start..at).unwrap_or_default();
+                    *key = String::from_utf8_lossy(text).into_owned();
+                    key_comes = false;
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    let mut path = String::new();
+    for place in places {
+        match place {
+            Place::Index(index) => {
+                // Writing to a String does not fail.
+                let _ = write!(path, "[{index}]");
+            }
+            Place::Key(key) => {
+                if !path.is_empty() && !key.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(&key);
+            }
+        }
+    }
+    path
+}
+
+/// The position of the quote that ends the string that begins at `start`.
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => return at,
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    at
+}

@@ -1,0 +1,56 @@
+//! The service `job-info`: a job's documents and events.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::{Payload, Text};
+
+/// `job-info.lookup`: documents of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupRequest<'a> {
+    /// The job.
+    pub id: u64,
+    /// Names of documents: `eventlog`, `jobspec`, `R` (RFC 16).
+    #[serde(borrow)]
+    pub keys: Vec<Text<'a>>,
+    /// Flags of the lookup.
+    #[serde(default)]
+    pub flags: i64,
+}
+
+/// The response to a lookup: the text of each document beside the id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupResponse {
+    /// The job.
+    pub id: u64,
+    /// The documents by name.
+    #[serde(flatten)]
+    pub documents: BTreeMap<String, String>,
+}
+
+/// `job-info.eventlog-watch`: a job's events, past and future.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventlogWatchRequest<'a> {
+    /// The job.
+    pub id: u64,
+    /// Which log: `eventlog` if absent.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Text<'a>>,
+    /// Flags of the watch.
+    #[serde(default)]
+    pub flags: i64,
+}
+
+/// A response to a watch: one event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventlogWatchResponse<'a> {
+    /// The event as its line in the log (RFC 18), with the newline.
+    #[serde(borrow)]
+    pub event: Text<'a>,
+}
+
+impl Payload for LookupRequest<'_> {}
+impl Payload for LookupResponse {}
+impl Payload for EventlogWatchRequest<'_> {}
+impl Payload for EventlogWatchResponse<'_> {}

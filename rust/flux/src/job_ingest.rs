@@ -1,0 +1,67 @@
+//! The service `job-ingest`: submission.
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::{Json, Payload, Text, objects};
+
+/// `job-ingest.submit`: one jobspec, several copies of one, or several submissions in one request.
+///
+/// `count` and `jobs` are Penstock's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitRequest<'a> {
+    /// The jobspec.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub jobspec: Option<Json<'a>>,
+    /// In place of `jobspec`: the signed jobspec (RFC 15), as Flux's own tools send it.
+    #[serde(borrow, rename = "J", skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Text<'a>>,
+    /// 0 (hold) to 31 (expedite); 16 if absent (RFC 30).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub urgency: Option<i64>,
+    /// Flags of the submission.
+    #[serde(default)]
+    pub flags: u32,
+    /// How many copies to submit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// In place of all other keys: several submissions, each a request like this one.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<Vec<Json<'a>>>,
+}
+
+/// The response to a request for one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitResponse {
+    /// The new job's id.
+    pub id: u64,
+}
+
+/// The response to a request with `count`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitCopiesResponse {
+    /// The new jobs' ids.
+    pub ids: Vec<u64>,
+}
+
+/// What became of one of the submissions of a request with `jobs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SubmitResult {
+    /// The ids of its jobs.
+    Ids(Vec<u64>),
+    /// Why it is rejected.
+    Error(String),
+}
+
+/// The response to a request with `jobs`, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubmitManyResponse {
+    /// What became of each submission.
+    #[serde(deserialize_with = "objects")]
+    pub results: Vec<SubmitResult>,
+}
+
+impl Payload for SubmitRequest<'_> {}
+impl Payload for SubmitResponse {}
+impl Payload for SubmitCopiesResponse {}
+impl Payload for SubmitManyResponse {}

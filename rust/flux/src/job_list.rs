@@ -1,0 +1,112 @@
+//! The service `job-list`: jobs as rows of attributes (RFC 43).
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::payload::{Json, Payload, Text, object, objects};
+
+/// The attributes of a job, by their names in RFC 43.
+pub type Row = Map<String, Value>;
+
+/// `job-list.list`: a stream of rows, the newest job first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ListRequest<'a> {
+    /// The greatest number of rows; 0 for any.
+    #[serde(default)]
+    pub max_entries: usize,
+    /// The attributes to show; all if empty.
+    #[serde(borrow, default)]
+    pub attrs: Vec<Text<'a>>,
+    /// Leaves out jobs that became inactive before this time, seconds since the epoch.
+    #[serde(default)]
+    pub since: f64,
+    /// Which jobs to show (RFC 43).
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Json<'a>>,
+    /// Certain jobs (Penstock's own).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<u64>>,
+}
+
+/// A response to `list` and `wait`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ListResponse {
+    /// Rows.
+    #[serde(deserialize_with = "objects")]
+    pub jobs: Vec<Row>,
+    /// The version of the rows, 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+}
+
+/// `job-list.list-id`: one job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListIdRequest<'a> {
+    /// The job.
+    pub id: u64,
+    /// The attributes to show; all if empty.
+    #[serde(borrow, default)]
+    pub attrs: Vec<Text<'a>>,
+}
+
+/// The response to `list-id`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ListIdResponse {
+    /// Its row.
+    #[serde(deserialize_with = "object")]
+    pub job: Row,
+}
+
+/// The response to `job-list.list-attrs`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListAttrsResponse<'a> {
+    /// The names of all attributes.
+    #[serde(borrow)]
+    pub attrs: Vec<Text<'a>>,
+}
+
+/// `job-list.wait`: a stream of rows, each when its job becomes inactive (Penstock's own).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitRequest {
+    /// The jobs.
+    pub ids: Vec<u64>,
+}
+
+/// Numbers of jobs, of a queue or of the instance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCounts {
+    /// Jobs by state, in lower case, and their `total`.
+    pub job_states: Map<String, Value>,
+    /// Inactive jobs that succeeded.
+    pub successful: u64,
+    /// Inactive jobs that did not, cancelled ones and timeouts included.
+    pub failed: u64,
+    /// Cancelled jobs.
+    pub canceled: u64,
+    /// Jobs that exceeded their time limit.
+    pub timeout: u64,
+    /// Inactive jobs that have been purged.
+    pub inactive_purged: u64,
+    /// The queue's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// The response to `job-list.job-stats`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStatsResponse {
+    /// Of all jobs.
+    #[serde(flatten)]
+    pub counts: JobCounts,
+    /// Of each queue that has had jobs.
+    #[serde(deserialize_with = "objects")]
+    pub queues: Vec<JobCounts>,
+}
+
+impl Payload for ListRequest<'_> {}
+impl Payload for ListResponse {}
+impl Payload for ListIdRequest<'_> {}
+impl Payload for ListIdResponse {}
+impl Payload for ListAttrsResponse<'_> {}
+impl Payload for WaitRequest {}
+impl Payload for JobStatsResponse {}

@@ -1,0 +1,297 @@
+//! The service `job-manager`, as its users see it: exceptions, signals, urgency, queues, history.
+//!
+//! Its ends of RFC 27 and RFC 32 are in [`alloc`](crate::alloc) and [`exec`](crate::exec).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::payload::{Payload, Text, object};
+
+/// `job-manager.raise`: an exception for one job, for several, or for all active ones.
+///
+/// `ids`, `all` and `userid` are Penstock's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseRequest<'a> {
+    /// One job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<u64>>,
+    /// All active jobs.
+    #[serde(default)]
+    pub all: bool,
+    /// With `all`: of this user only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
+    /// The type, a word.
+    #[serde(borrow, rename = "type")]
+    pub kind: Text<'a>,
+    /// 0 (fatal) to 7.
+    #[serde(default)]
+    pub severity: i64,
+    /// For people.
+    #[serde(borrow, default)]
+    pub note: Text<'a>,
+    /// The job's wait status if this is its first fatal exception.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_status: Option<u16>,
+}
+
+/// The response to a request for several jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BulkResponse {
+    /// For how many jobs it was done.
+    pub count: u64,
+    /// For which jobs it was not, by id, and why.
+    pub errors: BTreeMap<String, String>,
+}
+
+/// `job-manager.kill`: a signal for the tasks of one job or, Penstock's own, of several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillRequest {
+    /// One job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<u64>>,
+    /// The signal's number.
+    pub signum: i32,
+}
+
+/// `job-manager.urgency`: another urgency for one job or, Penstock's own, for several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrgencyRequest {
+    /// One job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<u64>>,
+    /// 0 (hold) to 31 (expedite) (RFC 30).
+    pub urgency: i64,
+}
+
+/// The response to `urgency` for one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UrgencyResponse {
+    /// The urgency before.
+    pub old: u8,
+}
+
+/// `job-manager.prioritize`: priorities in place of those that follow from urgencies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrioritizeRequest {
+    /// Ids and priorities.
+    pub jobs: Vec<(u64, i64)>,
+}
+
+/// `job-manager.memo`: annotations by the job's owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoRequest {
+    /// The job.
+    pub id: u64,
+    /// Keys and values; null removes a key.
+    pub memo: Map<String, Value>,
+}
+
+/// `job-manager.update`: changes to a job's jobspec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateRequest {
+    /// The job.
+    pub id: u64,
+    /// Values by their paths in the jobspec, e.g. `attributes.system.duration`.
+    pub updates: Map<String, Value>,
+}
+
+/// `job-manager.purge`: inactive jobs to be forgotten. `ids` is Penstock's own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PurgeRequest {
+    /// Those that have been inactive for longer, in seconds; negative for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_limit: Option<f64>,
+    /// The oldest beyond this number; negative for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub num_limit: Option<i64>,
+    /// Certain jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<u64>>,
+    /// Whether to purge; otherwise they are counted.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The response to `purge`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PurgeResponse {
+    /// Jobs purged, or that would be.
+    pub count: u64,
+    /// Inactive jobs that are left.
+    pub inactives: u64,
+}
+
+/// The response to `job-manager.queue-list`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueListResponse {
+    /// The names of the configured queues.
+    pub queues: Vec<String>,
+}
+
+/// `job-manager.queue-status`, `drain` and `idle`: one queue, or what has no name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueRequest<'a> {
+    /// The queue's name.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text<'a>>,
+}
+
+/// The response to `job-manager.queue-status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatusResponse<'a> {
+    /// Whether submissions are accepted.
+    pub enable: bool,
+    /// Whether jobs are scheduled.
+    pub start: bool,
+    /// Why submissions are rejected.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub disable_reason: Option<Text<'a>>,
+    /// Why jobs are not scheduled.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<Text<'a>>,
+}
+
+/// `job-manager.queue-enable`: whether submissions are accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueEnableRequest<'a> {
+    /// One queue.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text<'a>>,
+    /// Whether to enable or to disable.
+    pub enable: bool,
+    /// Why it is disabled.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text<'a>>,
+    /// All queues.
+    #[serde(default)]
+    pub all: bool,
+}
+
+/// `job-manager.queue-start`: whether jobs are scheduled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStartRequest<'a> {
+    /// One queue.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text<'a>>,
+    /// Whether to start or to stop.
+    pub start: bool,
+    /// Why it is stopped.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text<'a>>,
+    /// All queues.
+    #[serde(default)]
+    pub all: bool,
+    /// Whether the change ends with the instance.
+    #[serde(default)]
+    pub nocheckpoint: bool,
+}
+
+/// `job-manager.history.get`: a user's jobs, the newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryRequest<'a> {
+    /// Which of them, as a Python slice, e.g. `[:5]`.
+    #[serde(borrow)]
+    pub slice: Text<'a>,
+    /// The user; the sender if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub userid: Option<u32>,
+}
+
+/// The response to `history.get`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryResponse {
+    /// Ids.
+    pub jobs: Vec<u64>,
+}
+
+/// The scheduler in the statistics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedStats<'a> {
+    /// `suspended`, `greeted` or `ready`.
+    #[serde(borrow)]
+    pub state: Text<'a>,
+    /// Pending jobs without an alloc request.
+    pub queued: u64,
+    /// Outstanding alloc requests.
+    pub requested: u64,
+}
+
+/// The execution service in the statistics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecStats<'a> {
+    /// Its name, where there is one.
+    #[serde(borrow)]
+    pub service: Option<Text<'a>>,
+    /// Jobs that wait for a service.
+    pub waiting: u64,
+}
+
+/// The outstanding requests in the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingStats {
+    /// Streams of eventlogs.
+    pub followers: u64,
+    /// `job-list.wait` requests.
+    pub waits: u64,
+    /// The jobs that they wait for.
+    pub waited: u64,
+    /// `drain` and `idle` requests.
+    pub quiet: u64,
+}
+
+/// The response to `job-manager.stats-get`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsResponse<'a> {
+    /// Jobs that are not inactive.
+    pub active_jobs: u64,
+    /// Jobs that are inactive.
+    pub inactive_jobs: u64,
+    /// Active jobs without resources.
+    pub pending: u64,
+    /// Active jobs with resources.
+    pub running: u64,
+    /// The greatest job id.
+    pub max_jobid: u64,
+    /// Commits to the store.
+    pub commits: u64,
+    /// The scheduler.
+    #[serde(borrow, deserialize_with = "object")]
+    pub sched: SchedStats<'a>,
+    /// The execution service.
+    #[serde(borrow, deserialize_with = "object")]
+    pub exec: ExecStats<'a>,
+    /// Outstanding requests.
+    #[serde(deserialize_with = "object")]
+    pub waiting: WaitingStats,
+}
+
+impl Payload for RaiseRequest<'_> {}
+impl Payload for BulkResponse {}
+impl Payload for KillRequest {}
+impl Payload for UrgencyRequest {}
+impl Payload for UrgencyResponse {}
+impl Payload for PrioritizeRequest {}
+impl Payload for MemoRequest {}
+impl Payload for UpdateRequest {}
+impl Payload for PurgeRequest {}
+impl Payload for PurgeResponse {}
+impl Payload for QueueListResponse {}
+impl Payload for QueueRequest<'_> {}
+impl Payload for QueueStatusResponse<'_> {}
+impl Payload for QueueEnableRequest<'_> {}
+impl Payload for QueueStartRequest<'_> {}
+impl Payload for HistoryRequest<'_> {}
+impl Payload for HistoryResponse {}
+impl Payload for StatsResponse<'_> {}

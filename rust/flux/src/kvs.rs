@@ -1,0 +1,102 @@
+//! The key-value store, as far as schedulers and execution services need it (RFC 11, RFC 16).
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::{Payload, Text, object, objects, optional_object};
+
+/// The namespace of jobs, and the only one served.
+pub const PRIMARY: &str = "primary";
+
+/// `kvs.commit`: operations that are done together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitRequest<'a> {
+    /// The namespace; the primary one if absent.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Text<'a>>,
+    /// Flags of the commit.
+    #[serde(default)]
+    pub flags: i64,
+    /// The operations.
+    #[serde(borrow, deserialize_with = "objects")]
+    pub ops: Vec<Operation<'a>>,
+}
+
+/// One operation of a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operation<'a> {
+    /// The key.
+    #[serde(borrow)]
+    pub key: Text<'a>,
+    /// 1 for appending.
+    #[serde(default)]
+    pub flags: i64,
+    /// The new value; null or absent removes the key.
+    #[serde(borrow, default, deserialize_with = "optional_object")]
+    pub dirent: Option<Dirent<'a>>,
+}
+
+/// A value in the store (RFC 11): base64 of its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dirent<'a> {
+    /// The version of this structure, 1.
+    #[serde(default = "dirent_version")]
+    pub ver: u32,
+    /// `val` for a value within the dirent.
+    #[serde(borrow, rename = "type")]
+    pub kind: Text<'a>,
+    /// The bytes in base64.
+    #[serde(borrow)]
+    pub data: Text<'a>,
+}
+
+const fn dirent_version() -> u32 {
+    1
+}
+
+impl<'a> Dirent<'a> {
+    /// The type of a value within the dirent.
+    pub const VAL: &'static str = "val";
+
+    /// A value whose bytes are given in base64.
+    pub fn val(base64: impl Into<Text<'a>>) -> Self {
+        Self {
+            ver: dirent_version(),
+            kind: Self::VAL.into(),
+            data: base64.into(),
+        }
+    }
+}
+
+/// The response to a commit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitResponse {
+    /// The number of the commit.
+    pub rootseq: u64,
+}
+
+/// `kvs.lookup`: one value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupRequest<'a> {
+    /// The namespace; the primary one if absent.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Text<'a>>,
+    /// The key.
+    #[serde(borrow)]
+    pub key: Text<'a>,
+    /// Flags of the lookup.
+    #[serde(default)]
+    pub flags: i64,
+}
+
+/// The response to a lookup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookupResponse<'a> {
+    /// The value.
+    #[serde(borrow, deserialize_with = "object")]
+    pub val: Dirent<'a>,
+}
+
+impl Payload for CommitResponse {}
+impl Payload for LookupRequest<'_> {}
+impl Payload for LookupResponse<'_> {}
+impl Payload for CommitRequest<'_> {}

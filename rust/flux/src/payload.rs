@@ -1,0 +1,269 @@
+//! Reading and writing payloads: JSON objects, checked once, borrowed where they can be.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::error::Error;
+
+/// Reads a payload: the text of one JSON object, without the NUL at its end.
+///
+/// `None`, a message without payload, reads as `{}`. Unknown keys are skipped.
+///
+/// # Errors
+///
+/// Fails if the text is malformed, is not an object, lacks a key, or has a value of the wrong type. The error names
+/// the key and what was expected.
+///
+/// ```
+/// use penstock_flux::{alloc, read};
+///
+/// let request: alloc::CancelRequest = read(Some(br#"{"id":7,"later":true}"#))?;
+/// assert_eq!(request.id, 7);
+/// let error = read::<alloc::CancelRequest>(Some(b"[7]")).unwrap_err();
+/// assert_eq!(error.to_string(), "expected an object, found an array");
+/// # Ok::<(), penstock_flux::Error>(())
+/// ```
+pub fn read<'a, T: Deserialize<'a>>(payload: Option<&'a [u8]>) -> Result<T, Error> {
+    let bytes = payload.unwrap_or(b"{}");
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = object(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
+    value.map_err(|error| Error::new(bytes, &error))
+}
+
+/// A payload that this crate can write.
+///
+/// Serialization goes straight into the text, without a [`serde_json::Value`] between.
+pub trait Payload: Serialize {
+    /// Appends the JSON text.
+    fn write_to(&self, out: &mut Vec<u8>) {
+        write_value(self, out);
+    }
+
+    /// The payload as the wire has it: JSON text and a NUL.
+    fn to_payload(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(128);
+        self.write_to(&mut bytes);
+        bytes.push(0);
+        bytes
+    }
+}
+
+/// Appends the JSON text of a value.
+pub(crate) fn write_value<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
+    serde_json::to_writer(out, value)
+        .expect("keys of payloads are strings, and writing into memory does not fail");
+}
+
+/// A string of a payload, borrowed unless it has escapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Text<'a>(pub Cow<'a, str>);
+
+impl Text<'_> {
+    /// The string, copied if it is borrowed.
+    pub fn into_string(self) -> String {
+        self.0.into_owned()
+    }
+}
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Text<'_> {
+    fn from(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(text.into())
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(text.to_owned().into())
+            }
+
+            fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
+                Ok(text.into())
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A document within a payload, such as a jobspec or R, as its JSON text: it is neither parsed nor copied here.
+///
+/// Text that is not JSON is written as a JSON string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Json<'a>(pub &'a str);
+
+impl Json<'_> {
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        self.0
+    }
+}
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match serde_json::from_str::<&RawValue>(self.0) {
+            Ok(raw) => raw.serialize(serializer),
+            Err(_) => serializer.serialize_str(self.0),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Json<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        <&'de RawValue>::deserialize(deserializer).map(|raw| Self(raw.get()))
+    }
+}
+
+/// Reads a value from a string; `parse` is called where the parser still knows the position of an error.
+pub(crate) fn parse_str<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    parse: fn(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    struct StrVisitor<T>(fn(&str) -> Result<T, String>);
+
+    impl<T> Visitor<'_> for StrVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            (self.0)(text).map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_str(StrVisitor(parse))
+}
+
+/// Reads a value from a number, as [`parse_str`] does from a string.
+pub(crate) fn parse_u64<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    parse: fn(u64) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    struct NumberVisitor<T>(fn(u64) -> Result<T, String>);
+
+    impl<T> Visitor<'_> for NumberVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("u64")
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
+            (self.0)(number).map_err(E::custom)
+        }
+    }
+
+    deserializer.deserialize_u64(NumberVisitor(parse))
+}
+
+/// Reads a value from a JSON object only: derived implementations accept arrays too.
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// Reads a field that is an object, for `#[serde(deserialize_with)]`.
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    deserializer.deserialize_map(ObjectVisitor(PhantomData))
+}
+
+/// A value that is read from a JSON object only, for lists and options of objects.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        object(deserializer).map(Self)
+    }
+}
+
+/// Reads a field that is an object or null, for `#[serde(deserialize_with)]`.
+pub(crate) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    let value = Option::<Object<T>>::deserialize(deserializer)?;
+    Ok(value.map(|Object(value)| value))
+}
+
+/// Reads a field that is a list of objects, for `#[serde(deserialize_with)]`.
+pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct ObjectsVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectsVisitor<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an array of objects")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let mut values = Vec::new();
+            while let Some(Object(value)) = seq.next_element()? {
+                values.push(value);
+            }
+            Ok(values)
+        }
+    }
+
+    deserializer.deserialize_seq(ObjectsVisitor(PhantomData))
+}

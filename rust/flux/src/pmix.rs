@@ -1,0 +1,182 @@
+//! The service `pmix`: requests of running jobs for other resources (PMIx RFC 0005), Penstock's own messages.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::payload::{Payload, Text, objects};
+
+/// `pmix.alloc`: a request of a job for other resources.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AllocRequest<'a> {
+    /// The job.
+    pub job: u64,
+    /// The rank of the task that requests; none for the job as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The host of that task, where it is known.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Text<'a>>,
+    /// The directive: its name or its number.
+    pub directive: Value,
+    /// The attributes.
+    #[serde(default)]
+    pub attributes: Vec<Value>,
+}
+
+/// How a request ended: the last response to `pmix.alloc`, and the response to `pmix.cancel`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OutcomeResponse {
+    /// The PMIx status, 0 for success.
+    pub status: i32,
+    /// For people, where the status is not 0.
+    pub reason: String,
+    /// The attributes of the result.
+    #[serde(default)]
+    pub results: Vec<Value>,
+    /// To a cancellation: the ids of the cancelled requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<Vec<String>>,
+}
+
+/// A streamed response to `pmix.alloc` before the last: the request is queued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedResponse<'a> {
+    /// The PMIx status.
+    pub status: i32,
+    /// True.
+    pub queued: bool,
+    /// The user's id of the request.
+    #[serde(borrow)]
+    pub id: Option<Text<'a>>,
+    /// The allocation that is requested.
+    #[serde(borrow)]
+    pub alloc: Option<Text<'a>>,
+}
+
+/// `pmix.cancel`: pending requests of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequest<'a> {
+    /// The job.
+    pub job: u64,
+    /// Those of this task only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// The request of this id; all if absent.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Text<'a>>,
+}
+
+/// `pmix.query` and `pmix.events`: the requests of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRequest<'a> {
+    /// The job.
+    pub job: u64,
+    /// The requests of this id; all if absent.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Text<'a>>,
+}
+
+/// The response to `pmix.query`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueryResponse {
+    /// The PMIx status, 0 for success.
+    pub status: i32,
+    /// For people, where the status is not 0.
+    pub reason: String,
+    /// The requests, the oldest first.
+    #[serde(deserialize_with = "objects")]
+    pub requests: Vec<RequestRow>,
+    /// What the job has on loan to others.
+    #[serde(
+        default,
+        deserialize_with = "objects",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub lent: Vec<LoanRow>,
+}
+
+/// One request in the response to `pmix.query`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestRow {
+    /// The user's id of the request.
+    pub id: Option<String>,
+    /// The allocation that was granted or is requested.
+    pub alloc: Option<String>,
+    /// The directive's name.
+    pub directive: String,
+    /// The rank of the task that requested.
+    pub rank: Option<u32>,
+    /// The PMIx status.
+    pub status: i32,
+    /// `queued`, `granted` and the like.
+    pub state: String,
+    /// Why it is pending, or was denied.
+    pub reason: Value,
+    /// Nodes.
+    pub nodes: u64,
+    /// Cores.
+    pub cores: u64,
+    /// Seconds.
+    pub time: u64,
+    /// When it is expected to be granted, seconds since the epoch.
+    pub estimate: Option<Value>,
+    /// The attributes of the result.
+    pub results: Vec<Value>,
+}
+
+/// One loan in the response to `pmix.query`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoanRow {
+    /// The user's id of the loan.
+    pub id: Option<String>,
+    /// Nodes on loan.
+    pub nodes: u64,
+    /// Their hosts, a hostlist.
+    pub hosts: String,
+    /// Cpus of each of them.
+    pub cpus: u32,
+    /// Nodes that are being reclaimed.
+    pub returning: u32,
+    /// When they come back, seconds since the epoch.
+    pub until: Option<f64>,
+    /// Why the last reclaim failed.
+    pub reason: String,
+}
+
+/// A response to `pmix.events`: a request has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventResponse {
+    /// The user's id of the request.
+    pub id: Option<String>,
+    /// The allocation that was granted or was requested.
+    pub alloc: Option<String>,
+    /// The directive's name.
+    pub directive: String,
+    /// The PMIx status.
+    pub status: i32,
+    /// For people, where the status is not 0.
+    pub reason: String,
+    /// The attributes of the result.
+    pub results: Vec<Value>,
+}
+
+/// `pmix.abort`: a task ends its job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbortRequest<'a> {
+    /// The rank of the task.
+    pub rank: u32,
+    /// Its exit status.
+    pub status: i32,
+    /// For people.
+    #[serde(borrow)]
+    pub message: Text<'a>,
+}
+
+impl Payload for AllocRequest<'_> {}
+impl Payload for OutcomeResponse {}
+impl Payload for QueuedResponse<'_> {}
+impl Payload for CancelRequest<'_> {}
+impl Payload for JobRequest<'_> {}
+impl Payload for QueryResponse {}
+impl Payload for EventResponse {}
+impl Payload for AbortRequest<'_> {}

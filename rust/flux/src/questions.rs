@@ -1,0 +1,206 @@
+//! Questions of users to the scheduler: `sched.explain`, `sched.estimate`, `sched.what-if` (Penstock's own).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::payload::{Json, Payload, Text, object, objects};
+
+/// `sched.explain` and `sched.estimate`: certain jobs, or the first of the queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsRequest {
+    /// Several jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<u64>>,
+    /// One job, in place of `ids`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// `estimate` without ids: how many jobs, from the first of the queue; 0 for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_entries: Option<u64>,
+}
+
+impl JobsRequest {
+    /// The jobs that are named.
+    pub fn into_ids(self) -> Option<Vec<u64>> {
+        self.ids.or_else(|| self.id.map(|id| vec![id]))
+    }
+}
+
+/// When a job is expected to start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StartEstimate {
+    /// Seconds since the epoch; null where it cannot be told.
+    pub start: Option<f64>,
+    /// The early end of the band in which most starts have been.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earliest: Option<f64>,
+    /// The late end of that band.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latest: Option<f64>,
+}
+
+/// Why a job is pending.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation<'a> {
+    /// The job.
+    pub id: u64,
+    /// The kind of reason, a word.
+    #[serde(borrow)]
+    pub kind: Text<'a>,
+    /// The reason as a sentence.
+    #[serde(borrow)]
+    pub reason: Text<'a>,
+    /// What the sentence is made of, by the kind.
+    pub details: Map<String, Value>,
+    /// When it is expected to start.
+    #[serde(flatten)]
+    pub start: StartEstimate,
+}
+
+/// The response to `sched.explain`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExplainResponse<'a> {
+    /// The jobs that are pending.
+    #[serde(borrow, deserialize_with = "objects")]
+    pub jobs: Vec<Explanation<'a>>,
+    /// The others by id, and why there is no answer.
+    pub errors: BTreeMap<String, String>,
+}
+
+/// When a job is expected to start, or why that cannot be told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate<'a> {
+    /// The job.
+    pub id: u64,
+    /// Why it is pending, where no start can be told.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text<'a>>,
+    /// When it is expected to start.
+    #[serde(flatten)]
+    pub start: StartEstimate,
+}
+
+/// How late starts were against their estimates, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// Starts that are remembered; without one, all else is 0.
+    pub count: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The 10th percentile.
+    pub low: f64,
+    /// The median.
+    pub median: f64,
+    /// The 90th percentile.
+    pub high: f64,
+}
+
+/// The response to `sched.estimate`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EstimateResponse<'a> {
+    /// The jobs that are pending.
+    #[serde(borrow, deserialize_with = "objects")]
+    pub jobs: Vec<Estimate<'a>>,
+    /// How late starts were against their estimates.
+    #[serde(deserialize_with = "object")]
+    pub accuracy: Accuracy,
+    /// The others by id, and why there is no answer.
+    pub errors: BTreeMap<String, String>,
+}
+
+/// `sched.what-if`: one change, by which key is there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WhatIfRequest<'a> {
+    /// A submission: its jobspec.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub submit: Option<Json<'a>>,
+    /// The urgency of the submission; 16 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub urgency: Option<u64>,
+    /// A job to cancel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<u64>,
+    /// An idset of ranks that go down.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub down: Option<Text<'a>>,
+    /// An idset of ranks that come up.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub up: Option<Text<'a>>,
+    /// A pending job, with how many nodes it would start now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fit: Option<u64>,
+    /// A pending job that would request something else: `nodes` or `duration`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+    /// Its other number of nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u64>,
+    /// Its other time limit, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<f64>,
+}
+
+/// A job whose start moves.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovedStart {
+    /// The job.
+    pub id: u64,
+    /// Its estimated start without the change, seconds since the epoch.
+    pub before: Option<f64>,
+    /// Its estimated start with the change.
+    pub after: Option<f64>,
+}
+
+/// The response to `sched.what-if`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhatIfResponse<'a> {
+    /// The answer as a sentence.
+    #[serde(borrow)]
+    pub text: Text<'a>,
+    /// When the job in question would start; null for never.
+    #[serde(default)]
+    pub start: Option<f64>,
+    /// An idset of the ranks that it would get.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<Text<'a>>,
+    /// To `fit`: the number of nodes or slots that the job requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
+    /// To `fit`: the largest number with which it would start now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest: Option<u64>,
+    /// Other jobs whose starts would move.
+    #[serde(deserialize_with = "objects")]
+    pub moved: Vec<MovedStart>,
+}
+
+/// The response to `sched.stats-get`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatsResponse<'a> {
+    /// Whether alloc requests are served.
+    pub ready: bool,
+    /// Pending jobs.
+    pub queued: u64,
+    /// Jobs with resources.
+    pub running: u64,
+    /// Alloc requests without a last response.
+    pub unanswered: u64,
+    /// The scheduling policy.
+    #[serde(borrow)]
+    pub policy: Text<'a>,
+    /// The order in which nodes are chosen.
+    #[serde(borrow)]
+    pub selection: Text<'a>,
+    /// How late starts were against their estimates.
+    #[serde(deserialize_with = "object")]
+    pub estimates: Accuracy,
+}
+
+impl Payload for JobsRequest {}
+impl Payload for ExplainResponse<'_> {}
+impl Payload for EstimateResponse<'_> {}
+impl Payload for WhatIfRequest<'_> {}
+impl Payload for WhatIfResponse<'_> {}
+impl Payload for StatsResponse<'_> {}

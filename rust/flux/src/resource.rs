@@ -1,0 +1,150 @@
+//! The service `resource`, as administrators see it. Acquisition is in [`acquire`](crate::acquire).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::payload::{Json, Payload, Text, objects};
+
+/// `resource.drain` and `resource.undrain`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainRequest<'a> {
+    /// An idset of ranks, or a hostlist.
+    #[serde(borrow)]
+    pub targets: Text<'a>,
+    /// For people.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Text<'a>>,
+    /// What to do with targets that are drained already (`update`, `overwrite`, `force-overwrite`), or not drained
+    /// (`force`).
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Text<'a>>,
+}
+
+/// `resource.shrink` and `resource.unmonitor`: targets alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetsRequest<'a> {
+    /// An idset of ranks, or a hostlist.
+    #[serde(borrow)]
+    pub targets: Text<'a>,
+}
+
+/// `resource.grow` (Penstock's own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrowRequest<'a> {
+    /// R of the new resources.
+    #[serde(borrow, rename = "R")]
+    pub r: Json<'a>,
+}
+
+/// `resource.property-add` and `resource.property-remove` (Penstock's own).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PropertyRequest<'a> {
+    /// An idset of ranks, or a hostlist.
+    #[serde(borrow)]
+    pub targets: Text<'a>,
+    /// The property.
+    #[serde(borrow)]
+    pub name: Text<'a>,
+}
+
+/// `resource.expiration` (Penstock's own).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpirationRequest {
+    /// When the resources expire, seconds since the epoch; 0 for never.
+    pub expiration: f64,
+}
+
+/// `resource.monitor`: whose end means that ranks are offline (Penstock's own).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorRequest<'a> {
+    /// An idset of ranks.
+    #[serde(borrow)]
+    pub ranks: Text<'a>,
+}
+
+/// `resource.history` (Penstock's own).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryRequest<'a> {
+    /// Events about these targets only: an idset of ranks, or a hostlist.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Text<'a>>,
+}
+
+/// The response to `resource.history`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryResponse {
+    /// Events of the resource log (RFC 18), the oldest first.
+    #[serde(deserialize_with = "objects")]
+    pub events: Vec<Map<String, Value>>,
+}
+
+/// Why and since when ranks are drained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Seconds since the epoch.
+    pub timestamp: f64,
+    /// For people.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// The response to `resource.status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusResponse<'a> {
+    /// R of the inventory.
+    #[serde(borrow, rename = "R")]
+    pub r: Json<'a>,
+    /// Drained ranks, by idset.
+    #[serde(deserialize_with = "drains")]
+    pub drain: BTreeMap<String, Drain>,
+    /// An idset of the ranks that are online.
+    #[serde(borrow)]
+    pub online: Text<'a>,
+    /// An idset of the ranks that are offline.
+    #[serde(borrow)]
+    pub offline: Text<'a>,
+    /// An idset of the ranks that configuration excludes from scheduling.
+    #[serde(borrow)]
+    pub exclude: Text<'a>,
+    /// An idset of the ranks that do not respond.
+    #[serde(borrow, default)]
+    pub torpid: Text<'a>,
+}
+
+fn drains<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Drain>, D::Error> {
+    #[derive(Deserialize)]
+    struct Entry(#[serde(deserialize_with = "crate::payload::object")] Drain);
+
+    let entries = BTreeMap::<String, Entry>::deserialize(deserializer)?;
+    Ok(entries
+        .into_iter()
+        .map(|(ranks, Entry(drain))| (ranks, drain))
+        .collect())
+}
+
+/// The response to `resource.sched-status`: R of each part of what is schedulable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedStatusResponse<'a> {
+    /// Everything.
+    #[serde(borrow)]
+    pub all: Json<'a>,
+    /// What is down.
+    #[serde(borrow)]
+    pub down: Json<'a>,
+    /// What is allocated to jobs.
+    #[serde(borrow)]
+    pub allocated: Json<'a>,
+}
+
+impl Payload for DrainRequest<'_> {}
+impl Payload for TargetsRequest<'_> {}
+impl Payload for GrowRequest<'_> {}
+impl Payload for PropertyRequest<'_> {}
+impl Payload for ExpirationRequest {}
+impl Payload for MonitorRequest<'_> {}
+impl Payload for HistoryRequest<'_> {}
+impl Payload for HistoryResponse {}
+impl Payload for StatusResponse<'_> {}
+impl Payload for SchedStatusResponse<'_> {}

@@ -1,0 +1,185 @@
+//! Topics, a module a service. A method of a service with a name of its own (RFC 32) is a suffix.
+
+/// Declares the topics of one service.
+macro_rules! topics {
+    ($(#[$doc:meta])* $module:ident: $($name:ident = $topic:literal,)*) => {
+        $(#[$doc])*
+        pub mod $module {
+            $(
+                #[doc = concat!("`", $topic, "`.")]
+                pub const $name: &str = $topic;
+            )*
+        }
+    };
+}
+
+topics! {
+    /// The broker: registration of services (RFC 6).
+    service:
+    ADD = "service.add",
+    REMOVE = "service.remove",
+    LIST = "service.list",
+}
+
+topics! {
+    /// The broker: subscriptions.
+    event:
+    SUBSCRIBE = "event.subscribe",
+    UNSUBSCRIBE = "event.unsubscribe",
+}
+
+topics! {
+    /// The broker: attributes, configuration, state.
+    broker:
+    ATTR_GET = "attr.get",
+    CONFIG_GET = "config.get",
+    CONFIG_RELOAD = "config.reload",
+    PING = "broker.ping",
+    STATS_GET = "broker.stats-get",
+    SHUTDOWN = "broker.shutdown",
+    STATE_GET = "state-machine.get",
+    GROUPS_GET = "groups.get",
+}
+
+topics! {
+    /// The instance's log.
+    log:
+    APPEND = "log.append",
+    CLEAR = "log.clear",
+    DMESG = "log.dmesg",
+    DMESG_CANCEL = "log.dmesg-cancel",
+}
+
+topics! {
+    /// Submission.
+    job_ingest:
+    SUBMIT = "job-ingest.submit",
+}
+
+topics! {
+    /// The job manager: RFC 27, RFC 32, and what users do to jobs and queues.
+    job_manager:
+    SCHED_HELLO = "job-manager.sched-hello",
+    SCHED_READY = "job-manager.sched-ready",
+    EXEC_HELLO = "job-manager.exec-hello",
+    RAISE = "job-manager.raise",
+    KILL = "job-manager.kill",
+    URGENCY = "job-manager.urgency",
+    PRIORITIZE = "job-manager.prioritize",
+    MEMO = "job-manager.memo",
+    UPDATE = "job-manager.update",
+    PURGE = "job-manager.purge",
+    QUEUE_LIST = "job-manager.queue-list",
+    QUEUE_STATUS = "job-manager.queue-status",
+    QUEUE_ENABLE = "job-manager.queue-enable",
+    QUEUE_START = "job-manager.queue-start",
+    HISTORY_GET = "job-manager.history.get",
+    DRAIN = "job-manager.drain",
+    DRAIN_CANCEL = "job-manager.drain-cancel",
+    IDLE = "job-manager.idle",
+    IDLE_CANCEL = "job-manager.idle-cancel",
+    STATS_GET = "job-manager.stats-get",
+}
+
+topics! {
+    /// Listings of jobs.
+    job_list:
+    LIST = "job-list.list",
+    LIST_CANCEL = "job-list.list-cancel",
+    LIST_ID = "job-list.list-id",
+    LIST_ATTRS = "job-list.list-attrs",
+    JOB_STATS = "job-list.job-stats",
+    WAIT = "job-list.wait",
+    WAIT_CANCEL = "job-list.wait-cancel",
+}
+
+topics! {
+    /// A job's documents and events.
+    job_info:
+    LOOKUP = "job-info.lookup",
+    EVENTLOG_WATCH = "job-info.eventlog-watch",
+    EVENTLOG_WATCH_CANCEL = "job-info.eventlog-watch-cancel",
+}
+
+topics! {
+    /// The key-value store, by RFC 16's job schema.
+    kvs:
+    COMMIT = "kvs.commit",
+    LOOKUP = "kvs.lookup",
+}
+
+topics! {
+    /// Acquisition (RFC 28) and administration of resources.
+    resource:
+    ACQUIRE = "resource.acquire",
+    ACQUIRE_CANCEL = "resource.acquire-cancel",
+    STATUS = "resource.status",
+    SCHED_STATUS = "resource.sched-status",
+    HISTORY = "resource.history",
+    DRAIN = "resource.drain",
+    UNDRAIN = "resource.undrain",
+    GROW = "resource.grow",
+    SHRINK = "resource.shrink",
+    PROPERTY_ADD = "resource.property-add",
+    PROPERTY_REMOVE = "resource.property-remove",
+    EXPIRATION = "resource.expiration",
+    MONITOR = "resource.monitor",
+    MONITOR_CANCEL = "resource.monitor-cancel",
+    UNMONITOR = "resource.unmonitor",
+    STATS_GET = "resource.stats-get",
+}
+
+topics! {
+    /// The scheduler: RFC 27, and questions of users.
+    sched:
+    ALLOC = "sched.alloc",
+    CANCEL = "sched.cancel",
+    PRIORITIZE = "sched.prioritize",
+    FREE = "sched.free",
+    EXPIRATION = "sched.expiration",
+    CONFIG_RELOAD = "sched.config-reload",
+    EXPLAIN = "sched.explain",
+    ESTIMATE = "sched.estimate",
+    WHAT_IF = "sched.what-if",
+    FEASIBILITY_CHECK = "feasibility.check",
+}
+
+topics! {
+    /// Methods of an execution service (RFC 32), after its name and a period.
+    exec_method:
+    START = "start",
+    EXPIRATION = "expiration",
+    KILL = "kill",
+    REPLACED = "replaced",
+}
+
+topics! {
+    /// Prolog and epilog commands.
+    hooks:
+    PROLOG = "hooks.prolog",
+    EPILOG = "hooks.epilog",
+    CANCEL = "hooks.cancel",
+}
+
+topics! {
+    /// Flexible allocations (PMIx RFC 0005).
+    pmix:
+    ALLOC = "pmix.alloc",
+    ALLOC_CANCEL = "pmix.alloc-cancel",
+    CANCEL = "pmix.cancel",
+    QUERY = "pmix.query",
+    EVENTS = "pmix.events",
+    EVENTS_CANCEL = "pmix.events-cancel",
+    ABORT = "pmix.abort",
+    PING = "pmix.ping",
+}
+
+/// The event that tells execution services of a job's exception (RFC 32).
+pub const JOB_EXCEPTION: &str = "job-exception";
+
+/// The method that a broker calls when a client of a service has disconnected.
+pub const DISCONNECT: &str = "disconnect";
+/// The method that every service answers with the request's own payload.
+pub const PING: &str = "ping";
+/// The method that tells a service's statistics.
+pub const STATS_GET: &str = "stats-get";

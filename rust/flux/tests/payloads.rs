@@ -1,0 +1,462 @@
+//! Every structure: written and read again; arrays, missing keys and wrong types are rejected by name.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotation, Annotations};
+use penstock_flux::{
+    Json, Payload, StreamCancelRequest, Text, acquire, alloc, broker, exec, hooks, job_info,
+    job_ingest, job_list, job_manager, kvs, pmix, questions, read, resource,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Reads `text`, which has every key of `T`, and checks that `T` writes the same keys and values.
+fn round_trip<'a, T: Deserialize<'a> + Payload + Debug + PartialEq>(text: &'a str) {
+    let name = std::any::type_name::<T>();
+    let value: T = read(Some(text.as_bytes())).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let bytes = value.to_payload();
+    let json = bytes.strip_suffix(&[0]).unwrap();
+    let written: Value = serde_json::from_slice(json).unwrap();
+    let given: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(written, given, "{name}");
+    // What is written by hand is what serde would write.
+    assert_eq!(serde_json::to_vec(&value).unwrap(), json, "{name}");
+    // A later version may bring other keys.
+    let mut later: Map<String, Value> = serde_json::from_str(text).unwrap();
+    if !is_open(name) {
+        later.insert("key-of-a-later-version".to_owned(), json!([1]));
+        let later = Box::leak(Value::Object(later).to_string().into_boxed_str());
+        assert_eq!(
+            read::<T>(Some(later.as_bytes())).as_ref(),
+            Ok(&value),
+            "{name}"
+        );
+    }
+    let listed = Box::leak(format!("[{text}]").into_boxed_str());
+    let error = read::<T>(Some(listed.as_bytes())).unwrap_err();
+    assert!(error.is_wrong_value(), "{name}");
+    assert_eq!(
+        error.to_string(),
+        "expected an object, found an array",
+        "{name}"
+    );
+}
+
+/// Whether a structure takes any key, as the name of something.
+fn is_open(name: &str) -> bool {
+    name.ends_with("job_info::LookupResponse")
+}
+
+#[test]
+fn rfc_27_payloads_round_trip() {
+    round_trip::<alloc::HelloRequest>(r#"{"partial-ok":true}"#);
+    round_trip::<alloc::HelloResponse>(
+        r#"{"id":1,"priority":16,"userid":5,"t_submit":1.5,"free":"0-3"}"#,
+    );
+    round_trip::<alloc::ReadyRequest>(r#"{"mode":"limited","limit":2}"#);
+    round_trip::<alloc::ReadyRequest>(r#"{"mode":"unlimited"}"#);
+    round_trip::<alloc::ReadyResponse>(r#"{"count":4}"#);
+    round_trip::<alloc::AllocRequest>(
+        r#"{"id":1,"priority":4294967295,"userid":5,"t_submit":0.25,"jobspec":{"version":1,"x":[{}]}}"#,
+    );
+    round_trip::<alloc::AllocRequest>(r#"{"id":1,"priority":0,"jobspec":{}}"#);
+    round_trip::<AllocResponse>(
+        r#"{"id":1,"type":0,"R":{"version":1},"annotations":{"sched":{"resource_summary":"rank0"}}}"#,
+    );
+    round_trip::<AllocResponse>(r#"{"id":1,"type":2,"note":"a \"quoted\" note"}"#);
+    round_trip::<AllocResponse<Annotations>>(
+        r#"{"id":1,"type":1,"annotations":{"sched":{"reason_pending":null,"t_estimate":2.5}}}"#,
+    );
+    round_trip::<AllocResponse>(r#"{"id":1,"type":3}"#);
+    round_trip::<alloc::CancelRequest>(r#"{"id":1}"#);
+    round_trip::<alloc::PrioritizeRequest>(r#"{"jobs":[[1,16],[2,0]]}"#);
+    round_trip::<alloc::FreeRequest>(r#"{"id":1,"R":{"version":1},"final":true}"#);
+    round_trip::<alloc::FreeResponse>(r#"{"id":1}"#);
+    round_trip::<alloc::ExpirationRequest>(r#"{"id":1,"expiration":17.5}"#);
+    round_trip::<alloc::FeasibilityRequest>(r#"{"jobspec":{"version":1}}"#);
+}
+
+#[test]
+fn rfc_28_payloads_round_trip() {
+    round_trip::<acquire::AcquireRequest>(r#"{"grow-ok":true}"#);
+    round_trip::<acquire::InventoryResponse>(r#"{"resources":{"version":1},"up":"0-3"}"#);
+    round_trip::<acquire::ChangeResponse>(
+        r#"{"grow":{"version":1},"shrink":"4","up":"1","down":"2-3","property-add":{"a":"0"},
+            "property-remove":{"b":"1"},"expiration":0.0}"#,
+    );
+    round_trip::<acquire::ChangeResponse>("{}");
+}
+
+#[test]
+fn rfc_32_payloads_round_trip() {
+    round_trip::<exec::HelloRequest>(r#"{"service":"job-exec"}"#);
+    round_trip::<exec::StartRequest>(
+        r#"{"id":1,"userid":5,"jobspec":{"version":1},"reattach":true,"R":{"version":1}}"#,
+    );
+    round_trip::<exec::StartRequest>(r#"{"id":1,"userid":5,"jobspec":{},"reattach":false}"#);
+    for kind in exec::StartResponseType::ALL {
+        let text = format!(r#"{{"id":1,"type":"{kind}","data":{{}}}}"#);
+        round_trip::<exec::StartResponse>(Box::leak(text.into_boxed_str()));
+    }
+    round_trip::<exec::Release>(r#"{"ranks":"all","final":true}"#);
+    round_trip::<exec::Release>(r#"{"ranks":"1-2","final":false}"#);
+    round_trip::<exec::Exception>(r#"{"severity":0,"type":"exec","note":"n","wait_status":9}"#);
+    round_trip::<exec::Finish>(r#"{"status":256}"#);
+    round_trip::<exec::KillRequest>(r#"{"id":1,"signum":15}"#);
+    round_trip::<exec::ReplacedRequest>(r#"{"service":"other"}"#);
+    round_trip::<exec::JobExceptionEvent>(
+        r#"{"id":1,"type":"cancel","severity":0,"wait_status":-1}"#,
+    );
+}
+
+#[test]
+fn payloads_of_the_job_services_round_trip() {
+    round_trip::<StreamCancelRequest>(r#"{"matchtag":7}"#);
+    round_trip::<job_ingest::SubmitRequest>(
+        r#"{"jobspec":{"version":1},"J":"a.b.none","urgency":20,"flags":1,"count":3,
+            "jobs":[{"jobspec":{}},{"J":"x"}]}"#,
+    );
+    round_trip::<job_ingest::SubmitResponse>(r#"{"id":1}"#);
+    round_trip::<job_ingest::SubmitCopiesResponse>(r#"{"ids":[1,2]}"#);
+    round_trip::<job_ingest::SubmitManyResponse>(r#"{"results":[{"ids":[1]},{"error":"no"}]}"#);
+    round_trip::<job_manager::RaiseRequest>(
+        r#"{"id":1,"ids":[2],"all":true,"userid":5,"type":"cancel","severity":0,"note":"n",
+            "wait_status":9}"#,
+    );
+    round_trip::<job_manager::BulkResponse>(r#"{"count":1,"errors":{"2":"no job ƒ3"}}"#);
+    round_trip::<job_manager::KillRequest>(r#"{"id":1,"ids":[2],"signum":9}"#);
+    round_trip::<job_manager::UrgencyRequest>(r#"{"id":1,"ids":[2],"urgency":31}"#);
+    round_trip::<job_manager::UrgencyResponse>(r#"{"old":16}"#);
+    round_trip::<job_manager::PrioritizeRequest>(r#"{"jobs":[[1,-1]]}"#);
+    round_trip::<job_manager::MemoRequest>(r#"{"id":1,"memo":{"a":null,"b":{"c":1}}}"#);
+    round_trip::<job_manager::UpdateRequest>(
+        r#"{"id":1,"updates":{"attributes.system.duration":60}}"#,
+    );
+    round_trip::<job_manager::PurgeRequest>(
+        r#"{"age_limit":1.5,"num_limit":-1,"ids":[1],"force":true}"#,
+    );
+    round_trip::<job_manager::PurgeResponse>(r#"{"count":1,"inactives":2}"#);
+    round_trip::<job_manager::QueueListResponse>(r#"{"queues":["batch"]}"#);
+    round_trip::<job_manager::QueueRequest>(r#"{"name":"batch"}"#);
+    round_trip::<job_manager::QueueStatusResponse>(
+        r#"{"enable":false,"start":true,"disable_reason":"a","stop_reason":"b"}"#,
+    );
+    round_trip::<job_manager::QueueEnableRequest>(
+        r#"{"name":"batch","enable":false,"reason":"r","all":true}"#,
+    );
+    round_trip::<job_manager::QueueStartRequest>(
+        r#"{"name":"batch","start":false,"reason":"r","all":true,"nocheckpoint":true}"#,
+    );
+    round_trip::<job_manager::HistoryRequest>(r#"{"slice":"[:1]","userid":5}"#);
+    round_trip::<job_manager::HistoryResponse>(r#"{"jobs":[2,1]}"#);
+    round_trip::<job_manager::StatsResponse>(
+        r#"{"active_jobs":3,"inactive_jobs":1,"pending":2,"running":1,"max_jobid":9,"commits":4,
+            "sched":{"state":"ready","queued":1,"requested":1},
+            "exec":{"service":null,"waiting":0},
+            "waiting":{"followers":1,"waits":2,"waited":3,"quiet":4}}"#,
+    );
+    round_trip::<job_list::ListRequest>(
+        r#"{"max_entries":5,"attrs":["name"],"since":1.5,"constraint":{"and":[]},"ids":[1]}"#,
+    );
+    round_trip::<job_list::ListResponse>(r#"{"jobs":[{"id":1}],"version":1}"#);
+    round_trip::<job_list::ListIdRequest>(r#"{"id":1,"attrs":["name"]}"#);
+    round_trip::<job_list::ListIdResponse>(r#"{"job":{"id":1}}"#);
+    round_trip::<job_list::ListAttrsResponse>(r#"{"attrs":["id","name"]}"#);
+    round_trip::<job_list::WaitRequest>(r#"{"ids":[1,2]}"#);
+    let counts = r#""job_states":{"run":1,"total":1},"successful":0,"failed":0,"canceled":0,"timeout":0,"inactive_purged":0"#;
+    let stats = format!(r#"{{{counts},"queues":[{{{counts},"name":"batch"}}]}}"#);
+    round_trip::<job_list::JobStatsResponse>(Box::leak(stats.into_boxed_str()));
+    round_trip::<job_info::LookupRequest>(r#"{"id":1,"keys":["R"],"flags":0}"#);
+    round_trip::<job_info::LookupResponse>(r#"{"id":1,"R":"{}","eventlog":"a\nb\n"}"#);
+    round_trip::<job_info::EventlogWatchRequest>(r#"{"id":1,"path":"eventlog","flags":0}"#);
+    round_trip::<job_info::EventlogWatchResponse>(r#"{"event":"{\"name\":\"submit\"}\n"}"#);
+}
+
+#[test]
+fn payloads_of_broker_store_and_resources_round_trip() {
+    round_trip::<broker::ServiceRequest>(r#"{"service":"sched"}"#);
+    round_trip::<broker::SubscriptionRequest>(r#"{"topic":"job-"}"#);
+    round_trip::<broker::NameRequest>(r#"{"name":"size"}"#);
+    round_trip::<broker::AttributeResponse>(r#"{"value":"4","flags":1}"#);
+    round_trip::<broker::GroupResponse>(r#"{"members":"0-3"}"#);
+    round_trip::<broker::ConfigReloadRequest>(r#"{"config":{"queues":{}}}"#);
+    round_trip::<broker::ConfigReloadResponse>(r#"{"changed":["queues"]}"#);
+    round_trip::<broker::StateResponse>(r#"{"state":"run","duration":1.5}"#);
+    let entry = r#"{"timestamp":1.5,"level":6,"component":"sched","text":"ready","sequence":1}"#;
+    round_trip::<broker::LogEntry>(entry);
+    let entries = format!(r#"{{"entries":[{entry}]}}"#);
+    round_trip::<broker::LogResponse>(Box::leak(entries.into_boxed_str()));
+    round_trip::<kvs::CommitRequest>(
+        r#"{"namespace":"primary","flags":0,"ops":[
+            {"key":"a","flags":0,"dirent":{"ver":1,"type":"val","data":"e30="}},
+            {"key":"b","flags":0,"dirent":null}]}"#,
+    );
+    round_trip::<kvs::CommitResponse>(r#"{"rootseq":6}"#);
+    round_trip::<kvs::LookupRequest>(r#"{"namespace":"primary","key":"a","flags":0}"#);
+    round_trip::<kvs::LookupResponse>(r#"{"val":{"ver":1,"type":"val","data":"e30="}}"#);
+    round_trip::<resource::DrainRequest>(r#"{"targets":"0","reason":"bad","mode":"update"}"#);
+    round_trip::<resource::TargetsRequest>(r#"{"targets":"0-3"}"#);
+    round_trip::<resource::GrowRequest>(r#"{"R":{"version":1}}"#);
+    round_trip::<resource::PropertyRequest>(r#"{"targets":"0-3","name":"gpu"}"#);
+    round_trip::<resource::ExpirationRequest>(r#"{"expiration":0.0}"#);
+    round_trip::<resource::MonitorRequest>(r#"{"ranks":"0-3"}"#);
+    round_trip::<resource::HistoryRequest>(r#"{"targets":"node[0-3]"}"#);
+    round_trip::<resource::HistoryResponse>(r#"{"events":[{"name":"drain"}]}"#);
+    round_trip::<resource::StatusResponse>(
+        r#"{"R":{"version":1},"drain":{"1":{"timestamp":1.5,"reason":"bad"}},"online":"0-1",
+            "offline":"","exclude":"","torpid":""}"#,
+    );
+    round_trip::<resource::SchedStatusResponse>(r#"{"all":{},"down":{},"allocated":{}}"#);
+    round_trip::<hooks::HookRequest>(r#"{"id":1,"userid":5,"status":256,"R":{"version":1}}"#);
+    round_trip::<hooks::HookRequest>(r#"{"id":1,"userid":5,"status":null,"R":null}"#);
+    round_trip::<hooks::HookResponse>(r#"{"id":1,"status":0,"note":""}"#);
+    round_trip::<hooks::CancelRequest>(r#"{"id":1}"#);
+}
+
+#[test]
+fn questions_and_pmix_payloads_round_trip() {
+    round_trip::<questions::JobsRequest>(r#"{"ids":[1],"id":2,"max_entries":3}"#);
+    round_trip::<questions::ExplainResponse>(
+        r#"{"jobs":[{"id":1,"kind":"limit","reason":"r","details":{"count":3},"start":1.5,
+            "earliest":1.0,"latest":2.0}],"errors":{"2":"unknown"}}"#,
+    );
+    let accuracy = r#"{"count":2,"mean":1.0,"low":0.0,"median":0.5,"high":2.0}"#;
+    let estimates = format!(
+        r#"{{"jobs":[{{"id":1,"start":1.5}},{{"id":2,"reason":"held","start":null}}],"accuracy":{accuracy},"errors":{{}}}}"#
+    );
+    round_trip::<questions::EstimateResponse>(Box::leak(estimates.into_boxed_str()));
+    round_trip::<questions::WhatIfRequest>(
+        r#"{"submit":{"version":1},"urgency":16,"cancel":1,"down":"0","up":"1","fit":2,"job":3,
+            "nodes":4,"duration":60.0}"#,
+    );
+    round_trip::<questions::WhatIfResponse>(
+        r#"{"text":"t","start":1.5,"ranks":"0-1","asked":4,"largest":2,
+            "moved":[{"id":1,"before":1.0,"after":null}]}"#,
+    );
+    let stats = format!(
+        r#"{{"ready":true,"queued":1,"running":2,"unanswered":1,"policy":"easy","selection":"first","estimates":{accuracy}}}"#
+    );
+    round_trip::<questions::StatsResponse>(Box::leak(stats.into_boxed_str()));
+    round_trip::<pmix::AllocRequest>(
+        r#"{"job":1,"rank":0,"host":"n0","directive":"extend","attributes":[{"key":"a"}]}"#,
+    );
+    round_trip::<pmix::OutcomeResponse>(
+        r#"{"status":0,"reason":"","results":[{"key":"a"}],"cancelled":["x"]}"#,
+    );
+    round_trip::<pmix::QueuedResponse>(r#"{"status":0,"queued":true,"id":"x","alloc":null}"#);
+    round_trip::<pmix::CancelRequest>(r#"{"job":1,"rank":0,"id":"x"}"#);
+    round_trip::<pmix::JobRequest>(r#"{"job":1,"id":"x"}"#);
+    round_trip::<pmix::QueryResponse>(
+        r#"{"status":0,"reason":"","requests":[{"id":"x","alloc":null,"directive":"new","rank":0,
+            "status":0,"state":"granted","reason":"","nodes":1,"cores":2,"time":3,"estimate":null,
+            "results":[]}],"lent":[{"id":"y","nodes":1,"hosts":"n0","cpus":2,"returning":0,
+            "until":1.5,"reason":""}]}"#,
+    );
+    round_trip::<pmix::EventResponse>(
+        r#"{"id":"x","alloc":"f1","directive":"new","status":0,"reason":"","results":[]}"#,
+    );
+    round_trip::<pmix::AbortRequest>(r#"{"rank":0,"status":1,"message":"m"}"#);
+}
+
+fn error<'a, T: Deserialize<'a> + Debug>(text: &'a str) -> String {
+    read::<T>(Some(text.as_bytes())).unwrap_err().to_string()
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    assert_eq!(error::<alloc::CancelRequest>("{}"), "missing key `id`");
+    assert_eq!(
+        error::<alloc::AllocRequest>(r#"{"id":1,"priority":2}"#),
+        "missing key `jobspec`"
+    );
+    assert_eq!(
+        error::<kvs::CommitRequest>(
+            r#"{"ops":[{"key":"a"},{"key":"b","dirent":{"ver":1,"type":"val"}}]}"#
+        ),
+        "`ops[1].dirent`: missing key `data`"
+    );
+    let missing = read::<alloc::CancelRequest>(None).unwrap_err();
+    assert!(missing.is_missing_key() && missing.path().is_empty());
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
+    let cases = [
+        (
+            error::<alloc::CancelRequest>(r#"{"id":"x"}"#),
+            r#"`id`: expected a non-negative integer, found string "x""#,
+        ),
+        (
+            error::<alloc::CancelRequest>(r#"{"id":-1}"#),
+            "`id`: expected a non-negative integer, found integer `-1`",
+        ),
+        (
+            error::<alloc::AllocRequest>(r#"{"id":1,"priority":4294967296,"jobspec":{}}"#),
+            "`priority`: expected an integer from 0 to 4294967295, found integer `4294967296`",
+        ),
+        (
+            error::<exec::HelloRequest>(r#"{"service":null}"#),
+            "`service`: expected a string, found null",
+        ),
+        (
+            error::<alloc::FreeRequest>(r#"{"id":1,"final":0}"#),
+            "`final`: expected a boolean, found integer `0`",
+        ),
+        (
+            error::<alloc::ExpirationRequest>(r#"{"id":1,"expiration":"soon"}"#),
+            r#"`expiration`: expected a number, found string "soon""#,
+        ),
+        (
+            error::<alloc::ReadyRequest>(r#"{"mode":"some"}"#),
+            "`mode`: expected `unlimited` or `limited`, found `some`",
+        ),
+        (
+            error::<AllocResponse>(r#"{"id":1,"type":9}"#),
+            "`type`: unknown type 9: expected 0 to 3",
+        ),
+        (
+            error::<exec::StartResponse>(r#"{"id":1,"type":"dance"}"#),
+            "`type`: unknown type `dance`: expected start, reattached, release, exception or finish",
+        ),
+        (
+            error::<alloc::PrioritizeRequest>(r#"{"jobs":[[1,2],[3]]}"#),
+            "`jobs[1]`: invalid length 1, expected a tuple of size 2",
+        ),
+        (
+            error::<acquire::ChangeResponse>(r#"{"property-add":{"a":"0","b":"x"}}"#),
+            "`property-add.b`: invalid idset \"x\": expected a number at byte 0",
+        ),
+        (
+            error::<job_manager::MemoRequest>(r#"{"id":1,"memo":[]}"#),
+            "`memo`: expected an object, found an array",
+        ),
+    ];
+    for (found, expected) in cases {
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn an_array_is_no_object_within_a_payload_either() {
+    let nested = [
+        error::<kvs::CommitRequest>(r#"{"ops":[["a",0,null]]}"#),
+        error::<kvs::CommitRequest>(r#"{"ops":[{"key":"a","dirent":[1,"val",""]}]}"#),
+        error::<kvs::LookupResponse>(r#"{"val":[1,"val",""]}"#),
+        error::<job_list::ListResponse>(r#"{"jobs":[[]]}"#),
+        error::<AllocResponse<Annotations>>(r#"{"id":1,"type":1,"annotations":{"sched":[]}}"#),
+        error::<resource::HistoryResponse>(r#"{"events":[[]]}"#),
+        error::<questions::ExplainResponse>(r#"{"errors":{},"jobs":[[1]]}"#),
+        error::<pmix::QueryResponse>(r#"{"status":0,"reason":"","requests":[[1]]}"#),
+    ];
+    let places = [
+        "ops[0]",
+        "ops[0].dirent",
+        "val",
+        "jobs[0]",
+        "annotations.sched",
+        "events[0]",
+        "jobs[0]",
+        "requests[0]",
+    ];
+    for (error, place) in nested.iter().zip(places) {
+        assert_eq!(
+            *error,
+            format!("`{place}`: expected an object, found an array")
+        );
+    }
+}
+
+#[test]
+fn what_is_not_json_is_rejected_with_the_byte() {
+    let error = read::<alloc::CancelRequest>(Some(b"{\"id\":\n1")).unwrap_err();
+    assert!(error.is_syntax());
+    assert_eq!(
+        error.to_string(),
+        "invalid JSON: EOF while parsing an object at byte 8"
+    );
+    let error = read::<alloc::CancelRequest>(Some(b"{\"id\":1} x")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid JSON: trailing characters at byte 10"
+    );
+}
+
+#[test]
+fn strings_and_documents_are_borrowed() {
+    let text = r#"{"id":1,"userid":2,"jobspec":{"a": [1, 2]},"R":{}}"#;
+    let start: exec::StartRequest = read(Some(text.as_bytes())).unwrap();
+    let range = text.as_bytes().as_ptr_range();
+    assert!(range.contains(&start.jobspec.0.as_ptr()));
+    assert_eq!(start.jobspec, Json(r#"{"a": [1, 2]}"#));
+    let hello: exec::HelloRequest = read(Some(br#"{"service":"job-exec"}"#)).unwrap();
+    assert!(matches!(
+        hello.service,
+        Text(std::borrow::Cow::Borrowed("job-exec"))
+    ));
+    let hello: exec::HelloRequest = read(Some(br#"{"service":"job\u002dexec"}"#)).unwrap();
+    assert!(matches!(hello.service, Text(std::borrow::Cow::Owned(_))));
+}
+
+#[test]
+fn data_of_a_start_response_is_read_by_its_type() {
+    let text = br#"{"id":1,"type":"release","data":{"ranks":"0-1","final":false}}"#;
+    let response: exec::StartResponse = read(Some(text)).unwrap();
+    let release: exec::Release = response.data().unwrap();
+    let ranks = exec::ReleasedRanks::Ranks("0-1".parse().unwrap());
+    assert_eq!(
+        release,
+        exec::Release {
+            ranks,
+            is_final: false
+        }
+    );
+    let absent = exec::StartResponse {
+        data: None,
+        ..response
+    };
+    assert_eq!(
+        absent.data::<exec::Finish>().unwrap_err().to_string(),
+        "missing key `status`"
+    );
+}
+
+#[test]
+fn an_annotation_is_left_out_removed_or_set() {
+    let annotations = Annotations {
+        sched: alloc::SchedAnnotations {
+            reason_pending: Annotation::Remove,
+            t_estimate: Annotation::Set(1.5),
+            ..alloc::SchedAnnotations::default()
+        },
+    };
+    let response = AllocResponse {
+        annotations: Some(annotations),
+        ..AllocResponse::new(1, AllocResponseType::Annotate)
+    };
+    assert_eq!(
+        response.to_payload(),
+        b"{\"id\":1,\"type\":1,\"annotations\":{\"sched\":{\"reason_pending\":null,\"t_estimate\":1.5}}}\0"
+    );
+}
+
+#[test]
+fn a_document_that_is_not_json_is_written_as_a_string() {
+    let request = alloc::FeasibilityRequest {
+        jobspec: Json("{oops"),
+    };
+    assert_eq!(request.to_payload(), b"{\"jobspec\":\"{oops\"}\0");
+}
+
+#[test]
+fn bulk_errors_are_in_order() {
+    let errors = BTreeMap::from([
+        ("2".to_owned(), "b".to_owned()),
+        ("1".to_owned(), "a".to_owned()),
+    ]);
+    let response = job_manager::BulkResponse { count: 0, errors };
+    assert_eq!(
+        response.to_payload(),
+        b"{\"count\":0,\"errors\":{\"1\":\"a\",\"2\":\"b\"}}\0"
+    );
+}
