@@ -38,6 +38,7 @@ __all__ = [
     "JobManager",
     "Message",
     "MockExec",
+    "PanicException",
     "ResourceSet",
     "Router",
     "Scheduler",
@@ -56,6 +57,8 @@ __all__ = [
 ]
 
 __version__: str
+
+class PanicException(BaseException): ...
 
 # --- broker.rs ---
 

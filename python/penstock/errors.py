@@ -21,6 +21,7 @@ __all__ = [
     "NotFoundError",
     "ResourceSetError",
     "RpcError",
+    "StartError",
     "StoreError",
     "WireError",
     "WorkloadError",
@@ -123,3 +124,7 @@ class WorkloadError(Error, ValueError):
     """
 
     line: int | None = None
+
+
+class StartError(Error):
+    """An instance cannot be started; the text says why, and how to start it."""

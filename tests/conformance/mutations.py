@@ -78,7 +78,8 @@ MUTATIONS = (
         "hello must be streaming",
         "rust/manager/src/alloc/handshake.rs",
         "        if !request.is_streaming() {\n"
-        '            let refusal = RequestError::new(EPROTO, "sched-hello is a streaming request");\n'
+        "            let refusal = "
+        'RequestError::new(EPROTO, "sched-hello is a streaming request");\n'
         "            return self.refuse(request, &refusal);\n"
         "        }\n",
         "",

@@ -29,8 +29,8 @@ from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
 from penstock.client import Client
 from penstock.config import ExecSettings
-from penstock.instance.children import Children
-from penstock.instance.local import LocalExecService
+from penstock.instance.exec_service import LocalExecService
+from penstock.instance.processes import ChildProcesses
 from penstock.instance.services import MockExecService
 from penstock.protocol.execution import ProtocolError, StartStream
 
@@ -201,7 +201,7 @@ def local_service(sent, output_dir=None):
         output_dir=output_dir,
         settings=ExecSettings(),
         oversubscribe=True,
-        children=Children(),
+        children=ChildProcesses(),
     )
 
 

@@ -17,7 +17,7 @@ import trio.testing
 from runners import run
 
 from penstock._core import Decoder, Message
-from penstock.instance import pmix
+from penstock.instance import pmix_server as pmix
 
 # What the instance says unasked.
 QUIET = ("pmix.ping", "pmix.ended")

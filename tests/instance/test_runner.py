@@ -18,8 +18,8 @@ from runners import run
 
 from penstock._core import Message
 from penstock.instance import runner as runner_module
-from penstock.instance.children import Children
 from penstock.instance.environment import own_mark
+from penstock.instance.processes import ChildProcesses
 from penstock.instance.reaper import Reaper, own_children
 from penstock.instance.task import SpawnError, spawn
 
@@ -227,7 +227,7 @@ def test_a_child_that_ends_after_the_reaper_finds_no_default_handler():
     # Python writes "Signal 17 ignored due to race condition" when a signal's handler was there
     # as it arrived, and is the default when it is to be delivered.
     async def scenario():
-        reaper = Reaper(Children())
+        reaper = Reaper(ChildProcesses())
         async with trio.open_nursery() as nursery:
             await nursery.start(reaper.run)
             reaper.stop()

@@ -16,9 +16,9 @@ from penstock._core import Decoder, JobManager, Message
 from penstock.config import ExecSettings
 from penstock.instance import broker as broker_module
 from penstock.instance.broker import Broker
-from penstock.instance.children import Children
 from penstock.instance.control import ControlService
-from penstock.instance.local import LocalExecService
+from penstock.instance.exec_service import LocalExecService
+from penstock.instance.processes import ChildProcesses
 from penstock.instance.services import ManagerService
 from penstock.jobspec import from_command
 
@@ -132,7 +132,7 @@ def test_output_waits_for_its_reader(tmp_path):
                 output_dir=tmp_path / "output",
                 settings=ExecSettings(),
                 oversubscribe=True,
-                children=Children(),
+                children=ChildProcesses(),
             )
             broker.add_service("job-exec", service.peer)
             async with trio.open_nursery() as nursery:

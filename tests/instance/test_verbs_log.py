@@ -14,7 +14,7 @@ import trio
 from penstock.aclient import connect
 from penstock.client import Client
 from penstock.errors import RpcError
-from penstock.instance.logbook import LINES, LONGEST
+from penstock.instance.log_service import MAX_LINE_CHARACTERS, MAX_LINES
 
 PENSTOCK = [sys.executable, "-m", "penstock"]
 
@@ -64,12 +64,12 @@ def test_the_log_on_stderr_is_as_verbose_as_was_asked_for(start, tmp_path):
 def test_the_log_is_bounded(start):
     # Without a scheduler nobody else has anything to say.
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
-        client.log_append("x" * (LONGEST + 5), level="debug")
+        client.log_append("x" * (MAX_LINE_CHARACTERS + 5), level="debug")
         last = logged(client)[-1]
-        assert last == "x" * LONGEST + "… (5 more characters)"
-        lines = [{"level": "debug", "text": str(n)} for n in range(LINES + 5)]
+        assert last == "x" * MAX_LINE_CHARACTERS + "… (5 more characters)"
+        lines = [{"level": "debug", "text": str(n)} for n in range(MAX_LINES + 5)]
         assert not any(isinstance(it, RpcError) for it in client.call_many("log.append", lines))
-        assert logged(client) == [str(n) for n in range(5, LINES + 5)]
+        assert logged(client) == [str(n) for n in range(5, MAX_LINES + 5)]
 
 
 def test_the_log_is_followed_until_one_leaves(instance):

@@ -28,7 +28,7 @@ from pmixdaemon import (
 )
 
 from penstock._core import Decoder
-from penstock.instance.pmix import MAX_FRAME
+from penstock.instance.pmix_server import MAX_FRAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock._core import Decoder, Message
-from penstock.instance.pmix import find_server
+from penstock.instance.pmix_server import find_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

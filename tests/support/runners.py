@@ -10,7 +10,7 @@ import trio
 from penstock import ResourceSet
 from penstock._core import Message
 from penstock.config import ExecSettings
-from penstock.instance.children import Children
+from penstock.instance.processes import ChildProcesses
 from penstock.instance.runner import LocalRunner
 from penstock.jobspec import from_command
 
@@ -32,7 +32,7 @@ class Service:
             ask=ask,
             settings=ExecSettings(**settings),
             oversubscribe=True,
-            children=Children(),
+            children=ChildProcesses(),
         )
 
     async def _never(self, _job):

@@ -15,14 +15,14 @@ from penstock import paths
 from penstock.cli.arguments import SELECTIONS, queue_policy
 from penstock.cli.logformat import log_to_stderr
 from penstock.config import Config, load
-from penstock.instance.claims import LONGEST_PATH, StartError
-from penstock.instance.options import StartOptions
+from penstock.errors import StartError
+from penstock.instance.startup import MAX_SOCKET_PATH_BYTES, StartOptions
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.config import SchedulerSettings
-    from penstock.instance.parent import Parent
+    from penstock.instance.parent_instance import Parent
 
 SUMMARY = """Start an instance on this machine, or on made-up nodes.
 
@@ -104,7 +104,7 @@ def _parent(args: argparse.Namespace, config: Config) -> Parent | None:
     Raises:
         StartError: the job's resources are wanted and cannot be found out.
     """
-    from penstock.instance.parent import check_alone, find_parent
+    from penstock.instance.parent_instance import check_alone, find_parent
 
     named = args.R or args.nodes or config.resource.path or config.resource.config
     try:
@@ -199,7 +199,7 @@ def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple
     if os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID"):
         state = state or _temporary(stack)
         socket = socket or state / "socket"
-        if len(os.fsencode(socket.absolute())) > LONGEST_PATH and not args.socket:
+        if len(os.fsencode(socket.absolute())) > MAX_SOCKET_PATH_BYTES and not args.socket:
             socket = _temporary(stack) / "socket"
     else:
         state = state or paths.default_state()
@@ -212,7 +212,7 @@ def _places(args: argparse.Namespace, config: Config, stack: ExitStack) -> tuple
 def _temporary(stack: ExitStack) -> Path:
     """A directory for as long as the instance runs, whose name leaves room for a socket's."""
     base = tempfile.gettempdir()
-    if len(os.fsencode(base)) > LONGEST_PATH - 40:
+    if len(os.fsencode(base)) > MAX_SOCKET_PATH_BYTES - 40:
         base = "/tmp"
     directory = tempfile.TemporaryDirectory(
         prefix="penstock-", dir=base, ignore_cleanup_errors=True
@@ -222,7 +222,7 @@ def _temporary(stack: ExitStack) -> Path:
 
 def _with_script(options: StartOptions, stack: ExitStack) -> tuple[str, ...]:
     """The command that runs the job's script, which is written out for that."""
-    from penstock.instance.parent import script_of
+    from penstock.instance.parent_instance import script_of
 
     assert options.parent is not None
     path = _temporary(stack) / "script"

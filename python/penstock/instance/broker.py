@@ -15,12 +15,15 @@ import time
 import uuid
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from penstock._core import Batch, Decoder, Router
 from penstock.errors import WireError
+from penstock.instance.requests import error_response
+from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -48,8 +51,18 @@ class Service(Protocol):
         """A round is over: makes durable what must be, posts what may now be sent."""
 
 
+@dataclass
+class _Attached:
+    """An in-process service at the broker."""
+
+    service: Service
+    on_failure: Callable[[], None] | None
+    fatal: tuple[type[Exception], ...]
+    failed: bool = False
+
+
 class Broker:
-    """Routes messages between sockets and the daemon's own services.
+    """Routes messages between connections and in-process services.
 
     Args:
         owner: user id of the instance owner.
@@ -63,7 +76,7 @@ class Broker:
         self._allow_guests = allow_guests
         self._allow_root = allow_root
         self._router = Router(self.uuid, owner)
-        self._services: dict[int, Service] = {}
+        self._services: dict[int, _Attached] = {}
         self._uuids: dict[int, bytes] = {}
         self._watcher: Callable[[dict[str, bytes]], None] | None = None
         self._sockets: dict[int, _SocketPeer] = {}
@@ -73,22 +86,39 @@ class Broker:
 
     # --- peers in the daemon
 
-    def attach(self, service: Service, *, names: Iterable[str] = ()) -> int:
-        """Adds a service of the daemon, with the owner's credentials, and registers its names.
+    def attach(
+        self,
+        service: Service,
+        *,
+        names: Iterable[str] = (),
+        on_failure: Callable[[], None] | None = None,
+        fatal: tuple[type[Exception], ...] = (),
+    ) -> int:
+        """Adds an in-process service, with the owner's credentials, and registers its names.
+
+        An exception, or a Rust panic, that leaves the service is contained: it is logged, the
+        requests of the batch are answered with EIO, and the service has failed. A failed service
+        gets no messages; its requests are answered with EIO until it is detached.
+
+        Args:
+            service: the service.
+            names: the first words of the topics that it serves.
+            on_failure: called when the service has failed, such as to restart it.
+            fatal: exceptions that are not contained and end the instance.
 
         Returns:
             The peer's number, with which it posts.
         """
         peer = self._number()
         self._add_peer(peer, self.owner, ROLE_OWNER | ROLE_LOCAL)
-        self._services[peer] = service
+        self._services[peer] = _Attached(service, on_failure, fatal)
         for name in names:
             if self.add_service(name, peer):
                 raise ValueError(f"service `{name}` is registered already")
         return peer
 
     def detach(self, peer: int) -> None:
-        """Removes a service of the daemon; those that it has used hear of its disconnect."""
+        """Removes an in-process service; the services that it used are sent its disconnect."""
         del self._services[peer]
         self._remove_peer(peer)
 
@@ -193,28 +223,84 @@ class Broker:
             await trio.lowlevel.checkpoint()
 
     def run_round(self) -> bool:
-        """Routes what was posted, then settles the services.
+        """Routes the posted messages, then settles the services.
 
         Returns:
-            Whether there is more to route: what the services have posted in settling.
+            Whether there is more to route: messages that services posted while settling.
         """
         while self._rounds:
             peer, batch = self._rounds.popleft()
-            self._deliver(self._router.route(peer, batch))
+            try:
+                deliveries = self._router.route(peer, batch)
+            except FAULTS:
+                log.exception("cannot route messages of peer %d", peer)
+                self._disconnect(peer)
+            else:
+                self._deliver(deliveries)
         now = time.time()
-        for service in list(self._services.values()):
-            service.settle(now)
+        for peer, attached in list(self._services.items()):
+            if not attached.failed:
+                try:
+                    attached.service.settle(now)
+                except attached.fatal:
+                    raise
+                except FAULTS:
+                    self._fail(peer, attached)
         return bool(self._rounds)
 
     def _deliver(self, deliveries: list[tuple[int, Batch]]) -> None:
         for peer, batch in deliveries:
-            service = self._services.get(peer)
-            if service is not None:
-                service.deliver(batch)
+            attached = self._services.get(peer)
+            if attached is not None:
+                self._serve_batch(peer, attached, batch)
             else:
                 remote = self._sockets.get(peer)
                 if remote is not None:
-                    remote.send(batch)
+                    self._send(peer, remote, batch)
+
+    def _serve_batch(self, peer: int, attached: _Attached, batch: Batch) -> None:
+        if attached.failed:
+            self._reject(peer, batch)
+            return
+        try:
+            attached.service.deliver(batch)
+        except attached.fatal:
+            raise
+        except FAULTS:
+            # `deliver` answers none of a batch's requests before it has taken all of them.
+            self._reject(peer, batch)
+            self._fail(peer, attached)
+
+    def _send(self, peer: int, remote: _SocketPeer, batch: Batch) -> None:
+        try:
+            remote.send(batch)
+        except FAULTS:
+            log.exception("cannot send to pid %d", remote.pid)
+            self._disconnect(peer)
+
+    def _reject(self, peer: int, batch: Batch) -> None:
+        """Answers the requests of a batch with EIO, in the name of a failed service."""
+        responses = [
+            error_response(message, errno.EIO, f"{message.topic}: the service has failed")
+            for message in batch
+            if message.kind == "request" and not (message.topic or "").endswith(".disconnect")
+        ]
+        self.post_messages(peer, [response for response in responses if response is not None])
+
+    def _fail(self, peer: int, attached: _Attached) -> None:
+        """Marks a service as failed while the exception that has left it is handled."""
+        log.exception("service %s has failed", type(attached.service).__name__)
+        attached.failed = True
+        if attached.on_failure is not None:
+            attached.on_failure()
+
+    def _disconnect(self, peer: int) -> None:
+        """Ends a client's connection, or marks a service as failed; for exception handlers."""
+        remote = self._sockets.get(peer)
+        if remote is not None:
+            remote.scope.cancel()
+        elif peer in self._services:
+            self._fail(peer, self._services[peer])
 
     def _add_peer(self, peer: int, userid: int, roles: int) -> None:
         route = str(uuid.uuid4())
@@ -268,8 +354,8 @@ class Broker:
             except* trio.BrokenResourceError:
                 # The peer has gone in the middle of something; there is nobody left to tell.
                 log.info("the connection of pid %d broke", pid)
-            except* Exception:
-                # Whatever is wrong with one connection ends that one alone.
+            except* FAULTS:
+                # A fault in one connection ends that one alone.
                 log.exception("closing the connection of pid %d", pid)
 
     def _roles(self, uid: int) -> int:

@@ -16,31 +16,30 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import Batch, JobManager, Message, ResourceSet, fluid_f58
-from penstock.config import scheduler_settings
-from penstock.errors import Error
+from penstock.errors import Error, StartError
 from penstock.instance import inventory
-from penstock.instance.backoff import Backoff
 from penstock.instance.broker import Broker
-from penstock.instance.children import Children
-from penstock.instance.claims import StartError, claim_state, clear_stale_socket
+from penstock.instance.config_reload import check_queues, merge, queues_lost
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.hooks import HookService
-from penstock.instance.kept import KeptOutput
-from penstock.instance.logbook import Logbook
-from penstock.instance.parent import ParentLink
-from penstock.instance.queuegroups import groups
-from penstock.instance.reload import check_queues, merge, queues_lost
+from penstock.instance.log_service import LogService
+from penstock.instance.output_retention import OutputRetention
+from penstock.instance.parent_instance import ParentLink
+from penstock.instance.processes import ChildProcesses
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
+from penstock.instance.settings import manager_settings, scheduler_settings
+from penstock.instance.startup import lock_state_directory, remove_stale_socket
+from penstock.instance.supervision import Backoff
 from penstock.protocol.message import NORESPONSE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from penstock.config import Config
-    from penstock.instance.local import LocalExecService
-    from penstock.instance.options import StartOptions
+    from penstock.instance.exec_service import LocalExecService
+    from penstock.instance.startup import StartOptions
 
 log = logging.getLogger("penstock")
 
@@ -76,8 +75,8 @@ def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
 async def _run(options: StartOptions) -> int:
     options.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     options.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with claim_state(options.state):
-        clear_stale_socket(options.socket)
+    with lock_state_directory(options.state):
+        remove_stale_socket(options.socket)
         return await Instance(options).run()
 
 
@@ -93,7 +92,7 @@ class Instance:
         self._uri = f"local://{options.socket}"
         self._resources = _inventory(options)
         self._stopping = trio.Event()
-        self._children = Children()
+        self._children = ChildProcesses()
         self._local: LocalExecService | None = None
         # What the scheduler was told last of the configuration.
         self._told = ""
@@ -105,7 +104,7 @@ class Instance:
         )
         self._manager = JobManager(
             options.state / "jobs.sqlite",
-            json.dumps(_manager_settings(options)),
+            json.dumps(manager_settings(options)),
             time.time(),
             synchronous=config.penstock.store.synchronous,
         )
@@ -127,9 +126,9 @@ class Instance:
             shut_down=self._stopping.set,
             reload=self._reload,
         )
-        self._logbook = Logbook(broker)
+        self._logbook = LogService(broker)
         # The manager settles first: what the others answer is on disk by then.
-        self._output = KeptOutput(options.state / "output", self._manager)
+        self._output = OutputRetention(options.state / "output", self._manager)
         self._jobs = ManagerService(broker, self._manager, self._output.forget)
         hooks = options.config.job_manager
         self._hooks = HookService(broker, hooks, uri=self._uri, children=self._children)
@@ -168,12 +167,8 @@ class Instance:
         return config, changed
 
     def _scheduler_settings(self) -> str:
-        """What the scheduler is to know. Queues that have nodes in common share an order."""
-        config = self._options.config
-        settings = scheduler_settings(config)
-        for name, group in groups(config.queues, self._resource.ledger.resources).items():
-            settings["queues"].setdefault(name, {}).setdefault("group", group)
-        return json.dumps(settings)
+        """The scheduler's settings, from the configuration and the nodes of each queue."""
+        return json.dumps(scheduler_settings(self._options.config, self._resource.ledger.resources))
 
     def _set_scheduler(self) -> None:
         """Tells the scheduler, ours inside or outside, what it is to know from now on."""
@@ -185,8 +180,8 @@ class Instance:
             self._broker.post_messages(self._control.peer, [request])
 
     def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
-        settings = _manager_settings(after)
-        if settings != _manager_settings(before):
+        settings = manager_settings(after)
+        if settings != manager_settings(before):
             self._manager.set_settings(json.dumps(settings), time.time())
             self._broker.nudge()
         self._hooks.set_settings(after.config.job_manager)
@@ -227,7 +222,7 @@ class Instance:
         if options.exec != "local":
             yield
             return
-        from penstock.instance.local import LocalExecService
+        from penstock.instance.exec_service import LocalExecService
 
         service = LocalExecService(
             self._broker,
@@ -294,11 +289,11 @@ class Instance:
         backoff = Backoff()
         while True:
             command = [*plain, "--settings", self._scheduler_settings()]
-            backoff.began()
+            backoff.begin()
             async with self._children.open(command, stdin=subprocess.DEVNULL) as process:
                 code = await process.wait()
             log.warning("scheduler process %d ended with status %d", process.pid, code)
-            await backoff.ended()
+            await backoff.pause()
 
     async def _watch_signals(self) -> None:
         numbers = [signal.SIGINT, signal.SIGTERM]
@@ -428,45 +423,3 @@ def _named_resources(options: StartOptions) -> ResourceSet:
     if options.parent is not None:
         return options.parent.resources
     return inventory.discover()
-
-
-def _manager_settings(options: StartOptions) -> dict[str, Any]:
-    """The job manager's part of the configuration."""
-    config = options.config
-    system = config.policy.jobspec.defaults.system
-    return {
-        "owner": os.geteuid(),
-        # Another user's job would run with the owner's rights: only where nothing is run.
-        "guests": config.access.allow_guest_user and options.exec == "sim",
-        "queues": {
-            name: {
-                "requires": list(queue.requires),
-                "constraint": queue.constraint,
-                "limits": _limits(queue.policy.limits),
-                "default_duration": queue.policy.jobspec.defaults.system.duration,
-            }
-            for name, queue in config.queues.items()
-        },
-        "limits": _limits(config.policy.limits),
-        "default_duration": system.duration,
-        "default_queue": system.queue,
-        "exec_hello": config.compat.exec_hello,
-        "inactive_age_limit": config.job_manager.inactive_age_limit,
-        "inactive_num_limit": config.job_manager.inactive_num_limit,
-        "prolog": bool(config.job_manager.prolog.command),
-        "epilog": bool(config.job_manager.epilog.command),
-        "elastic": dataclasses.asdict(config.penstock.elastic),
-    }
-
-
-def _limits(limits: Any) -> dict[str, Any]:
-    least, most = limits.job_size.min, limits.job_size.max
-    return {
-        "duration": limits.duration,
-        "max_nnodes": most.nnodes,
-        "max_ncores": most.ncores,
-        "max_ngpus": most.ngpus,
-        "min_nnodes": least.nnodes,
-        "min_ncores": least.ncores,
-        "min_ngpus": least.ngpus,
-    }

@@ -1,10 +1,10 @@
 """`hooks`: runs the site's prolog and epilog for the job manager (RFC 21).
 
-A command's status is the job manager's to judge; here it is run, in time, and its output logged.
-It finds in its environment, under `PENSTOCK_` and under `FLUX_`: `JOB_ID`, `JOB_USERID`,
-`JOB_HOSTS` and `JOB_RANKS`, an epilog also `JOB_STATUS` (the wait status, where there is one), and
-`PENSTOCK_HOOK` (`prolog` or `epilog`). What a prolog leaves running under that environment is ended
-with the job's own processes.
+A command is run with a timeout, its output is logged, and its status is returned; the job manager
+decides what follows from it. Its environment has, with the prefixes `PENSTOCK_` and `FLUX_`,
+`JOB_ID`, `JOB_USERID`, `JOB_HOSTS` and `JOB_RANKS`, for an epilog also `JOB_STATUS` (the wait
+status, if there is one), and `PENSTOCK_HOOK` (`prolog` or `epilog`). Processes that a prolog leaves
+behind in that environment are ended with the job's own.
 """
 
 from __future__ import annotations
@@ -20,25 +20,41 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import ResourceSet, fluid_f58
-from penstock.errors import WireError
-from penstock.instance.control import Methods, Refused, answer
+from penstock.errors import Error
 from penstock.instance.environment import command_environment
+from penstock.instance.requests import (
+    DEFERRED,
+    MAX_JOB_ID,
+    Methods,
+    RequestError,
+    error_response,
+    integer_field,
+    internal_error,
+    payload_of,
+    printable,
+    require_owner,
+    serve,
+)
+from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
     from penstock._core import Batch, Message
     from penstock.config import Hook, JobManagerSettings
     from penstock.instance.broker import Broker
-    from penstock.instance.children import Children
+    from penstock.instance.processes import ChildProcesses
 
 log = logging.getLogger("penstock.hooks")
 
-# A thousand jobs that start at once must not start a thousand commands at once.
-MOST_AT_ONCE = 64
-# What one command may write to the log: lines, and characters of a line.
-MOST_LINES = 1000
-LONGEST = 4096
-# Between SIGTERM and SIGKILL.
-GRACE = 5.0
+# Commands that run at once; further ones are queued.
+MAX_RUNNING = 64
+# Output of one command that is logged: lines, and characters of a line.
+MAX_LINES = 1000
+MAX_LINE_CHARACTERS = 4096
+MAX_USERID = 2**32 - 1
+# Bits of a wait status, as a C int has them.
+MAX_WAIT_STATUS = 2**31 - 1
+# Seconds between SIGTERM and SIGKILL.
+KILL_DELAY_S = 5.0
 
 
 class HookService:
@@ -48,77 +64,91 @@ class HookService:
         broker: the broker.
         settings: the configuration's `[job-manager]`.
         uri: the instance's address, for the commands' environment.
-        children: the instance's own processes.
+        children: starts the commands.
     """
 
     def __init__(
-        self, broker: Broker, settings: JobManagerSettings, *, uri: str, children: Children
+        self, broker: Broker, settings: JobManagerSettings, *, uri: str, children: ChildProcesses
     ) -> None:
         self._broker = broker
         self._settings = settings
         self._uri = uri
         self._children = children
-        self._room = trio.CapacityLimiter(MOST_AT_ONCE)
-        self._asked: list[_Run] = []
+        self._slots = trio.CapacityLimiter(MAX_RUNNING)
+        self._queued: list[_Run] = []
         self._wake = trio.Event()
         self._running: dict[int, _Run] = {}
-        self._methods: Methods = {"hooks.cancel": self._cancel}
+        self._methods: Methods = {
+            "hooks.prolog": self._begin,
+            "hooks.epilog": self._begin,
+            "hooks.cancel": self._cancel,
+        }
         self.peer = broker.attach(self, names=("hooks",))
 
     def set_settings(self, settings: JobManagerSettings) -> None:
-        """Runs other commands from now on."""
+        """Applies changed settings at run time, to commands that start from now on."""
         self._settings = settings
 
     def deliver(self, batch: Batch) -> None:
-        """Takes requests in; the answer to one that runs a command is the command's end."""
+        """Serves requests; `hooks.prolog` and `hooks.epilog` are answered when the command ends."""
         for request in batch:
-            if request.kind != "request":
+            if request.kind != "request" or request.topic == "hooks.disconnect":
                 continue
-            response = self._take(request)
+            response = self._serve(request)
             if response is not None:
                 self._broker.post_messages(self.peer, [response])
 
     def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+        """Does nothing: every response is posted at once."""
 
-    def _take(self, request: Message) -> Message | None:
-        if request.userid != self._broker.owner:
-            text = f"{request.topic}: only the instance owner may do this"
-            return request.respond(errnum=errno.EPERM, errtext=text)
-        if request.topic not in ("hooks.prolog", "hooks.epilog"):
-            return answer(request, self._methods)
+    def _serve(self, request: Message) -> Message | None:
         try:
-            run = _Run(request, _number(request, "id"), _number(request, "userid"))
-        except Refused as refused:
-            return request.respond(errnum=refused.errnum, errtext=refused.text)
-        # A job's epilog is asked for when its prolog has ended.
+            require_owner(request, self._broker.owner)
+        except RequestError as error:
+            return error_response(request, error.errnum, error.text)
+        return serve(request, self._methods)
+
+    def _begin(self, request: Message) -> Any:
+        run = _Run(request)
+        # The epilog of a job is requested after its prolog has ended: one entry per job.
         self._running[run.job] = run
-        self._asked.append(run)
+        self._queued.append(run)
         self._wake.set()
-        return None
+        return DEFERRED
 
     def _cancel(self, request: Message) -> dict[str, Any]:
-        run = self._running.get(_number(request, "id"))
+        run = self._running.get(integer_field(request, "id", MAX_JOB_ID))
         if run is not None:
             run.cancelled = True
             run.scope.cancel()
         return {}
 
     async def run(self) -> None:
-        """Runs what is asked for, each command for itself."""
+        """Runs the requested commands, each in a task of its own."""
         async with trio.open_nursery() as nursery:
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
-                asked, self._asked = self._asked, []
-                for run in asked:
-                    nursery.start_soon(self._run_one, run)
+                queued, self._queued = self._queued, []
+                for run in queued:
+                    nursery.start_soon(self._respond, run)
 
-    async def _run_one(self, run: _Run) -> None:
+    async def _respond(self, run: _Run) -> None:
+        """Runs a command and answers its request, whatever happens."""
+        try:
+            response: Message | None = await self._run_in_slot(run)
+        except FAULTS:
+            response = internal_error(run.request)
+        if self._running.get(run.job) is run:
+            del self._running[run.job]
+        if response is not None:
+            self._broker.post_messages(self.peer, [response])
+
+    async def _run_in_slot(self, run: _Run) -> Message:
         acquired = False
         try:
             with run.scope:
-                await self._room.acquire_on_behalf_of(run)
+                await self._slots.acquire_on_behalf_of(run)
                 acquired = True
             if run.cancelled:
                 status, note = int(signal.SIGTERM), f"{run.kind} was cancelled"
@@ -126,14 +156,12 @@ class HookService:
                 status, note = await self._execute(run)
         finally:
             if acquired:
-                self._room.release_on_behalf_of(run)
-        if self._running.get(run.job) is run:
-            del self._running[run.job]
-        told = {"id": run.job, "status": status, "note": note}
-        self._broker.post_messages(self.peer, [run.request.respond(told)])
+                self._slots.release_on_behalf_of(run)
+        result = {"id": run.job, "status": status, "note": printable(note)}
+        return run.request.respond(result)
 
     async def _execute(self, run: _Run) -> tuple[int, str]:
-        """Runs a command; returns its wait status and what there is to say of it."""
+        """Runs a command; returns its wait status and a note for a failure."""
         hook: Hook = getattr(self._settings, run.kind)
         if not hook.command:
             return 0, ""
@@ -146,70 +174,77 @@ class HookService:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             ) as process:
-                return await _attend(process, run, hook.timeout)
+                return await _wait(process, run, hook.timeout)
         except OSError as error:
             return 127 << 8, f"{run.kind}: cannot run `{hook.command[0]}`: {error.strerror}"
 
     def _environment(self, run: _Run) -> dict[str, str]:
         environment = command_environment(self._uri, nested=True)
-        payload = run.request.object()
-        values = {"JOB_ID": fluid_f58(run.job), "JOB_USERID": str(run.userid)}
-        if payload.get("R") is not None:
-            resources = ResourceSet(payload["R"])
-            values["JOB_HOSTS"] = str(resources.nodelist)
-            values["JOB_RANKS"] = str(resources.ranks)
-        if payload.get("status") is not None:
-            values["JOB_STATUS"] = str(payload["status"])
-        for key, value in values.items():
+        for key, value in run.variables.items():
             environment[f"FLUX_{key}"] = environment[f"PENSTOCK_{key}"] = value
         environment["PENSTOCK_HOOK"] = run.kind
         return environment
 
 
-def _number(request: Message, key: str) -> int:
-    try:
-        payload = request.object()
-    except WireError as error:
-        raise Refused(errno.EPROTO, f"{request.topic}: {error}") from error
-    value = payload.get(key) if isinstance(payload, dict) else None
-    if not isinstance(value, int):
-        raise Refused(errno.EPROTO, f"{request.topic}: expected `{key}` (int)")
-    return value
-
-
 class _Run:
-    """A command that is to be run, or runs."""
+    """One queued or running command.
 
-    def __init__(self, request: Message, job: int, userid: int) -> None:
+    Args:
+        request: the request to run it.
+
+    Raises:
+        RequestError: the payload is malformed.
+    """
+
+    def __init__(self, request: Message) -> None:
         self.request = request
         self.kind = (request.topic or "").rpartition(".")[2]
-        self.job = job
-        self.userid = userid
-        self.name = f"{self.kind} of {fluid_f58(job)}"
+        self.job = integer_field(request, "id", MAX_JOB_ID)
+        self.name = f"{self.kind} of {fluid_f58(self.job)}"
+        self.variables = self._read_variables()
         self.cancelled = False
-        # Whatever is waited for now.
+        # Cancels the current wait, for a slot or for the command.
         self.scope = trio.CancelScope()
 
+    def _read_variables(self) -> dict[str, str]:
+        """The environment's entries about the job, without their prefixes."""
+        payload = payload_of(self.request)
+        userid = integer_field(self.request, "userid", MAX_USERID)
+        variables = {"JOB_ID": fluid_f58(self.job), "JOB_USERID": str(userid)}
+        if payload.get("R") is not None:
+            try:
+                resources = ResourceSet(payload["R"])
+            except (Error, TypeError) as error:
+                text = f"{self.request.topic}: invalid `R`: {error}"
+                raise RequestError(errno.EINVAL, text) from error
+            variables["JOB_HOSTS"] = str(resources.nodelist)
+            variables["JOB_RANKS"] = str(resources.ranks)
+        if payload.get("status") is not None:
+            variables["JOB_STATUS"] = str(integer_field(self.request, "status", MAX_WAIT_STATUS))
+        return variables
 
-async def _attend(process: trio.Process, run: _Run, limit: float) -> tuple[int, str]:
-    """Waits for a command, logs its output, ends it when its time is over or it is cancelled."""
+
+async def _wait(process: trio.Process, run: _Run, limit: float) -> tuple[int, str]:
+    """Waits for a command and logs its output; ends it at its timeout or when it is cancelled."""
     note = ""
     output = _Output(process, run.name)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(output.read)
-        run.scope = trio.CancelScope(deadline=trio.current_time() + (limit or float("inf")))
+        run.scope = trio.CancelScope(relative_deadline=limit or float("inf"))
+        if run.cancelled:
+            run.scope.cancel()
         with run.scope:
             await process.wait()
         if run.scope.cancelled_caught:
-            told = "was cancelled" if run.cancelled else f"timed out after {limit:g} s"
-            note = f"{run.kind} {told}"
+            reason = "was cancelled" if run.cancelled else f"timed out after {limit:g} s"
+            note = f"{run.kind} {reason}"
             await _end(process)
         nursery.cancel_scope.cancel()
-    output.rest()
+    output.drain()
     code = process.returncode or 0
     status = -code if code < 0 else code << 8
     if note:
-        # One that ends well when it is told to end has not done its work.
+        # Exit code 0 after SIGTERM does not mean that the command has done its work.
         return status or int(signal.SIGTERM), note
     if code < 0:
         return status, f"{run.kind} was killed by signal {-code}"
@@ -217,11 +252,11 @@ async def _attend(process: trio.Process, run: _Run, limit: float) -> tuple[int, 
 
 
 async def _end(process: trio.Process) -> None:
-    """Ends a command and what it has started, and more firmly what does not heed that."""
+    """Ends a command and its process group: SIGTERM, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        with trio.move_on_after(GRACE):
+        with trio.move_on_after(KILL_DELAY_S):
             await process.wait()
         if process.returncode is not None:
             return
@@ -229,38 +264,42 @@ async def _end(process: trio.Process) -> None:
 
 
 class _Output:
-    """A command's output, line by line into the log, until there is too much of it."""
+    """Logs a command's output line by line, up to a limit."""
 
     def __init__(self, process: trio.Process, name: str) -> None:
         assert isinstance(process.stdout, trio.lowlevel.FdStream)
         self._pipe = process.stdout
         self._name = name
-        self._left = MOST_LINES
-        self._begun = b""
+        self._left = MAX_LINES
+        self._line = b""
 
     async def read(self) -> None:
-        """Logs what is written, for as long as somebody may write."""
+        """Logs what is written, until the last writer closes the pipe."""
         while data := await self._pipe.receive_some():
-            self._take(bytes(data))
+            self._append(bytes(data))
 
-    def rest(self) -> None:
-        """Logs what the command has left in the pipe, which others may still have open."""
+    def drain(self) -> None:
+        """Logs what is left in the pipe; processes that outlive the command may hold it open."""
         with suppress(BlockingIOError):
             while data := os.read(self._pipe.fileno(), 65536):
-                self._take(data)
-        self._say(self._begun)
+                self._append(data)
+        self._log(self._line)
 
-    def _take(self, data: bytes) -> None:
-        *lines, self._begun = (self._begun + data).split(b"\n")
+    def _append(self, data: bytes) -> None:
+        *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
-            self._say(line)
-        if len(self._begun) > LONGEST:
-            self._say(self._begun)
-            self._begun = b""
+            self._log(line)
+        if len(self._line) > MAX_LINE_CHARACTERS:
+            self._log(self._line)
+            self._line = b""
 
-    def _say(self, line: bytes) -> None:
+    def _log(self, line: bytes) -> None:
         if not line or self._left < 0:
             return
         self._left -= 1
-        text = line[:LONGEST].decode(errors="replace") if self._left >= 0 else "(more is not kept)"
+        text = (
+            line[:MAX_LINE_CHARACTERS].decode(errors="replace")
+            if self._left >= 0
+            else "(further output is not logged)"
+        )
         log.info("%s: %s", self._name, text)

@@ -15,7 +15,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.instance.children import Children
+    from penstock.instance.processes import ChildProcesses
     from penstock.instance.task import Task
 
 log = logging.getLogger("penstock.exec")
@@ -40,7 +40,7 @@ class Reaper:
         children: the instance's own processes, which are left to those who wait for them.
     """
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: ChildProcesses) -> None:
         self._children = children
         self._tasks: dict[int, Task] = {}
         self._awaited: set[int] = set()

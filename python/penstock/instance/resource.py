@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import Batch, Hostlist, IDset, ResourceSet
 from penstock.errors import Error, WireError
-from penstock.instance.control import Methods, Refused, answer, field
 from penstock.instance.ledger import ALL, KEEP, REASON, Ledger, TargetError, expiration
+from penstock.instance.requests import Methods, RequestError, serve, text_field
 from penstock.protocol.acquire import AcquireProvider
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class ResourceService:
             if topic == "resource.acquire":
                 response = self._acquire(request)
             else:
-                response = answer(request, self._methods)
+                response = serve(request, self._methods)
             if response is not None:
                 self._answers.append(response)
 
@@ -165,16 +165,16 @@ class ResourceService:
     def _monitor(self, request: Message) -> dict[str, Any]:
         self._owner_only(request)
         if not request.streaming or request.noresponse:
-            raise Refused(errno.EPROTO, "resource.monitor is a streaming request")
+            raise RequestError(errno.EPROTO, "resource.monitor is a streaming request")
         try:
-            ranks = IDset(field(request, "ranks", str))
+            ranks = IDset(text_field(request, "ranks"))
         except Error as error:
-            raise Refused(errno.EINVAL, f"resource.monitor: {error}") from error
+            raise RequestError(errno.EINVAL, f"resource.monitor: {error}") from error
         known = self.ledger.resources.ranks
         if unknown := ranks - known:
-            raise Refused(errno.EINVAL, f"no such ranks: {unknown} (there are {known})")
+            raise RequestError(errno.EINVAL, f"no such ranks: {unknown} (there are {known})")
         if not ranks:
-            raise Refused(errno.EINVAL, "resource.monitor: expected at least one rank")
+            raise RequestError(errno.EINVAL, "resource.monitor: expected at least one rank")
         self._monitors.append((request, ranks))
         self._note("online", self.ledger.live(ranks))
         return {"ranks": str(ranks)}
@@ -182,7 +182,7 @@ class ResourceService:
     def _cancel(self, request: Message) -> None:
         matchtag = _payload(request).get("matchtag")
         if not isinstance(matchtag, int):
-            raise Refused(errno.EPROTO, f"{request.topic}: expected `matchtag` (int)")
+            raise RequestError(errno.EPROTO, f"{request.topic}: expected `matchtag` (int)")
         origin = (request.routes or [b""])[-1]
         if request.topic == "resource.acquire-cancel":
             self._answers += self._provider.cancel(origin, matchtag)
@@ -210,18 +210,18 @@ class ResourceService:
     def _owner_only(self, request: Message) -> None:
         if request.userid != self._broker.owner:
             text = f"{request.topic}: only the instance owner may do that"
-            raise Refused(errno.EPERM, text)
+            raise RequestError(errno.EPERM, text)
 
     def _targets(self, request: Message) -> IDset:
         """The ranks that an owner's request names, as an idset or as hosts."""
         self._owner_only(request)
-        return self._named(field(request, "targets", str))
+        return self._named(text_field(request, "targets"))
 
     def _named(self, text: str) -> IDset:
         try:
             return self.ledger.targets(text)
         except TargetError as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+            raise RequestError(errno.EINVAL, str(error)) from error
 
     def _drain(self, request: Message) -> None:
         """Drained targets keep their reason and time, unless `mode` says something else."""
@@ -229,10 +229,10 @@ class ResourceService:
         payload = _payload(request)
         reason, mode = payload.get("reason") or "", payload.get("mode")
         if not isinstance(reason, str):
-            raise Refused(errno.EPROTO, "resource.drain: expected `reason` (str)")
+            raise RequestError(errno.EPROTO, "resource.drain: expected `reason` (str)")
         if mode is not None and (not isinstance(mode, str) or mode not in MODES):
             expected = ", ".join(str(it) for it in MODES if it)
-            raise Refused(
+            raise RequestError(
                 errno.EINVAL, f"resource.drain: unknown mode {mode!r}: expected {expected}"
             )
         if mode in (None, "update"):
@@ -247,11 +247,13 @@ class ResourceService:
         payload = _payload(request)
         mode, reason = payload.get("mode"), payload.get("reason")
         if mode not in (None, "force"):
-            raise Refused(errno.EINVAL, f"resource.undrain: unknown mode {mode!r}: expected force")
+            raise RequestError(
+                errno.EINVAL, f"resource.undrain: unknown mode {mode!r}: expected force"
+            )
         drained = IDset(self.ledger.drained)
         if mode is None and (idle := ranks - drained):
             hosts = self.ledger.nodelist(idle)
-            raise Refused(errno.EINVAL, f"not drained: {idle} ({hosts})")
+            raise RequestError(errno.EINVAL, f"not drained: {idle} ({hosts})")
         more = {"reason": reason} if isinstance(reason, str) and reason else {}
         self._note("undrain", ranks & drained, **more)
 
@@ -259,35 +261,37 @@ class ResourceService:
         self._owner_only(request)
         document = _payload(request).get("R")
         if not isinstance(document, dict):
-            raise Refused(errno.EPROTO, "resource.grow: expected `R` (object)")
+            raise RequestError(errno.EPROTO, "resource.grow: expected `R` (object)")
         try:
             more = ResourceSet(document)
             self.ledger.check_growth(more)
             self._admit(self.ledger.resources.union(more, scheduling="left"))
         except Error as error:
-            raise Refused(errno.EINVAL, f"resource.grow: {error}") from error
+            raise RequestError(errno.EINVAL, f"resource.grow: {error}") from error
         hosts = str(more.nodelist)
         self._log("grow", idset=str(more.ranks), nodelist=hosts, R=more.to_dict())
 
     def _shrink(self, request: Message) -> None:
         ranks = self._targets(request)
         if ranks == self.ledger.resources.ranks:
-            raise Refused(errno.EINVAL, "resource.shrink: expected at least one target to stay")
+            raise RequestError(
+                errno.EINVAL, "resource.shrink: expected at least one target to stay"
+            )
         self._note("shrink", ranks)
 
     def _property(self, request: Message) -> None:
         ranks = self._targets(request)
-        name = field(request, "name", str)
+        name = text_field(request, "name")
         has = self.ledger.resources.properties.get(name, IDset())
         if request.topic == "resource.property-remove":
             if lacking := ranks - has:
-                raise Refused(errno.EINVAL, f"without the property `{name}`: {lacking}")
+                raise RequestError(errno.EINVAL, f"without the property `{name}`: {lacking}")
             self._note("property-remove", ranks, name=name)
             return
         try:
             self.ledger.resources.copy().add_property(name, ranks)
         except Error as error:
-            raise Refused(errno.EINVAL, str(error)) from error
+            raise RequestError(errno.EINVAL, str(error)) from error
         self._note("property-add", ranks - has, name=name)
 
     def _expire(self, request: Message) -> None:
@@ -296,7 +300,7 @@ class ResourceService:
             end = expiration(_payload(request).get("expiration"))
             self.ledger.resources.copy().expiration = end or None
         except ValueError as error:
-            raise Refused(errno.EINVAL, f"resource.expiration: {error}") from error
+            raise RequestError(errno.EINVAL, f"resource.expiration: {error}") from error
         if end != (self.ledger.resources.expiration or 0.0):
             self._log("expiration", expiration=end)
 
@@ -341,7 +345,7 @@ class ResourceService:
         if targets is None:
             return {"events": events}
         if not isinstance(targets, str):
-            raise Refused(errno.EPROTO, "resource.history: expected `targets` (str)")
+            raise RequestError(errno.EPROTO, "resource.history: expected `targets` (str)")
         return {"events": self._about(events, targets)}
 
     def _about(self, events: list[dict[str, Any]], targets: str) -> list[dict[str, Any]]:
@@ -358,7 +362,7 @@ class ResourceService:
         try:
             hosts = Hostlist(targets)
         except Error as error:
-            raise Refused(errno.EINVAL, f"resource.history: {error}") from error
+            raise RequestError(errno.EINVAL, f"resource.history: {error}") from error
         known = self.ledger.resources.nodelist
         found = []
         for event in events:
@@ -367,7 +371,7 @@ class ResourceService:
             if hosts & there:
                 found.append(event)
         if unknown := hosts - known:
-            raise Refused(errno.EINVAL, f"no such hosts: {unknown}")
+            raise RequestError(errno.EINVAL, f"no such hosts: {unknown}")
         return found
 
     def _stats(self, _request: Message) -> dict[str, Any]:
@@ -382,10 +386,10 @@ class ResourceService:
         }
 
     def _group(self, request: Message) -> dict[str, Any]:
-        name = field(request, "name", str)
+        name = text_field(request, "name")
         if name != "broker.online":
             text = f"no group `{name}`: expected broker.online"
-            raise Refused(errno.ENOENT, text)
+            raise RequestError(errno.ENOENT, text)
         return {"members": str(self.ledger.resources.ranks - self.ledger.offline)}
 
 
@@ -396,9 +400,9 @@ def _payload(request: Message) -> dict[str, Any]:
     try:
         payload = request.object()
     except WireError as error:
-        raise Refused(errno.EPROTO, f"{request.topic}: {error}") from error
+        raise RequestError(errno.EPROTO, f"{request.topic}: {error}") from error
     if not isinstance(payload, dict):
-        raise Refused(errno.EPROTO, f"{request.topic}: expected an object")
+        raise RequestError(errno.EPROTO, f"{request.topic}: expected an object")
     return payload
 
 

@@ -15,12 +15,12 @@ import trio
 
 from penstock._core import IDset, ResourceSet, fluid_f58
 from penstock.errors import Error
-from penstock.instance import pmix
+from penstock.instance import pmix_server
 from penstock.instance.environment import job_environment, own_mark, task_environment
-from penstock.instance.following import Followers
 from penstock.instance.layout import TaskPlace, lay_out
-from penstock.instance.lost import DEATH_TIMEOUT, Lost
-from penstock.instance.output import FileWatcher, Output, say
+from penstock.instance.orphans import DEATH_TIMEOUT, Orphans
+from penstock.instance.output_files import FileWatcher, Output, say
+from penstock.instance.output_streams import OutputStreams
 from penstock.instance.reaper import Reaper
 from penstock.instance.task import SpawnError, Task, spawn
 from penstock.protocol.execution import StartStream
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from penstock._core import Message
     from penstock.config import ExecSettings
-    from penstock.instance.children import Children
-    from penstock.instance.pmix import Ask
+    from penstock.instance.pmix_server import Ask
+    from penstock.instance.processes import ChildProcesses
 
 log = logging.getLogger("penstock.exec")
 
@@ -90,7 +90,7 @@ class LocalRunner:
         room: Callable[[Message], Awaitable[None]],
         settings: ExecSettings,
         oversubscribe: bool,
-        children: Children,
+        children: ChildProcesses,
     ) -> None:
         self._send = send
         self._owner = owner
@@ -104,9 +104,9 @@ class LocalRunner:
         self._cpus = os.sched_getaffinity(0)
         self._bind = not oversubscribe
         self._jobs: dict[int, Job] = {}
-        self._lost = Lost(uri)
+        self._lost = Orphans(uri)
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
-        self._followers = Followers(
+        self._followers = OutputStreams(
             send=send,
             refuse=self._refuse,
             begin=self._begin,
@@ -341,9 +341,9 @@ class LocalRunner:
         places = lay_out(jobspec, resources)
         if job.ending.is_set():
             return None
-        if not pmix.wanted(jobspec):
+        if not pmix_server.wanted(jobspec):
             return await self._run_places(job, jobspec, payload["id"], places, {}, None)
-        async with pmix.serving(
+        async with pmix_server.serving(
             payload["id"],
             places,
             ask=self._ask,

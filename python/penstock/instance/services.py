@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import Batch, Message, MockExec, Scheduler
-from penstock.instance.backoff import Backoff
+from penstock.errors import StoreError
+from penstock.instance.supervision import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,8 @@ class ManagerService:
         self._manager = manager
         self._purged = purged
         self._alarm = Alarm()
-        self.peer = broker.attach(self, names=self.NAMES)
+        # What the store does not hold may not be answered: its failure ends the instance.
+        self.peer = broker.attach(self, names=self.NAMES, fatal=(StoreError,))
         broker.watch_services(manager.set_services)
 
     def deliver(self, batch: Batch) -> None:
@@ -169,8 +171,8 @@ class SchedulerService:
             while True:
                 await self._failed.wait()
                 self._broker.detach(self.peer)
-                await backoff.ended()
-                backoff.began()
+                await backoff.pause()
+                backoff.begin()
                 self._failed = trio.Event()
                 self._start()
 

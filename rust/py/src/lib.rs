@@ -22,6 +22,8 @@ mod wire;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    let panic = module.py().get_type::<pyo3::panic::PanicException>();
+    module.add("PanicException", panic)?;
     idset::register(module)?;
     hostlist::register(module)?;
     resource::register(module)?;

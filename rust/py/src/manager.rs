@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use penstock_manager::Settings;
 use penstock_rset::ResourceSet;
@@ -29,10 +29,12 @@ impl JobManager {
         py: Python<'_>,
         work: impl FnOnce(&mut penstock_manager::Manager) -> T + Send,
     ) -> PyResult<T> {
-        py.detach(|| match self.0.lock() {
-            Ok(mut manager) => Ok(work(&mut manager)),
-            Err(_) => Err(failed("the job manager has failed before")),
-        })
+        py.detach(|| Ok(work(&mut *self.lock()?)))
+    }
+
+    fn lock(&self) -> PyResult<MutexGuard<'_, penstock_manager::Manager>> {
+        let locked = self.0.lock();
+        locked.map_err(|_| failed("the job manager has failed before"))
     }
 }
 
@@ -70,11 +72,12 @@ impl JobManager {
     }
 
     fn handle(&self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> PyResult<()> {
-        let messages = std::mem::take(&mut batch.borrow_mut().messages);
-        self.with(py, move |manager| {
-            for message in &messages {
+        Batch::lend(py, batch, |messages| {
+            let mut manager = self.lock()?;
+            for message in messages {
                 manager.handle(message, now);
             }
+            Ok(())
         })
     }
 

@@ -22,10 +22,9 @@ impl MockExec {
     }
 
     fn handle(&mut self, py: Python<'_>, batch: &Bound<'_, Batch>, now: f64) -> Batch {
-        let inbound = std::mem::take(&mut batch.borrow_mut().messages);
         let mut messages = Vec::new();
-        py.detach(|| {
-            for message in &inbound {
+        Batch::lend(py, batch, |inbound| {
+            for message in inbound {
                 self.0.handle(message, now, &mut messages);
             }
         });

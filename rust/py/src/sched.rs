@@ -36,9 +36,8 @@ impl Scheduler {
     }
 
     fn handle(&mut self, py: Python<'_>, batch: &Bound<'_, Batch>) {
-        let messages = std::mem::take(&mut batch.borrow_mut().messages);
-        py.detach(|| {
-            for message in &messages {
+        Batch::lend(py, batch, |messages| {
+            for message in messages {
                 self.0.handle(message);
             }
         });

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cli import joboptions
 from penstock.errors import JobspecError
-from penstock.instance import pmix
+from penstock.instance import pmix_server as pmix
 from penstock.jobspec import dependency, environment_from_rules
 
 CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}

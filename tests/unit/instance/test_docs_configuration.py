@@ -14,7 +14,7 @@ import pytest
 from penstock import config as module
 from penstock._core import parse_duration
 from penstock.config import Config, parse
-from penstock.instance.reload import RELOADABLE
+from penstock.instance.config_reload import RELOADABLE
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
 # The kinds of values, by how a field is annotated.

@@ -70,16 +70,16 @@ def test_one_that_fails_is_logged_and_replaced(caplog):
 
 @pytest.mark.parametrize("lives", [[0.0, 0.0, 0.0], [0.0, 10.0, 0.0]])
 def test_pauses_grow_with_short_lives_and_end_with_long_ones(lives):
-    from penstock.instance.backoff import Backoff
+    from penstock.instance.supervision import Backoff
 
     async def main() -> None:
         backoff = Backoff()
         pauses = []
         for life in lives:
-            backoff.began()
+            backoff.begin()
             await trio.sleep(life)
             before = trio.current_time()
-            await backoff.ended()
+            await backoff.pause()
             pauses.append(round(trio.current_time() - before, 6))
         assert pauses == ([0.1, 0.2, 0.4] if lives[1] == 0.0 else [0.1, 0.0, 0.1])
 

@@ -4,6 +4,8 @@
     reason = "what documents a class documents it to Python"
 )]
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use penstock_wire as wire;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -21,6 +23,21 @@ use crate::shared::position;
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
     pub(crate) messages: Vec<wire::Message>,
+}
+
+impl Batch {
+    /// Works on a batch's messages without the GIL. The batch has them back afterwards, even if the work panics: the
+    /// caller can then still answer the requests.
+    pub(crate) fn lend<T: Send>(
+        py: Python<'_>,
+        batch: &Bound<'_, Batch>,
+        work: impl FnOnce(&[wire::Message]) -> T + Send,
+    ) -> T {
+        let messages = std::mem::take(&mut batch.borrow_mut().messages);
+        let result = py.detach(|| catch_unwind(AssertUnwindSafe(|| work(&messages))));
+        batch.borrow_mut().messages = messages;
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
 }
 
 #[pymethods]

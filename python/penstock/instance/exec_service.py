@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock._core import Batch
     from penstock.config import ExecSettings
     from penstock.instance.broker import Broker
-    from penstock.instance.children import Children
+    from penstock.instance.processes import ChildProcesses
 
 STREAMING = 64
 # Below are the tags of the registration, above those of what the runner asks.
@@ -48,7 +48,7 @@ class LocalExecService:
         output_dir: Path,
         settings: ExecSettings,
         oversubscribe: bool,
-        children: Children,
+        children: ChildProcesses,
     ) -> None:
         self._broker = broker
         self._name = name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock._core import JobManager
 
 
-class KeptOutput:
+class OutputRetention:
     """The directories of kept output, one a job.
 
     Args:

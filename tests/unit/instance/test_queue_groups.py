@@ -6,7 +6,7 @@ import pytest
 
 from penstock._core import ResourceSet
 from penstock.config import parse
-from penstock.instance.queuegroups import groups
+from penstock.instance.settings import queue_groups
 
 
 @pytest.fixture
@@ -46,4 +46,4 @@ def test_queues_with_a_node_in_common_are_in_one_group(resources, queues, expect
     text = "".join(f"[queues.{name}]\n{table}\n" for name, table in queues.items())
     if queues:
         text += "[policy.jobspec.defaults.system]\nqueue = 'a'\n"
-    assert groups(parse(text).queues, resources) == expected
+    assert queue_groups(parse(text).queues, resources) == expected

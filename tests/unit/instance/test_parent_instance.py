@@ -15,8 +15,8 @@ import pytest
 from penstock import ResourceSet
 from penstock._core import fluid_f58
 from penstock.client import Client
-from penstock.instance.claims import StartError
-from penstock.instance.parent import enclosing_job, script_of
+from penstock.errors import StartError
+from penstock.instance.parent_instance import enclosing_job, script_of
 from penstock.jobspec import from_command
 
 JOB = 1234

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from penstock._core import Batch, Message
-from penstock.instance.logbook import Logbook
+from penstock.instance.log_service import LogService
 
 
 class Broker:
@@ -50,7 +50,7 @@ def test_guests_are_refused(request_):
 
     async def main():
         broker = Broker()
-        Logbook(broker).deliver(Batch([ask(topic, payload, userid=1001, flags=flags)]))
+        LogService(broker).deliver(Batch([ask(topic, payload, userid=1001, flags=flags)]))
         return broker.posted
 
     (answer,) = trio.run(main)
@@ -64,14 +64,14 @@ def test_lines_of_other_threads_reach_followers(monkeypatch):
     async def main():
         with trio.fail_after(60):
             broker = Broker()
-            logbook = Logbook(broker)
-            with logbook.listening():
-                logbook.deliver(Batch([ask("log.dmesg", {"follow": True}, flags=0x40)]))
+            service = LogService(broker)
+            with service.listening():
+                service.deliver(Batch([ask("log.dmesg", {"follow": True}, flags=0x40)]))
                 warning = logging.getLogger("penstock.broker").warning
                 await trio.to_thread.run_sync(warning, "from %s, %s", "afar", "\udcff")
                 await broker.nudged.wait()
             logging.getLogger("penstock.broker").warning("not kept any more")
-            logbook.settle(0.0)
+            service.settle(0.0)
             return [row for message in broker.posted for row in message.object()["lines"]]
 
     (row,) = trio.run(main)
@@ -85,7 +85,7 @@ def test_what_is_logged_elsewhere_stays_as_it_was(caplog):
     async def main():
         before = logger.level, logging.getLogger("penstock.user").level, list(logger.handlers)
         handlers = [handler.level for handler in logging.getLogger().handlers]
-        with Logbook(Broker()).listening():
+        with LogService(Broker()).listening():
             assert logger.isEnabledFor(logging.INFO)
         after = logger.level, logging.getLogger("penstock.user").level, list(logger.handlers)
         assert after == before
@@ -96,19 +96,19 @@ def test_what_is_logged_elsewhere_stays_as_it_was(caplog):
 
 def test_the_log_is_cleared_up_to_a_line():
     async def main():
-        logbook = Logbook(Broker())
+        service = LogService(Broker())
 
         def texts():
-            logbook.deliver(Batch([ask("log.dmesg", {}, flags=0x40)]))
-            *answers, _end = logbook._broker.posted
-            logbook._broker.posted.clear()
+            service.deliver(Batch([ask("log.dmesg", {}, flags=0x40)]))
+            *answers, _end = service._broker.posted
+            service._broker.posted.clear()
             return [row["text"] for answer in answers for row in answer.object()["lines"]]
 
         def clear(payload):
-            logbook.deliver(Batch([ask("log.clear", payload)]))
-            return logbook._broker.posted.pop().errnum
+            service.deliver(Batch([ask("log.clear", payload)]))
+            return service._broker.posted.pop().errnum
 
-        with logbook.listening():
+        with service.listening():
             for n in range(1, 6):
                 logging.getLogger("penstock.broker").warning("line %d", n)
             assert clear({"upto": 3}) == 0

@@ -15,7 +15,7 @@ from penstock.instance.environment import own_mark
 DEATH_TIMEOUT = 5.0
 
 
-class Lost:
+class Orphans:
     """Ends what is left of jobs that ran when the instance was killed.
 
     Args:

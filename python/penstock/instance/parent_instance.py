@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock._core import Message, ResourceSet, fluid_f58, fluid_parse
 from penstock.aclient import connect
 from penstock.client import Client
-from penstock.errors import Error, RpcError
-from penstock.instance.claims import StartError
+from penstock.errors import Error, RpcError, StartError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import fluid_f58
-from penstock.instance.output import STREAMS, FileWatcher
+from penstock.instance.output_files import STREAMS, FileWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ log = logging.getLogger("penstock.exec")
 CHUNK = 64 * 1024
 
 
-class Followers:
+class OutputStreams:
     """Those who ask for output.
 
     Args:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.instance.children import Children
     from penstock.instance.layout import TaskPlace
+    from penstock.instance.processes import ChildProcesses
 
     # Asks the instance: topic, payload and flags; the responses come through the channel.
     Ask = Callable[
@@ -79,7 +79,7 @@ async def serving(
     ask: Ask,
     fail: Callable[[str, str], None],
     start_soon: Callable[..., None],
-    children: Children,
+    children: ChildProcesses,
 ) -> AsyncIterator[tuple[dict[int, dict[str, str]], Callable[[int], None]]]:
     """Runs a server for a job's tasks; gives the variables that each rank needs to find it.
 

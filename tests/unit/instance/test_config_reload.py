@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from penstock.config import ConfigError, parse
-from penstock.instance.reload import merge
+from penstock.instance.config_reload import merge
 
 OLD = """
 [resource]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
 
-class Children:
+class ChildProcesses:
     """The command, the scheduler, the hooks: whoever reaps what jobs leave behind spares them."""
 
     def __init__(self) -> None:

@@ -1,0 +1,230 @@
+"""`log`: the newest lines of the daemon's log, served to the owner."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections import deque
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from penstock.instance.requests import (
+    DEFERRED,
+    Methods,
+    RequestError,
+    payload_of,
+    printable,
+    requester,
+    require_owner,
+    serve,
+    text_field,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock._core import Batch, Message
+    from penstock.instance.broker import Broker
+    from penstock.rows import LogRow
+
+MAX_LINES = 1024
+# Long enough for a traceback; longer lines are truncated.
+MAX_LINE_CHARACTERS = 16 * 1024
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+ROOT = "penstock"
+# The logger of lines that users append.
+user_log = logging.getLogger(f"{ROOT}.user")
+
+
+class LogService(logging.Handler):
+    """Retains the newest records of a logger and serves them as `log.*`, to the owner only.
+
+    - `log.dmesg` {"follow", "nobacklog"}, streaming: {"lines": [{"timestamp", "level",
+      "component", "text", "sequence"}]}, the retained lines and with `follow` those to come;
+      `log.dmesg-cancel` {"matchtag"} ends it, as a disconnect does. `sequence` counts the lines
+      since the start, from 1.
+    - `log.clear` {"upto"?}: removes the retained lines, or those up to this one.
+    - `log.append` {"level", "text"}: logs a line.
+
+    Args:
+        broker: the broker.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._broker = broker
+        self._lines: deque[LogRow] = deque(maxlen=MAX_LINES)
+        self._unsent: deque[LogRow] = deque(maxlen=MAX_LINES)
+        self._followers: list[Message] = []
+        self._count = 0
+        self._token = trio.lowlevel.current_trio_token()
+        self._thread = threading.get_ident()
+        self._methods: Methods = {
+            "log.dmesg": self._dmesg,
+            "log.clear": self._clear,
+            "log.append": self._append,
+            "log.dmesg-cancel": self._cancel,
+            "log.stats-get": self._stats,
+        }
+        self.peer = broker.attach(self, names=["log"])
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Retains records from INFO on in the block; other handlers get what they got before."""
+        logger, root = logging.getLogger(ROOT), logging.getLogger()
+        levels, shown = (logger.level, user_log.level), logger.getEffectiveLevel()
+        others = {handler: handler.level for handler in root.handlers}
+        for handler, level in others.items():
+            handler.setLevel(max(level, shown))
+        logger.setLevel(min(shown, logging.INFO))
+        user_log.setLevel(logging.DEBUG)
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(levels[0])
+            user_log.setLevel(levels[1])
+            for handler, level in others.items():
+                handler.setLevel(level)
+
+    async def run(self) -> None:
+        """Retains records until cancelled."""
+        with self.listening():
+            await trio.sleep_forever()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Retains a record."""
+        try:
+            text = self.format(record)
+        except Exception:
+            return self.handleError(record)
+        if len(text) > MAX_LINE_CHARACTERS:
+            rest = len(text) - MAX_LINE_CHARACTERS
+            text = f"{text[:MAX_LINE_CHARACTERS]}… ({rest} more characters)"
+        # The handler's lock is held: `emit` is called by `logging` only.
+        self._count += 1
+        row: LogRow = {
+            "timestamp": record.created,
+            "level": _level(record.levelno),
+            "component": record.name.removeprefix(f"{ROOT}."),
+            "text": printable(text),
+            "sequence": self._count,
+        }
+        self._lines.append(row)
+        if self._followers:
+            self._unsent.append(row)
+            self._nudge()
+        return None
+
+    def _nudge(self) -> None:
+        if threading.get_ident() == self._thread:
+            self._broker.nudge()
+        else:
+            self._token.run_sync_soon(self._broker.nudge, idempotent=True)
+
+    # --- the service
+
+    def deliver(self, batch: Batch) -> None:
+        """Serves requests."""
+        responses: list[Message] = []
+        for request in batch:
+            if request.kind != "request":
+                continue
+            if request.topic == "log.disconnect":
+                self._disconnect(request)
+                continue
+            response = serve(request, self._methods)
+            if response is not None:
+                responses.append(response)
+        self._broker.post_messages(self.peer, responses)
+
+    def settle(self, now: float) -> None:
+        """Sends new lines to the followers."""
+        if not self._unsent:
+            return
+        lines = {"lines": list(self._unsent)}
+        self._unsent.clear()
+        messages = [request.respond(lines) for request in self._followers]
+        self._broker.post_messages(self.peer, messages)
+
+    def _dmesg(self, request: Message) -> Any:
+        if request.noresponse:
+            return DEFERRED
+        require_owner(request, self._broker.owner)
+        follow, backlog = _dmesg_options(request)
+        # Flush unsent lines to existing followers first, or the new one gets them twice.
+        self.settle(0.0)
+        responses = []
+        if backlog and self._lines:
+            responses.append(request.respond({"lines": list(self._lines)}))
+        if follow:
+            self._followers.append(request)
+        else:
+            responses.append(request.respond(errnum=errno.ENODATA))
+        self._broker.post_messages(self.peer, responses)
+        return DEFERRED
+
+    def _cancel(self, request: Message) -> None:
+        tag = payload_of(request).get("matchtag")
+        for follower in self._followers:
+            if follower.matchtag == tag and requester(follower) == requester(request):
+                self._followers.remove(follower)
+                end = follower.respond(errnum=errno.ENODATA)
+                self._broker.post_messages(self.peer, [end])
+                return
+
+    def _disconnect(self, request: Message) -> None:
+        gone = requester(request)
+        self._followers = [follower for follower in self._followers if requester(follower) != gone]
+
+    def _clear(self, request: Message) -> None:
+        require_owner(request, self._broker.owner)
+        upto = payload_of(request).get("upto")
+        if upto is not None and (not isinstance(upto, int) or isinstance(upto, bool)):
+            raise RequestError(errno.EPROTO, "log.clear: expected `upto` (int)")
+        # Other threads can log at the same time.
+        self.acquire()
+        try:
+            while self._lines and (upto is None or self._lines[0]["sequence"] <= upto):
+                self._lines.popleft()
+        finally:
+            self.release()
+
+    def _stats(self, _request: Message) -> dict[str, Any]:
+        return {"lines": len(self._lines), "followers": len(self._followers)}
+
+    def _append(self, request: Message) -> None:
+        require_owner(request, self._broker.owner)
+        level, text = text_field(request, "level"), text_field(request, "text")
+        if level not in LEVELS:
+            expected = ", ".join(LEVELS)
+            raise RequestError(errno.EINVAL, f"unknown level `{level}`: expected {expected}")
+        user_log.log(LEVELS[level], "%s", text)
+
+
+def _level(number: int) -> Any:
+    """The name of a level; of the next lower one for a number in between."""
+    names = [name for name, lowest in LEVELS.items() if number >= lowest]
+    return names[-1] if names else "debug"
+
+
+def _dmesg_options(request: Message) -> tuple[bool, bool]:
+    """The options `follow` and backlog (the negation of `nobacklog`)."""
+    if not request.streaming:
+        raise RequestError(errno.EPROTO, "log.dmesg is a streaming request")
+    payload = payload_of(request)
+    options = payload.get("follow", False), payload.get("nobacklog", False)
+    if not all(isinstance(option, bool) for option in options):
+        raise RequestError(errno.EPROTO, "log.dmesg: expected `follow` and `nobacklog` (bool)")
+    return options[0], not options[1]

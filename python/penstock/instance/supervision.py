@@ -1,0 +1,74 @@
+"""Supervision: contains faults, and restarts what failed with exponential backoff."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from penstock._core import PanicException
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger("penstock")
+
+# Whatever code can raise by mistake; a Rust panic is no `Exception`.
+FAULTS = (Exception, PanicException)
+
+MIN_PAUSE_S, MAX_PAUSE_S = 0.1, 30.0
+# A run of at least this length did not fail at its start.
+LONG_RUN_S = 5.0
+
+
+class Backoff:
+    """Pauses between runs: none after a long run, doubling ones after short runs."""
+
+    def __init__(self) -> None:
+        self._pause = 0.0
+        self._began = trio.current_time()
+
+    def begin(self) -> None:
+        """Records the start of a run."""
+        self._began = trio.current_time()
+
+    async def pause(self) -> None:
+        """Returns when the next run may start, the last one having ended now."""
+        short = trio.current_time() - self._began < LONG_RUN_S
+        self._pause = min(self._pause * 2 or MIN_PAUSE_S, MAX_PAUSE_S) if short else 0.0
+        await trio.sleep(self._pause)
+
+
+async def supervise(
+    name: str, run: Callable[[], Awaitable[None]], fatal: tuple[type[Exception], ...] = ()
+) -> None:
+    """Runs a task until it returns; restarts it with backoff whenever a fault ends it.
+
+    Args:
+        name: what to call it in the log.
+        run: the task.
+        fatal: exceptions that are not contained.
+    """
+    backoff = Backoff()
+    while True:
+        failed = False
+        backoff.begin()
+        try:
+            await run()
+        except* fatal:
+            raise
+        except* FAULTS:
+            log.exception("%s has failed and is restarted", name)
+            failed = True
+        if not failed:
+            return
+        await backoff.pause()
+
+
+async def contain(name: str, run: Callable[..., Awaitable[None]], *args: object) -> None:
+    """Runs a task once; a fault in it is logged and goes no further."""
+    try:
+        await run(*args)
+    except* FAULTS:
+        log.exception("%s has failed", name)
