@@ -26,7 +26,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from penstock.client import Client
-from penstock.client.calls import parts, plain
+from penstock.client.calls import raw_call, raw_stream
 from penstock.errors import Error
 from penstock.jobid import parse
 
@@ -339,7 +339,7 @@ class Job(_Asker):
 
     def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
         payload = self._alloc(directive, attributes(wanted))
-        with self._client._stream(parts("pmix.alloc", payload)) as answers:
+        with self._client.stream(raw_stream("pmix.alloc", payload)) as answers:
             return granted(_told(list(islice(answers, None if wanted.get("wait", True) else 1))))
 
     def new(self, **wanted: Unpack[Wanted]) -> Answer:
@@ -407,21 +407,21 @@ class Job(_Asker):
         Returns:
             The names of the requests, or where they have none the jobs that stood for them.
         """
-        payload = self._client._do(plain("pmix.cancel", self._of({"id": name})))
+        payload = self._client.do(raw_call("pmix.cancel", self._of({"id": name})))
         granted(payload)
         return list(payload["cancelled"])
 
     def status(self, name: str | None = None) -> list[Status]:
         """How the job's requests stand, the oldest first, or one of them."""
-        return _statuses(self._client._do(plain("pmix.query", self._of({"id": name}))))
+        return _statuses(self._client.do(raw_call("pmix.query", self._of({"id": name}))))
 
     def lent(self) -> list[Lent]:
         """What the job has lent."""
-        return _lents(self._client._do(plain("pmix.query", self._of({}))))
+        return _lents(self._client.do(raw_call("pmix.query", self._of({}))))
 
     def events(self, name: str | None = None) -> Iterator[Answer]:
         """The requests that are over, granted or not: those of before, then others as they end."""
-        with self._client._stream(parts("pmix.events", self._of({"id": name}))) as events:
+        with self._client.stream(raw_stream("pmix.events", self._of({"id": name}))) as events:
             for event in events:
                 yield answer(event)
 
@@ -447,7 +447,7 @@ class AsyncJob(_Asker):
     async def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
         payload = self._alloc(directive, attributes(wanted))
         told = []
-        async with self._client._stream(parts("pmix.alloc", payload)) as answers:
+        async with self._client.stream(raw_stream("pmix.alloc", payload)) as answers:
             async for answer in answers:
                 told.append(answer)
                 if not wanted.get("wait", True):
@@ -476,20 +476,20 @@ class AsyncJob(_Asker):
 
     async def cancel(self, name: str | None = None) -> list[str]:
         """As `Job.cancel`."""
-        payload = await self._client._do(plain("pmix.cancel", self._of({"id": name})))
+        payload = await self._client.do(raw_call("pmix.cancel", self._of({"id": name})))
         granted(payload)
         return list(payload["cancelled"])
 
     async def status(self, name: str | None = None) -> list[Status]:
         """As `Job.status`."""
-        return _statuses(await self._client._do(plain("pmix.query", self._of({"id": name}))))
+        return _statuses(await self._client.do(raw_call("pmix.query", self._of({"id": name}))))
 
     async def lent(self) -> list[Lent]:
         """As `Job.lent`."""
-        return _lents(await self._client._do(plain("pmix.query", self._of({}))))
+        return _lents(await self._client.do(raw_call("pmix.query", self._of({}))))
 
     async def events(self, name: str | None = None) -> AsyncIterator[Answer]:
         """As `Job.events`."""
-        async with self._client._stream(parts("pmix.events", self._of({"id": name}))) as events:
+        async with self._client.stream(raw_stream("pmix.events", self._of({"id": name}))) as events:
             async for event in events:
                 yield answer(event)

@@ -16,6 +16,7 @@ SAID = [
     r"hostname 0\n(\d+\.\d+ [a-z]+\n)+\Z",
     r"\d+ cancelled, \d+ not\n\Z",
     r"submit\n([a-z]+\n)+cancel\n\Z",
+    r"2\n\Z",
 ]
 
 

@@ -1,4 +1,4 @@
-"""A blocking client of an instance: requests, streams, and the common ones by name.
+"""A blocking client of an instance: requests, streams, and a method for each common request.
 
 ```python
 from penstock.client import Client
@@ -9,10 +9,12 @@ with Client() as client:
     (row,) = client.wait([job])
 ```
 
-It needs no third-party package. For Trio there is `penstock.aclient`, with the same methods.
+It needs no third-party package. `penstock.aclient` has the same methods for Trio. A request of
+your own is a `Call` or a `StreamCall`, for `Client.do` and `Client.stream`.
 """
 
+from penstock.client.calls import Call, StreamCall
 from penstock.client.client import Client
 from penstock.client.connection import NoInstanceError, Stream, connect
 
-__all__ = ["Client", "NoInstanceError", "Stream", "connect"]
+__all__ = ["Call", "Client", "NoInstanceError", "Stream", "StreamCall", "connect"]

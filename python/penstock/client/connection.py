@@ -1,4 +1,4 @@
-"""A blocking connection to an instance: requests, and streams of answers."""
+"""A blocking connection to an instance: requests and streams."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import socket
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from penstock._core import Decoder, Message
-from penstock.client import calls
+from penstock.client.calls import raw_stream
 from penstock.client.outstanding import (
     STREAMING,
     Outstanding,
@@ -18,7 +18,7 @@ from penstock.client.outstanding import (
     is_good_end,
     payload_of,
 )
-from penstock.errors import Error
+from penstock.errors import Error, RpcError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from penstock.client.calls import Call, StreamCall
     from penstock.client.outstanding import Payload
-    from penstock.errors import RpcError
 
 T = TypeVar("T")
 Key = TypeVar("Key")
@@ -37,7 +36,7 @@ READ_SIZE = 256 * 1024
 
 
 class NoInstanceError(Error, ConnectionError):
-    """Nobody listens at the address, or the connection was refused or lost."""
+    """No instance listens at the address, or the connection was rejected or lost."""
 
 
 def connect(uri: str | None = None) -> socket.socket:
@@ -47,7 +46,7 @@ def connect(uri: str | None = None) -> socket.socket:
         uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
 
     Raises:
-        NoInstanceError: nobody listens there, or the instance does not want this user.
+        NoInstanceError: no instance listens there, or it rejects this user.
         AddressError: the address is not a local one.
     """
     uri = uri or default_uri()
@@ -65,17 +64,17 @@ def connect(uri: str | None = None) -> socket.socket:
     if status != b"\0":
         connection.close()
         reason = os.strerror(status[0]) if status else "it closed the connection"
-        raise NoInstanceError(f"the instance at `{uri}` refused the connection: {reason}")
+        raise NoInstanceError(f"the instance at `{uri}` rejected the connection: {reason}")
     return connection
 
 
 class Stream(Generic[T]):
-    """The rows of a stream, one after the other, until its good end.
+    """The rows of a stream, one by one, until its good end.
 
-    The request is sent when the stream is made. Whoever leaves it early closes it: by `close`, as
-    a context manager, or by letting go of it; the instance is then told that nobody listens. An
-    exception from within the iteration (`RpcError`, `NoInstanceError`, `TimeoutError`,
-    `KeyboardInterrupt`) closes it, too.
+    The request is sent when the stream is created. `close`, the end of a `with` block and garbage
+    collection close it early, and so does an exception from within the iteration (`RpcError`,
+    `NoInstanceError`, `TimeoutError`, `KeyboardInterrupt`); the instance is then sent a
+    cancellation.
     """
 
     def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
@@ -107,7 +106,7 @@ class Stream(Generic[T]):
             self._rows.extend(self._call.read(payload_of(message)))
 
     def close(self) -> None:
-        """Leaves the stream; there are no more rows."""
+        """Closes the stream; there are no more rows."""
         self._rows.clear()
         if not self._ended:
             self._ended = True
@@ -125,7 +124,7 @@ class Stream(Generic[T]):
         self.close()
 
     def __del__(self) -> None:
-        # Where the request could not be sent there is nothing to leave.
+        # A request that could not be sent has no matchtag.
         if hasattr(self, "_tag"):
             self.close()
 
@@ -133,15 +132,15 @@ class Stream(Generic[T]):
 class Connection:
     """A connection to an instance, for one thread at a time.
 
-    A call that times out or is interrupted leaves it usable: what is half written is written to
-    its end before the next request, and late answers are dropped.
+    A call that times out or is interrupted leaves it usable: a partly written request is completed
+    before the next one, and late responses are dropped.
 
     Args:
         uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
-        timeout: seconds to wait for each message; None waits for as long as it takes.
+        timeout: Seconds to wait for each message; None for no limit.
 
     Raises:
-        NoInstanceError: nobody listens there.
+        NoInstanceError: no instance listens there.
     """
 
     def __init__(self, uri: str | None = None, *, timeout: float | None = None) -> None:
@@ -172,8 +171,8 @@ class Connection:
         """Sends a request and returns its response, `{}` where that is empty.
 
         Args:
-            topic: service and method, such as `job-list.list`.
-            payload: an object, or JSON text already encoded.
+            topic: Service and method, such as `job-list.list`.
+            payload: An object, or encoded JSON text.
 
         Raises:
             RpcError: the service answered with an error.
@@ -187,7 +186,7 @@ class Connection:
             self._leave(tag, topic)
 
     def call_many(self, topic: str, payloads: Iterable[Payload]) -> list[dict[str, Any] | RpcError]:
-        """Sends requests one after the other without waiting, then collects the responses.
+        """Sends requests without waiting in between, then collects the responses.
 
         Returns:
             For each request its response, or its error.
@@ -206,26 +205,60 @@ class Connection:
                 self._leave(tag, topic)
         return results
 
-    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]:
+    def do(self, call: Call[T]) -> T:
+        """Sends a request and returns its result.
+
+        Raises:
+            RpcError: the service answered with an error.
+            NoInstanceError: the connection was lost.
+        """
+        try:
+            response = self.rpc(call.topic, call.payload)
+        except RpcError as error:
+            if call.read_error is None:
+                raise
+            return call.read_error(error)
+        return call.read(response)
+
+    @overload
+    def stream(self, call: StreamCall[T], /) -> Stream[T]: ...
+    @overload
+    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]: ...
+
+    def stream(self, topic: StreamCall[Any] | str, payload: Payload = None) -> Stream[Any]:
         """Sends a streaming request; the stream has its responses until the good end (ENODATA).
+
+        Args:
+            topic: Service and method, such as `job-list.list`; or a `StreamCall`, whose rows the
+                stream has.
+            payload: An object, or encoded JSON text.
 
         Raises:
             RpcError: from the iteration: the stream ended in another error.
             NoInstanceError: the connection was lost.
         """
-        return Stream(self, calls.parts(topic, payload))
+        return Stream(self, raw_stream(topic, payload) if isinstance(topic, str) else topic)
+
+    def collect(self, call: StreamCall[T]) -> list[T]:
+        """Sends a streaming request and returns all its rows.
+
+        Raises:
+            RpcError: the stream ended in an error.
+            NoInstanceError: the connection was lost.
+        """
+        return list(Stream(self, call))
 
     def merge(
         self, requests: Mapping[Key, tuple[str, Payload]]
     ) -> Iterator[tuple[Key, dict[str, Any] | RpcError]]:
-        """Sends several streaming requests and yields what comes, until all have ended.
+        """Sends several streaming requests and yields their responses until all have ended.
 
         Args:
-            requests: topic and payload of each, by a key of the caller's.
+            requests: Topic and payload of each, by a key of the caller's.
 
         Returns:
-            Key and response in the order of arrival. A stream's bad end is yielded as its
-            `RpcError` and does not end the others.
+            Key and response in the order of arrival. A stream that fails yields its `RpcError`
+            and does not end the others.
 
         Raises:
             NoInstanceError: the connection was lost.
@@ -248,14 +281,6 @@ class Connection:
             for tag, key in keys.items():
                 self._leave(tag, requests[key][0])
 
-    # --- what the methods of clients are made of
-
-    def _stream(self, call: StreamCall[T]) -> Stream[T]:
-        return Stream(self, call)
-
-    def _do(self, call: Call[T]) -> T:
-        return call.read(self.rpc(call.topic, call.payload))
-
     # --- messages
 
     def _begin(self, topic: str, payload: Payload, flags: int, inbox: deque[Message]) -> int:
@@ -269,7 +294,7 @@ class Connection:
         try:
             self._write(data)
         except BaseException:
-            # It is written to its end before the next request; so is this.
+            # The request is completed before the next one; the cancellation follows it.
             self._calls.leave(tag)
             if message := cancellation(topic, tag):
                 self._unsent.append(memoryview(message.encode()))
@@ -277,16 +302,16 @@ class Connection:
         return tag
 
     def _leave(self, tag: int, topic: str) -> None:
-        """Waits for the answers to a request no longer, and says so where that can be said."""
+        """Abandons a request, and cancels it if its topic has a cancellation."""
         # An inbox may be empty, and so false.
         if self._calls.leave(tag) is not None and (message := cancellation(topic, tag)):
-            # What cannot be written now goes before the next request.
+            # What cannot be written now is written before the next request.
             with suppress(NoInstanceError, TimeoutError):
                 self._write(message.encode())
 
     def _write(self, message: bytes) -> None:
         self._unsent.append(memoryview(message))
-        # A stream that is let go of may come in the middle of another message.
+        # A stream may be garbage collected in the middle of writing another message.
         if self._writing:
             return
         self._writing = True
@@ -310,7 +335,7 @@ class Connection:
         return NoInstanceError(f"the instance at `{self.uri}` closed the connection{reason}")
 
     def _receive(self, inbox: deque[Message]) -> Message:
-        """The next message for an inbox; what is for others is put into theirs."""
+        """The next message for an inbox; messages for others go to theirs."""
         while not inbox:
             try:
                 data = self._socket.recv(READ_SIZE)

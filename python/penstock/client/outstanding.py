@@ -1,4 +1,4 @@
-"""Requests that wait for answers: matchtags, and what the answers mean. No input, no output."""
+"""Outstanding requests: matchtags, and the meaning of responses; sans-I/O."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 Inbox = TypeVar("Inbox")
 
 NORESPONSE, STREAMING = 0x04, 0x40
-LAST_TAG = 2**32 - 1
+MAX_MATCHTAG = 2**32 - 1
 
-# What goes on until something happens: how to tell the service that nobody waits for it.
-CANCELS = {
+CANCEL_TOPICS = {
     "job-exec.output": "job-exec.output-cancel",
     "job-info.eventlog-watch": "job-info.eventlog-watch-cancel",
     "job-list.list": "job-list.list-cancel",
@@ -36,11 +35,11 @@ CANCELS = {
 
 
 class Outstanding(Generic[Inbox]):
-    """The requests of a connection whose last answer has not come, by matchtag.
+    """The requests of a connection whose last response has not arrived, by matchtag.
 
-    A stream stays here when nobody waits for it any more, until its end: its matchtag is not given
-    to another. A request with one answer does not, for that answer may never come; when its
-    matchtag's turn comes again, 4294967295 requests later, it is not waited for either.
+    An abandoned stream stays outstanding until its end, so that its matchtag is not reused. An
+    abandoned request with one response does not, because that response may never arrive; its
+    matchtag is reused after 4294967295 requests.
     """
 
     def __init__(self) -> None:
@@ -51,11 +50,11 @@ class Outstanding(Generic[Inbox]):
         return len(self._open)
 
     def begin(self, inbox: Inbox, *, streaming: bool) -> int:
-        """Takes a request in; returns the matchtag that it is to have (1 to 4294967295)."""
-        # 0 stands for no matchtag.
-        self._last = self._last % LAST_TAG + 1
+        """Adds a request; returns its matchtag (1 to 4294967295)."""
+        # Matchtag 0 means none (RFC 6).
+        self._last = self._last % MAX_MATCHTAG + 1
         while self._last in self._open:
-            self._last = self._last % LAST_TAG + 1
+            self._last = self._last % MAX_MATCHTAG + 1
         self._open[self._last] = inbox, streaming
         return self._last
 
@@ -63,14 +62,14 @@ class Outstanding(Generic[Inbox]):
         return tag in self._open
 
     def forget(self, tag: int) -> None:
-        """The request was not sent after all."""
+        """Removes a request that could not be sent."""
         del self._open[tag]
 
     def leave(self, tag: int) -> Inbox | None:
-        """Nobody waits for these answers any more.
+        """Abandons a request: its responses are dropped.
 
         Returns:
-            Where they would have gone; None where none can come, or where that was said before.
+            Its inbox; None if the request has ended or was abandoned before.
         """
         inbox, streaming = self._open.pop(tag, (None, False))
         if streaming:
@@ -78,29 +77,29 @@ class Outstanding(Generic[Inbox]):
         return inbox
 
     def deliver(self, response: Message) -> Inbox | None:
-        """Where a response belongs, or None where nobody waits for it."""
+        """The inbox of a response, or None if its request is not outstanding."""
         found = self._open.get(response.matchtag)
         if found is None:
             return None
         inbox, streaming = found
-        # RFC 6: a stream ends in an error, good or bad; anything else has one answer.
+        # RFC 6: a stream ends in an error, good or bad; any other request has one response.
         if response.errnum or not streaming:
             del self._open[response.matchtag]
         return inbox
 
     def inboxes(self) -> list[Inbox]:
-        """Where answers are waited for."""
+        """The inboxes of all requests that are not abandoned."""
         return [inbox for inbox, _ in self._open.values() if inbox is not None]
 
 
 def cancellation(topic: str | None, tag: int) -> Message | None:
-    """The request that ends one which is left early; None where that topic has none."""
-    cancel = CANCELS.get(topic or "")
+    """The request that cancels an abandoned one; None if its topic has no cancellation."""
+    cancel = CANCEL_TOPICS.get(topic or "")
     return Message.request(cancel, {"matchtag": tag}, flags=NORESPONSE) if cancel else None
 
 
 def payload_of(message: Message) -> dict[str, Any]:
-    """A response's object, `{}` where it is empty.
+    """A response's object, `{}` if it is empty.
 
     Raises:
         RpcError: the response is an error.
@@ -112,10 +111,10 @@ def payload_of(message: Message) -> dict[str, Any]:
 
 
 def error_of(message: Message) -> RpcError:
-    """What an error response says."""
+    """The error of an error response."""
     return RpcError(message.errnum, message.error_text or os.strerror(message.errnum))
 
 
 def is_good_end(message: Message) -> bool:
-    """Whether a response is the end of a stream with which all is well."""
+    """Whether a response is the good end of a stream (ENODATA)."""
     return message.errnum == errno.ENODATA

@@ -1,4 +1,4 @@
-"""A Trio connection to an instance: requests, streams of answers, services and events."""
+"""A Trio connection to an instance: requests, streams, services and events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import errno
 import math
 import os
 from collections import deque
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import trio
 
 from penstock._core import Batch, Decoder, Message
-from penstock.client import calls
+from penstock.client.calls import raw_stream
 from penstock.client.connection import READ_SIZE, NoInstanceError
 from penstock.client.outstanding import (
     STREAMING,
@@ -26,7 +26,7 @@ from penstock.errors import RpcError, WireError
 from penstock.paths import socket_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -47,7 +47,7 @@ async def open_socket(uri: str) -> trio.SocketStream:
     """Connects to an instance and reads its greeting (a status byte).
 
     Raises:
-        NoInstanceError: nobody listens there, or the instance does not want this user.
+        NoInstanceError: no instance listens there, or it rejects this user.
         AddressError: the address is not a local one.
     """
     path = str(socket_of(uri))
@@ -69,16 +69,15 @@ async def open_socket(uri: str) -> trio.SocketStream:
     if status != b"\0":
         await trio.aclose_forcefully(stream)
         reason = os.strerror(status[0]) if status else "it closed the connection"
-        raise NoInstanceError(f"the instance at `{uri}` refused the connection: {reason}")
+        raise NoInstanceError(f"the instance at `{uri}` rejected the connection: {reason}")
     return stream
 
 
 class Stream(Generic[T]):
-    """The rows of a stream, one after the other, until its good end.
+    """The rows of a stream, one by one, until its good end.
 
-    The request is sent when the stream is made. Whoever leaves it early closes it: by `close`, as
-    a context manager (`async with`), by being cancelled, or by letting go of it; the instance is
-    then told that nobody listens.
+    The request is sent when the stream is created. `close`, the end of an `async with` block,
+    cancellation and garbage collection close it early; the instance is then sent a cancellation.
     """
 
     def __init__(self, connection: Connection, call: StreamCall[T]) -> None:
@@ -95,7 +94,7 @@ class Stream(Generic[T]):
     async def __anext__(self) -> T:
         try:
             if self._rows:
-                # However many rows come at once: each is a place to be cancelled at.
+                # Rows that arrived together must not make an iteration uncancellable.
                 await trio.lowlevel.checkpoint()
             while not self._rows:
                 if self._ended:
@@ -112,7 +111,7 @@ class Stream(Generic[T]):
             self._rows.extend(self._call.read(payload_of(message)))
 
     def close(self) -> None:
-        """Leaves the stream; there are no more rows."""
+        """Closes the stream; there are no more rows."""
         self._rows.clear()
         if not self._ended:
             self._ended = True
@@ -130,13 +129,13 @@ class Stream(Generic[T]):
         self.close()
 
     def __del__(self) -> None:
-        # Where the request could not be sent there is nothing to leave.
+        # A request that could not be sent has no matchtag.
         if hasattr(self, "_tag"):
             self.close()
 
 
 class Merged(Generic[Key]):
-    """What comes from several streams: pairs of key and response, or `RpcError`. See `Stream`."""
+    """The responses of several streams: pairs of key and response, or `RpcError`; see `Stream`."""
 
     def __init__(self, connection: Connection, requests: Mapping[Key, tuple[str, Payload]]) -> None:
         self._connection = connection
@@ -166,7 +165,7 @@ class Merged(Generic[Key]):
         raise StopAsyncIteration
 
     def close(self) -> None:
-        """Leaves the streams that have not ended."""
+        """Closes the streams that have not ended."""
         for tag, (_key, topic) in self._open.items():
             self._connection._leave(tag, self._inbox, topic)
         self._open.clear()
@@ -189,8 +188,8 @@ class Merged(Generic[Key]):
 class Connection:
     """An open connection; see `penstock.aclient.connect`.
 
-    Any number of tasks may use it at once. A call that is cancelled leaves the connection as it
-    was: what is written is written whole, and a late answer is dropped.
+    Any number of tasks may use it at once. A call that is cancelled leaves the connection usable:
+    a request is written whole, and a late response is dropped.
     """
 
     def __init__(self, uri: str, stream: trio.SocketStream, *, encoding: Encoding) -> None:
@@ -207,10 +206,10 @@ class Connection:
         self._lost: str | None = None
         self._gone = trio.Event()
 
-    # --- asking
+    # --- requests
 
     def send(self, messages: Message | Batch) -> None:
-        """Sends messages, such as a service's answers. It does not wait until they are written.
+        """Queues messages for writing, such as a service's responses, and returns at once.
 
         Raises:
             NoInstanceError: the connection was lost.
@@ -235,7 +234,7 @@ class Connection:
     async def call_many(
         self, topic: str, payloads: Iterable[Payload]
     ) -> list[dict[str, Any] | RpcError]:
-        """Sends requests one after the other without waiting, then collects the responses.
+        """Sends requests without waiting in between, then collects the responses.
 
         Returns:
             For each request its response, or its error.
@@ -252,37 +251,63 @@ class Connection:
                 self._leave(tag, inbox, topic)
         return results
 
-    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]:
+    async def do(self, call: Call[T]) -> T:
+        """Sends a request and returns its result.
+
+        Raises:
+            RpcError: the service answered with an error.
+            NoInstanceError: the connection was lost.
+        """
+        try:
+            response = await self.rpc(call.topic, call.payload)
+        except RpcError as error:
+            if call.read_error is None:
+                raise
+            return call.read_error(error)
+        return call.read(response)
+
+    @overload
+    def stream(self, call: StreamCall[T], /) -> Stream[T]: ...
+    @overload
+    def stream(self, topic: str, payload: Payload = None) -> Stream[dict[str, Any]]: ...
+
+    def stream(self, topic: StreamCall[Any] | str, payload: Payload = None) -> Stream[Any]:
         """Sends a streaming request; the stream has its responses until the good end (ENODATA).
+
+        Args:
+            topic: Service and method, such as `job-list.list`; or a `StreamCall`, whose rows the
+                stream has.
+            payload: An object, or encoded JSON text.
 
         Raises:
             RpcError: from the iteration: the stream ended in another error.
             NoInstanceError: the connection was lost.
         """
-        return Stream(self, calls.parts(topic, payload))
+        return Stream(self, raw_stream(topic, payload) if isinstance(topic, str) else topic)
+
+    async def collect(self, call: StreamCall[T]) -> list[T]:
+        """Sends a streaming request and returns all its rows.
+
+        Raises:
+            RpcError: the stream ended in an error.
+            NoInstanceError: the connection was lost.
+        """
+        return [row async for row in Stream(self, call)]
 
     def merge(self, requests: Mapping[Key, tuple[str, Payload]]) -> Merged[Key]:
-        """Sends several streaming requests; what comes can be iterated over until all have ended.
+        """Sends several streaming requests; the result iterates over the responses of all.
 
         Args:
-            requests: topic and payload of each, by a key of the caller's.
+            requests: Topic and payload of each, by a key of the caller's.
 
         Returns:
-            Key and response in the order of arrival. A stream's bad end comes as its `RpcError`
+            Key and response in the order of arrival. A stream that fails yields its `RpcError`
             and does not end the others.
 
         Raises:
             NoInstanceError: the connection was lost.
         """
         return Merged(self, requests)
-
-    # --- what the methods of clients are made of
-
-    def _stream(self, call: StreamCall[T]) -> Stream[T]:
-        return Stream(self, call)
-
-    async def _do(self, call: Call[T]) -> T:
-        return call.read(await self.rpc(call.topic, call.payload))
 
     @contextmanager
     def _call(self, topic: str, payload: Payload) -> Iterator[Receiver]:
@@ -308,7 +333,7 @@ class Connection:
         return tag
 
     def _leave(self, tag: int, inbox: Receiver, topic: str) -> None:
-        """Waits for the answers to a request no longer, and says so where that can be said."""
+        """Abandons a request, and cancels it if its topic has a cancellation."""
         inbox.close()
         sender = self._calls.leave(tag)
         if sender is not None:
@@ -332,41 +357,41 @@ class Connection:
     # --- serving
 
     async def add_service(self, name: str, handler: Requests) -> None:
-        """Registers a service: requests for `name.*` come to the handler from now on.
+        """Registers a service: the handler gets the requests for `name.*`.
 
         Args:
-            name: the topics' first word.
-            handler: called with requests that came together, in order, payloads as JSON. It
-                answers with `send`, now or later, but for requests with `noresponse`. It must
-                not block; what it raises ends the connection and comes out of `connect`. When
-                one of the service's users goes away it gets `name.disconnect`.
+            name: The topics' first word.
+            handler: Called with the requests that arrived together, in order, payloads as JSON.
+                It responds with `send`, at once or later, unless a request has `noresponse`. It
+                must not block; its exceptions end the connection and propagate out of `connect`.
+                It gets `name.disconnect` when a client of the service disconnects.
 
         Raises:
             RpcError: the name is taken (EEXIST), or this user may not register it (EPERM).
         """
         if name in self._services:
-            raise RpcError(errno.EEXIST, f"service `{name}` is registered already")
-        # Requests may come right behind the answer.
+            raise RpcError(errno.EEXIST, f"service `{name}` is already registered")
+        # Requests may arrive directly behind the response.
         self._services[name] = handler
         try:
             await self.rpc("service.add", {"service": name})
         except BaseException:
-            # Whoever is cancelled here does not serve; what still comes is refused.
+            # Requests that still arrive are rejected.
             del self._services[name]
             raise
 
     async def remove_service(self, name: str) -> None:
-        """Gives a service up."""
+        """Unregisters a service."""
         await self.rpc("service.remove", {"service": name})
         self._services.pop(name, None)
 
     async def subscribe(self, prefix: str, handler: EventHandler) -> None:
-        """Has the handler called with each event whose topic begins with `prefix`.
+        """Subscribes to events: the handler is called with each whose topic begins with `prefix`.
 
-        It must not block; what it raises ends the connection and comes out of `connect`.
+        It must not block; its exceptions end the connection and propagate out of `connect`.
         """
         if prefix in self._events:
-            raise RpcError(errno.EEXIST, f"subscribed to `{prefix}` already")
+            raise RpcError(errno.EEXIST, f"already subscribed to `{prefix}`")
         self._events[prefix] = handler
         try:
             await self.rpc("event.subscribe", {"topic": prefix})
@@ -375,12 +400,12 @@ class Connection:
             raise
 
     async def unsubscribe(self, prefix: str) -> None:
-        """Takes a subscription back."""
+        """Cancels a subscription."""
         await self.rpc("event.unsubscribe", {"topic": prefix})
         self._events.pop(prefix, None)
 
     async def wait_lost(self) -> None:
-        """Returns when the instance has closed the connection: there is nothing left to serve."""
+        """Returns once the instance has closed the connection."""
         await self._gone.wait()
 
     # --- the socket
@@ -426,7 +451,7 @@ class Connection:
             if message.kind == "response":
                 sender = self._calls.deliver(message)
                 if sender is not None:
-                    # Whoever closed the inbox just now has left.
+                    # The inbox may have been closed since.
                     with suppress(trio.BrokenResourceError):
                         sender.send_nowait(message)
                     if message.matchtag not in self._calls:
@@ -435,22 +460,44 @@ class Connection:
                 name = (message.topic or "").partition(".")[0]
                 requests.setdefault(name, Batch()).append(message)
             elif message.kind == "event":
-                self._tell(message)
-        for name, asked in requests.items():
+                self._publish(message)
+        for name, batch in requests.items():
             handler = self._services.get(name)
             if handler is not None:
-                handler(asked)
+                handler(batch)
             else:
-                self._refuse(asked)
+                self._reject(batch)
 
-    def _tell(self, event: Message) -> None:
+    def _publish(self, event: Message) -> None:
         topic = event.topic or ""
         for prefix, handler in list(self._events.items()):
             if topic.startswith(prefix):
                 handler(event)
 
-    def _refuse(self, requests: Batch) -> None:
+    def _reject(self, requests: Batch) -> None:
         for request in requests:
             if not request.noresponse:
-                text = f"nobody serves `{request.topic}` here"
+                text = f"no service for `{request.topic}` on this connection"
                 self.send(request.respond(errnum=errno.ENOSYS, errtext=text))
+
+
+@asynccontextmanager
+async def running(connection: Connection) -> AsyncIterator[None]:
+    """Reads and writes a connection for the duration of the block, then closes it."""
+    try:
+        async with connection._stream_socket, trio.open_nursery() as nursery:
+            nursery.start_soon(connection._read)
+            nursery.start_soon(connection._write)
+            try:
+                yield
+                # Flush what was given to `send`, unless the connection is lost.
+                await connection._written.wait()
+            finally:
+                nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # These tasks raise only what a handler raises: a single exception is the caller's own.
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+    finally:
+        connection._lose(None)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_parse
-from penstock.client.calls import encoded
+from penstock.client.calls import encoded_jobspec
 from penstock.errors import Error
 from penstock.executor.worker import Worker
 from penstock.jobspec import from_command
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Self
 
-    Event = dict[str, Any]
+    from penstock.rows import Event, JobRow
+
     EventCallback = Callable[["JobFuture", Event], object]
 
 __all__ = ["EVENTS", "JobException", "JobExecutor", "JobFuture"]
@@ -158,7 +159,7 @@ class JobFuture(concurrent.futures.Future[int]):
         except Exception:
             log.exception("callback for `%s`", event["name"])
 
-    def _take_row(self, row: dict[str, Any]) -> None:
+    def _take_row(self, row: JobRow) -> None:
         """The job is over."""
         if row.get("exception_occurred") and row.get("exception_severity") == 0:
             note = row.get("exception_note") or ""
@@ -222,7 +223,7 @@ class JobExecutor(concurrent.futures.Executor):
             NoInstanceError: the connection was lost.
             RuntimeError: the executor has been shut down.
         """
-        request = encoded({"jobspec": _jobspec(job, options), "urgency": urgency})
+        request = encoded_jobspec({"jobspec": _jobspec(job, options), "urgency": urgency})
         future = JobFuture(self._worker)
         self._worker.post("submit", future, request)
         return future

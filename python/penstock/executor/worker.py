@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import logging
 import selectors
 import socket
@@ -13,19 +11,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder, Message
-from penstock.client.calls import MAX_SUBMISSION, bulk
+from penstock.client.calls import MAX_SUBMISSION_BYTES, Call, StreamCall, submit_batch
 from penstock.client.connection import READ_SIZE, NoInstanceError, connect
-from penstock.client.outstanding import STREAMING, error_of, payload_of
+from penstock.client.methods import Methods
+from penstock.client.outstanding import STREAMING, Outstanding, error_of, is_good_end, payload_of
 from penstock.errors import Error, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from penstock.executor.executor import JobFuture
+    from penstock.rows import JobRow
 
-    # Takes a response and says whether there are more to come.
-    Handler = Callable[[Message], bool]
+    ResponseHandler = Callable[[Message], None]
 
 # Orders that make work for an executor, after whose end there is none.
 NEW = ("submit", "attach")
@@ -60,13 +59,12 @@ class Worker(threading.Thread):
         # What only the thread itself knows.
         self._decoder = Decoder()
         self._unsent = bytearray()
-        self._tag = 0
-        self._handlers: dict[int, Handler] = {}
+        self._outstanding: Outstanding[ResponseHandler] = Outstanding()
         self._unsubmitted: deque[tuple[JobFuture, bytes]] = deque()
         self._submitting = False
         self._futures: dict[int, list[JobFuture]] = {}
         # Followed eventlogs, and the rows of jobs that are over but for the end of theirs.
-        self._watched: dict[JobFuture, dict[str, Any] | None] = {}
+        self._watched: dict[JobFuture, JobRow | None] = {}
         self._to_watch: set[JobFuture] = set()
 
     # --- from any thread
@@ -156,9 +154,9 @@ class Worker(threading.Thread):
         if not data:
             raise ConnectionResetError
         for message in self._decoder.feed(data):
-            handler = self._handlers.get(message.matchtag)
-            if handler is not None and not handler(message):
-                del self._handlers[message.matchtag]
+            handler = self._outstanding.deliver(message)
+            if handler is not None:
+                handler(message)
 
     def _take_orders(self) -> None:
         """Does what was ordered."""
@@ -168,7 +166,7 @@ class Worker(threading.Thread):
             if what == "submit":
                 self._unsubmitted.append((future, value))
             elif what == "attach":
-                self._known(future, value)
+                self._set_id(future, value)
                 self._wait([value])
             elif what == "cancel":
                 self._cancel(future)
@@ -178,11 +176,11 @@ class Worker(threading.Thread):
     def _is_done(self) -> bool:
         """Whether nothing is left to do, and nothing will come."""
         with self._lock:
-            busy = self._orders or self._unsubmitted or self._handlers
+            busy = self._orders or self._unsubmitted or len(self._outstanding)
             self._ended = self._closing and not busy
             return self._ended
 
-    def _settle(self, future: JobFuture, row: dict[str, Any] | RpcError) -> None:
+    def _settle(self, future: JobFuture, row: JobRow | RpcError) -> None:
         """Tells a future how its job has ended, or why nobody can tell."""
         with self._lock:
             self._open.discard(future)
@@ -192,10 +190,13 @@ class Worker(threading.Thread):
         else:
             future._take_row(row)
 
-    def _ask(self, topic: str, payload: Any, handler: Handler, flags: int = 0) -> None:
-        self._tag += 1
-        self._handlers[self._tag] = handler
-        self._unsent += Message.request(topic, payload, matchtag=self._tag, flags=flags).encode()
+    def _send(self, call: Call[Any] | StreamCall[Any], handler: ResponseHandler) -> None:
+        streaming = isinstance(call, StreamCall) and call.streaming
+        tag = self._outstanding.begin(handler, streaming=streaming)
+        flags = STREAMING if streaming else 0
+        self._unsent += Message.request(
+            call.topic, call.payload, matchtag=tag, flags=flags
+        ).encode()
 
     # --- submission
 
@@ -212,7 +213,7 @@ class Worker(threading.Thread):
                 self._unsubmitted.popleft()
                 self._drop(future)
                 continue
-            if futures and size + len(request) > MAX_SUBMISSION:
+            if futures and size + len(request) > MAX_SUBMISSION_BYTES:
                 break
             self._unsubmitted.popleft()
             futures.append(future)
@@ -221,27 +222,31 @@ class Worker(threading.Thread):
         if not futures:
             return
         self._submitting = True
-        self._ask("job-ingest.submit", bulk(parts), lambda answer: self._submitted(futures, answer))
+        call = submit_batch(parts)
 
-    def _submitted(self, futures: list[JobFuture], answer: Message) -> bool:
-        self._submitting = False
-        if answer.errnum:
-            for future in futures:
-                self._settle(future, error_of(answer))
-            return False
+        def handle(response: Message) -> None:
+            self._submitting = False
+            if response.errnum:
+                for future in futures:
+                    self._settle(future, error_of(response))
+            else:
+                self._submitted(futures, call.read(payload_of(response)))
+
+        self._send(call, handle)
+
+    def _submitted(self, futures: list[JobFuture], results: list[list[int] | RpcError]) -> None:
         jobs = []
-        for future, result in zip(futures, payload_of(answer)["results"], strict=True):
-            if "error" in result:
-                self._settle(future, RpcError(errno.EINVAL, result["error"]))
+        for future, result in zip(futures, results, strict=True):
+            if isinstance(result, RpcError):
+                self._settle(future, result)
                 continue
-            (job,) = result["ids"]
-            self._known(future, job)
+            (job,) = result
+            self._set_id(future, job)
             jobs.append(job)
         if jobs:
             self._wait(jobs)
-        return False
 
-    def _known(self, future: JobFuture, job: int) -> None:
+    def _set_id(self, future: JobFuture, job: int) -> None:
         """The future's job is known."""
         self._futures.setdefault(job, []).append(future)
         future._take_id(job)
@@ -256,31 +261,29 @@ class Worker(threading.Thread):
     def _wait(self, jobs: list[int]) -> None:
         """Waits for jobs by one stream."""
         left = set(jobs)
+        call = Methods.wait.call(jobs)
 
-        def take(answer: Message) -> bool:
-            if not answer.errnum:
-                for row in payload_of(answer)["jobs"]:
+        def handle(response: Message) -> None:
+            if not response.errnum:
+                for row in call.read(payload_of(response)):
                     left.discard(row["id"])
-                    self._over(row)
-                return True
-            if answer.errnum != errno.ENODATA:
-                self._cannot_wait(left, answer)
-            return False
+                    self._end(row)
+            elif not is_good_end(response):
+                self._fail_wait(left, error_of(response))
 
-        self._ask("job-list.wait", {"ids": jobs}, take, STREAMING)
+        self._send(call, handle)
 
-    def _cannot_wait(self, jobs: Iterable[int], answer: Message) -> None:
-        jobs = list(jobs)
+    def _fail_wait(self, jobs: set[int], error: RpcError) -> None:
         if len(jobs) > 1:
-            # One that has been purged already must not harm the others.
+            # A job that has been purged already must not affect the others.
             for job in jobs:
                 self._wait([job])
             return
         for job in jobs:
             for future in self._futures.pop(job, []):
-                self._settle(future, error_of(answer))
+                self._settle(future, error)
 
-    def _over(self, row: dict[str, Any]) -> None:
+    def _end(self, row: JobRow) -> None:
         for future in self._futures.pop(row["id"], []):
             if future in self._watched:
                 self._watched[future] = row
@@ -298,20 +301,20 @@ class Worker(threading.Thread):
             return
         self._watched[future] = None
 
-        def take(answer: Message) -> bool:
-            if not answer.errnum:
-                for line in payload_of(answer)["event"].splitlines():
-                    future._take_event(json.loads(line))
-                return True
-            if answer.errnum != errno.ENODATA:
-                log.warning("the events of a job cannot be followed: %s", error_of(answer))
+        call = Methods.eventlog.call(future.jobid(), follow=True)
+
+        def handle(response: Message) -> None:
+            if not response.errnum:
+                for event in call.read(payload_of(response)):
+                    future._take_event(event)
+                return
+            if not is_good_end(response):
+                log.warning("the events of a job cannot be followed: %s", error_of(response))
             row = self._watched.pop(future)
             if row is not None:
                 self._settle(future, row)
-            return False
 
-        request = {"id": future.jobid(), "path": "eventlog", "flags": 0}
-        self._ask("job-info.eventlog-watch", request, take, STREAMING)
+        self._send(call, handle)
 
     # --- other ends
 
@@ -326,13 +329,8 @@ class Worker(threading.Thread):
             return
         some.remove(future)
         self._drop(future)
-        request = {"id": job, "type": "cancel", "severity": 0, "note": "future cancelled"}
-
-        def take(_answer: Message) -> bool:
-            # Over already is as good.
-            return False
-
-        self._ask("job-manager.raise", request, take)
+        # An error means that the job has ended already.
+        self._send(Methods.cancel.call([job], note="future cancelled"), lambda _: None)
 
     def _drop(self, future: JobFuture) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from penstock import aclient, client, rows
+from penstock.client.methods import Methods
 
 # What only one of them is for: the other serves nobody, or is closed by its block.
 BLOCKING_ONLY = {"close"}
@@ -36,11 +37,28 @@ def test_a_method_takes_and_gives_the_same(name):
     assert blocking.parameters == trio.parameters
     assert BLOCKING[name].__doc__
     assert TRIO[name].__doc__
-    if name in TRANSPORT:
-        return
-    assert blocking.return_annotation == trio.return_annotation
-    streams = blocking.return_annotation.startswith("Stream[")
-    assert inspect.iscoroutinefunction(TRIO[name]) is not streams
+    if name not in TRANSPORT:
+        assert blocking.return_annotation == trio.return_annotation
+
+
+def test_the_requests_by_name_are_defined_once():
+    shared = {name for name in BLOCKING if vars(Methods).get(name) is BLOCKING[name] is TRIO[name]}
+    assert set(BLOCKING) - shared == {
+        *("submit", "submit_many", "wait_one"),
+        *("close", "rpc", "call_many", "do", "stream", "collect", "merge"),
+    }
+
+
+def test_a_method_shows_what_it_returns():
+    assert str(inspect.signature(Methods.info)) == "(self, job: 'int') -> 'JobRow'"
+    assert inspect.signature(Methods.wait).return_annotation == "Stream[JobRow]"
+    assert inspect.signature(Methods.jobs).return_annotation == "list[JobRow]"
+
+
+def test_a_call_is_built_without_a_client():
+    call = Methods.info.call(7)
+    assert (call.topic, call.payload) == ("job-list.list-id", {"id": 7, "attrs": ["all"]})
+    assert call.read({"job": {"id": 7}}) == {"id": 7}
 
 
 def test_methods_give_rows_whose_keys_are_known():

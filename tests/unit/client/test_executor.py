@@ -47,7 +47,7 @@ def test_a_job_that_was_purged_harms_nobody_else(fake, ids):
 
 
 def test_a_request_is_longer_than_its_limit_only_where_one_job_is(fake, ids, monkeypatch):
-    monkeypatch.setattr("penstock.executor.worker.MAX_SUBMISSION", 200)
+    monkeypatch.setattr("penstock.executor.worker.MAX_SUBMISSION_BYTES", 200)
 
     def waited(request):
         rows = [{"id": job, "returncode": 0} for job in request.object()["ids"]]

@@ -13,7 +13,7 @@ import trio
 from penstock._core import Message
 from penstock.aclient import connect
 from penstock.client import Client
-from penstock.client.outstanding import CANCELS, LAST_TAG, NORESPONSE, Outstanding
+from penstock.client.outstanding import CANCEL_TOPICS, MAX_MATCHTAG, NORESPONSE, Outstanding
 
 STREAMS = {
     "job-list.list": lambda client: client.stream("job-list.list"),
@@ -79,7 +79,7 @@ def topic(request, fake):
 
 
 def cancelled(fake, topic, first):
-    message = fake.wait_for(CANCELS[topic])
+    message = fake.wait_for(CANCEL_TOPICS[topic])
     assert message.flags & NORESPONSE
     assert message.matchtag == 0
     assert message.object() == {"matchtag": first.matchtag}
@@ -307,8 +307,8 @@ def test_a_call_that_is_never_answered_leaves_nothing_behind(fake):
 def test_matchtags_are_not_used_again_while_an_answer_may_come():
     calls = Outstanding()
     assert [calls.begin("one", streaming=False), calls.begin("two", streaming=True)] == [1, 2]
-    calls._last = LAST_TAG - 1
-    assert calls.begin("last", streaming=False) == LAST_TAG
+    calls._last = MAX_MATCHTAG - 1
+    assert calls.begin("last", streaming=False) == MAX_MATCHTAG
     assert calls.leave(2) == "two"
     assert calls.leave(2) is None
     # 0 is no matchtag, 1 and 2 may still be answered.
@@ -325,5 +325,5 @@ def test_matchtags_are_not_used_again_while_an_answer_may_come():
     # Its one answer may never come.
     assert calls.leave(3) == "three"
     assert len(calls) == 1
-    calls._last = LAST_TAG
+    calls._last = MAX_MATCHTAG
     assert [calls.begin("four", streaming=False) for _ in range(4)] == [1, 2, 3, 4]

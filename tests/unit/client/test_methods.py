@@ -241,9 +241,10 @@ def test_questions_with_many_answers(
 
 def test_every_method_is_here():
     named = {case[0] for case in [*ASKED, *STREAMED]}
-    below = {"submit_many", "kill", "wait_one", "ping", "rpc", "call_many", "stream", "merge"}
+    below = {"submit_many", "kill", "wait_one", "ping"}
+    transport = {"rpc", "call_many", "do", "stream", "collect", "merge", "close"}
     public = {name for name in dir(Client) if not name.startswith("_")}
-    assert named | below | {"close"} == public
+    assert named | below | transport == public
 
 
 def test_an_eventlog_that_is_not_followed_is_read_at_once(fake):

@@ -40,7 +40,7 @@ def test_an_error_says_what_the_service_said(fake, text, said):
 def test_nobody_there_a_refusal_and_a_bad_address_are_told_apart(tmp_path, refusing, monkeypatch):
     with pytest.raises(NoInstanceError, match=r"(?s)no instance at .*hint: start one with"):
         Client(f"local://{tmp_path}/nobody")
-    with pytest.raises(NoInstanceError, match="refused the connection: Operation not permitted"):
+    with pytest.raises(NoInstanceError, match="rejected the connection: Operation not permitted"):
         Client(refusing.uri)
     with pytest.raises(paths.AddressError, match="unsupported address `tcp://host`"):
         Client("tcp://host")
@@ -147,13 +147,14 @@ def test_a_call_that_runs_out_of_time_leaves_the_connection_usable(fake):
 
 def test_submissions_are_split_before_a_frame_is_full():
     jobs = [{"jobspec": {"n": n, "text": "ƒ" * 10}} for n in range(10)]
-    whole = submissions(jobs).requests
-    assert [json.loads(it.payload.removesuffix(b"\0"))["jobs"] for it in whole] == [jobs]
+
+    def sent(many):
+        payloads = [call.payload.removesuffix(b"\0") for _, call in many.batches]
+        return [json.loads(payload)["jobs"] for payload in payloads]
+
+    assert sent(submissions(jobs)) == [jobs]
     for limit in (0, 1, 60, 100, 1000):
-        parts = [
-            json.loads(it.payload.removesuffix(b"\0"))["jobs"]
-            for it in submissions(jobs, limit=limit).requests
-        ]
+        parts = sent(submissions(jobs, limit=limit))
         assert [job for part in parts for job in part] == jobs
         assert len(parts) == len(jobs) or limit >= 60
         assert all(parts)
@@ -193,11 +194,11 @@ def test_a_job_that_is_too_large_is_not_sent_and_harms_no_other():
     jobs = [{"jobspec": {"n": n, "text": "x" * n}} for n in (1, 1000, 2, 2000)]
     for limit in (1, 10_000):
         many = submissions(jobs, limit=limit, job_limit=100)
-        assert [place for request in many.requests for place in request.places] == [0, 2]
+        assert [position for positions, _ in many.batches for position in positions] == [0, 2]
         assert set(many.errors) == {1, 3}
         assert "expected at most 100 bytes of JSON, found 10" in str(many.errors[1])
-        answers = [{"results": [{"ids": [n]} for n in it.places]} for it in many.requests]
-        assert many.results(answers) == [[0], many.errors[1], [2], many.errors[3]]
+        results = [[[n] for n in positions] for positions, _ in many.batches]
+        assert many.results(results) == [[0], many.errors[1], [2], many.errors[3]]
 
 
 def test_many_jobs_get_their_ids_or_their_errors(fake, monkeypatch):

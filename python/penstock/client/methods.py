@@ -1,0 +1,553 @@
+"""The requests that both clients offer by name, each defined once.
+
+A method here builds the request and says how to read its response. `request`, `stream` and
+`collected` make of it a method of the blocking client, which returns the result, and of the Trio
+client, where it is awaited. Nothing here sends or receives.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import signal
+import time
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+from penstock.client.calls import (
+    Call,
+    StreamCall,
+    encoded_jobspec,
+    raw_call,
+    void_call,
+)
+from penstock.rows import Estimates, Explained, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from typing import Self
+
+    from penstock.client import connection, trio_connection
+    from penstock.errors import RpcError
+    from penstock.rows import (
+        DrainMode,
+        Event,
+        JobRow,
+        Level,
+        LogRow,
+        Purged,
+        QueueStatus,
+        ResourceStatus,
+        SchedStatus,
+        ServiceRow,
+        UndrainMode,
+        WhatIf,
+    )
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Request(Protocol[P, T]):
+        """A method whose request has one response."""
+
+        call: Callable[P, Call[T]]
+
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(self, obj: connection.Connection, kind: Any) -> Callable[P, T]: ...
+        @overload
+        def __get__(
+            self, obj: trio_connection.Connection, kind: Any
+        ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    class StreamRequest(Protocol[P, T]):
+        """A method that returns the stream of the responses' rows."""
+
+        call: Callable[P, StreamCall[T]]
+
+        @overload
+        def __get__(self, obj: None, kind: Any) -> Self: ...
+        @overload
+        def __get__(
+            self, obj: connection.Connection, kind: Any
+        ) -> Callable[P, connection.Stream[T]]: ...
+        @overload
+        def __get__(
+            self, obj: trio_connection.Connection, kind: Any
+        ) -> Callable[P, trio_connection.Stream[T]]: ...
+
+
+def _method(transport: str, result: str, build: Callable[..., Any]) -> Any:
+    @wraps(build)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, transport)(build(self, *args, **kwargs))
+
+    # `help` and `inspect.signature` show what the caller gets, not the request.
+    row = build.__annotations__["return"].partition("[")[2].removesuffix("]")
+    build.__annotations__["return"] = result.format(row)
+    vars(method)["call"] = partial(build, None)
+    return method
+
+
+def request(build: Callable[Concatenate[Any, P], Call[T]]) -> Request[P, T]:
+    """Makes a method that sends the request and returns its result."""
+    return cast("Request[P, T]", _method("do", "{}", build))
+
+
+def stream(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> StreamRequest[P, T]:
+    """Makes a method that sends the request and returns the stream of its rows."""
+    return cast("StreamRequest[P, T]", _method("stream", "Stream[{}]", build))
+
+
+def collected(build: Callable[Concatenate[Any, P], StreamCall[T]]) -> Request[P, list[T]]:
+    """Makes a method that sends the request and returns all rows as a list."""
+    return cast("Request[P, list[T]]", _method("collect", "list[{}]", build))
+
+
+def _errors_by_job(response: dict[str, Any]) -> dict[int, str]:
+    return {int(job): text for job, text in response["errors"].items()}
+
+
+def _read_outcome(response: dict[str, Any]) -> Outcome:
+    return Outcome(response["count"], _errors_by_job(response))
+
+
+def _read_rows(response: dict[str, Any]) -> list[JobRow]:
+    return cast("list[JobRow]", response["jobs"])
+
+
+def _read_infeasible(error: RpcError) -> str:
+    """The scheduler's reason; anything that is not about the job is raised."""
+    if error.errno in {errno.ENOSYS, errno.EPERM, errno.EPROTO, errno.EIO}:
+        raise error
+    return error.strerror or str(error)
+
+
+def _list_jobs(
+    ids: Iterable[int] | None,
+    constraint: Mapping[str, Any] | None,
+    max_entries: int,
+    since: float,
+    attrs: Sequence[str],
+) -> StreamCall[JobRow]:
+    payload: dict[str, Any] = {"max_entries": max_entries, "attrs": list(attrs), "since": since}
+    if ids is not None:
+        payload["ids"] = list(ids)
+    if constraint is not None:
+        payload["constraint"] = constraint
+    return StreamCall("job-list.list", payload, _read_rows)
+
+
+def _raise(ids: Iterable[int] | None, payload: dict[str, Any]) -> Call[Outcome]:
+    payload |= {"all": True} if ids is None else {"ids": list(ids)}
+    return Call("job-manager.raise", payload, _read_outcome)
+
+
+def _set_queue(
+    key: str, value: bool, name: str | None, everything: bool, reason: str | None = None
+) -> Call[None]:
+    payload: dict[str, Any] = {key: value, "all": everything}
+    if name is not None:
+        payload["name"] = name
+    if reason:
+        payload["reason"] = reason
+    return void_call(f"job-manager.queue-{key}", payload)
+
+
+class Methods:
+    """The named requests of a client.
+
+    The class that inherits them has `do`, `stream` and `collect`.
+    """
+
+    # --- submission
+
+    @request
+    def feasible(self, jobspec: Mapping[str, Any]) -> Call[str | None]:
+        """Asks the scheduler whether a job could ever run here.
+
+        Returns:
+            None, or the reason why it could not.
+
+        Raises:
+            JobspecError: the jobspec has no JSON form, or exceeds the size limit.
+            RpcError: no scheduler is registered (ENOSYS).
+        """
+        payload = encoded_jobspec({"jobspec": jobspec})
+        return Call("feasibility.check", payload, lambda _: None, _read_infeasible)
+
+    # --- jobs: reading
+
+    @collected
+    def jobs(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+    ) -> StreamCall[JobRow]:
+        """Jobs as rows, newest first.
+
+        Args:
+            ids: Only these jobs.
+            constraint: In the manner of RFC 43, such as `{"states": ["active"]}`.
+            max_entries: The maximum number of rows; 0 for all.
+            since: Of the inactive jobs, only those that ended after this time (seconds since the
+                epoch).
+            attrs: The keys of a row besides `id`.
+        """
+        return _list_jobs(ids, constraint, max_entries, since, attrs)
+
+    @stream
+    def iter_jobs(
+        self,
+        *,
+        ids: Iterable[int] | None = None,
+        constraint: Mapping[str, Any] | None = None,
+        max_entries: int = 0,
+        since: float = 0.0,
+        attrs: Sequence[str] = ("all",),
+    ) -> StreamCall[JobRow]:
+        """As `jobs`, row by row as they arrive, for more rows than fit in memory."""
+        return _list_jobs(ids, constraint, max_entries, since, attrs)
+
+    @request
+    def info(self, job: int) -> Call[JobRow]:
+        """One job's row."""
+        payload = {"id": job, "attrs": ["all"]}
+        return Call("job-list.list-id", payload, lambda it: cast("JobRow", it["job"]))
+
+    @request
+    def lookup(self, job: int, *keys: str) -> Call[dict[str, str]]:
+        """A job's documents as text: `eventlog`, `jobspec`, `R`."""
+        return raw_call("job-info.lookup", {"id": job, "keys": list(keys), "flags": 0})
+
+    @stream
+    def eventlog(self, job: int, *, follow: bool = False) -> StreamCall[Event]:
+        """The events of a job (RFC 18, RFC 21); with `follow`, until the job is inactive."""
+        key = "event" if follow else "eventlog"
+
+        def read(response: dict[str, Any]) -> list[Event]:
+            return [json.loads(line) for line in response[key].splitlines()]
+
+        if follow:
+            payload = {"id": job, "path": "eventlog", "flags": 0}
+            return StreamCall("job-info.eventlog-watch", payload, read)
+        payload = {"id": job, "keys": ["eventlog"], "flags": 0}
+        return StreamCall("job-info.lookup", payload, read, streaming=False)
+
+    @stream
+    def output(
+        self, job: int, *, follow: bool = False, streams: Sequence[str] = ("stdout", "stderr")
+    ) -> StreamCall[tuple[str, bytes]]:
+        """A job's stored output, as pairs of stream name and bytes; with `follow` to its end."""
+        payload = {"id": job, "follow": follow, "streams": list(streams)}
+
+        def read(response: dict[str, Any]) -> list[tuple[str, bytes]]:
+            return [(response["stream"], base64.b64decode(response["data"]))]
+
+        return StreamCall("job-exec.output", payload, read)
+
+    @stream
+    def wait(self, ids: Iterable[int]) -> StreamCall[JobRow]:
+        """Each job's row as the job becomes inactive."""
+        return StreamCall("job-list.wait", {"ids": list(ids)}, _read_rows)
+
+    @request
+    def history(self, count: int | None = None) -> Call[list[int]]:
+        """The ids of this user's newest jobs, newest first.
+
+        Args:
+            count: The maximum number of ids; None for all.
+        """
+        payload = {"slice": "[:]" if count is None else f"[:{count}]"}
+        return Call("job-manager.history.get", payload, lambda it: list(it["jobs"]))
+
+    # --- jobs: changing
+
+    @request
+    def cancel(
+        self, ids: Iterable[int] | None = None, *, note: str = "", userid: int | None = None
+    ) -> Call[Outcome]:
+        """Cancels jobs: these, or all active ones (of a user)."""
+        payload = {"type": "cancel", "severity": 0, "note": note}
+        return _raise(ids, payload | ({} if userid is None else {"userid": userid}))
+
+    @request
+    def raise_exception(
+        self,
+        ids: Iterable[int],
+        kind: str,
+        *,
+        severity: int = 0,
+        note: str = "",
+        wait_status: int | None = None,
+    ) -> Call[Outcome]:
+        """Raises an exception for jobs (RFC 21).
+
+        Args:
+            ids: The jobs.
+            kind: The exception's type, a word.
+            severity: 0, which ends the job, to 7.
+            note: Human-readable text.
+            wait_status: The wait status to report for the job, as of `wait`.
+        """
+        payload = {"type": kind, "severity": severity, "note": note}
+        return _raise(ids, payload | ({} if wait_status is None else {"wait_status": wait_status}))
+
+    @request
+    def kill(self, ids: Iterable[int], signum: int = signal.SIGTERM) -> Call[Outcome]:
+        """Sends a signal to the tasks of running jobs."""
+        return Call("job-manager.kill", {"ids": list(ids), "signum": signum}, _read_outcome)
+
+    @request
+    def urgency(self, ids: Iterable[int], urgency: int) -> Call[Outcome]:
+        """Changes the urgency of pending jobs, 0 (hold) to 31 (expedite)."""
+        return Call("job-manager.urgency", {"ids": list(ids), "urgency": urgency}, _read_outcome)
+
+    @request
+    def prioritize(self, pairs: Iterable[tuple[int, int]]) -> Call[Outcome]:
+        """Changes the priorities of jobs in one request: pairs of id and 0 to 4294967295."""
+        payload = {"jobs": [list(pair) for pair in pairs]}
+        return Call("job-manager.prioritize", payload, _read_outcome)
+
+    @request
+    def memo(self, job: int, memo: Mapping[str, Any]) -> Call[None]:
+        """Sets keys of the job's annotations, below `user`; the value None removes a key."""
+        return void_call("job-manager.memo", {"id": job, "memo": dict(memo)})
+
+    @request
+    def update(self, job: int, *, duration: float) -> Call[None]:
+        """Changes the time limit of a pending or running job: seconds since its start, 0: none."""
+        updates = {"attributes.system.duration": duration}
+        return void_call("job-manager.update", {"id": job, "updates": updates})
+
+    @request
+    def purge(
+        self,
+        ids: Iterable[int] | None = None,
+        *,
+        age_limit: float | None = None,
+        num_limit: int | None = None,
+        force: bool = False,
+    ) -> Call[Purged]:
+        """Removes inactive jobs for good; without `force` it only counts them.
+
+        Args:
+            ids: These jobs.
+            age_limit: Those that ended more than this many seconds ago.
+            num_limit: The oldest, until at most this many are left.
+            force: Whether to remove them.
+        """
+        payload: dict[str, Any] = {"force": force}
+        if ids is not None:
+            payload["ids"] = list(ids)
+        if age_limit is not None:
+            payload["age_limit"] = age_limit
+        if num_limit is not None:
+            payload["num_limit"] = num_limit
+        return raw_call("job-manager.purge", payload)
+
+    # --- queues
+
+    @request
+    def queue_list(self) -> Call[list[str]]:
+        """The names of the queues; empty if there is only the anonymous one."""
+        return Call("job-manager.queue-list", {}, lambda it: list(it["queues"]))
+
+    @request
+    def queue_status(self, name: str | None = None) -> Call[QueueStatus]:
+        """Whether a queue (None: the anonymous one) is enabled, and whether it is started."""
+        return raw_call("job-manager.queue-status", {} if name is None else {"name": name})
+
+    @request
+    def queue_enable(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
+        """Enables one queue or all: submissions are accepted."""
+        return _set_queue("enable", True, name, everything)
+
+    @request
+    def queue_disable(
+        self, name: str | None = None, *, reason: str | None = None, everything: bool = False
+    ) -> Call[None]:
+        """Disables one queue or all; submissions are rejected with `reason`."""
+        return _set_queue("enable", False, name, everything, reason)
+
+    @request
+    def queue_start(self, name: str | None = None, *, everything: bool = False) -> Call[None]:
+        """Starts one queue or all: their jobs are scheduled."""
+        return _set_queue("start", True, name, everything)
+
+    @request
+    def queue_stop(
+        self, name: str | None = None, *, reason: str | None = None, everything: bool = False
+    ) -> Call[None]:
+        """Stops one queue or all: their jobs stay pending."""
+        return _set_queue("start", False, name, everything, reason)
+
+    @request
+    def queue_drain(self, name: str | None = None) -> Call[None]:
+        """Returns once no job is active, or none of a queue."""
+        return void_call("job-manager.drain", {} if name is None else {"name": name})
+
+    @request
+    def queue_idle(self, name: str | None = None) -> Call[None]:
+        """Returns once no job is running, or none of a queue."""
+        return void_call("job-manager.idle", {} if name is None else {"name": name})
+
+    # --- resources
+
+    @request
+    def resource_status(self) -> Call[ResourceStatus]:
+        """R, and the drained, offline and excluded targets."""
+        return raw_call("resource.status")
+
+    @request
+    def sched_status(self) -> Call[SchedStatus]:
+        """The scheduler's resources, and which of them are down and allocated."""
+        return raw_call("resource.sched-status")
+
+    @request
+    def drain(self, targets: str, reason: str = "", *, mode: DrainMode | None = None) -> Call[None]:
+        """Drains targets (an idset of ranks, or a hostlist): no job is allocated there.
+
+        Args:
+            targets: Ranks or hosts; those that are drained already stay as they are.
+            reason: Human-readable text.
+            mode: Another treatment of those that are drained already.
+        """
+        payload = {"targets": targets, "reason": reason}
+        return void_call("resource.drain", payload | ({"mode": mode} if mode else {}))
+
+    @request
+    def undrain(
+        self, targets: str, reason: str = "", *, mode: UndrainMode | None = None
+    ) -> Call[None]:
+        """Undrains targets: jobs may be allocated there again."""
+        payload = {"targets": targets} | ({"reason": reason} if reason else {})
+        return void_call("resource.undrain", payload | ({"mode": mode} if mode else {}))
+
+    @request
+    def resource_history(self, targets: str | None = None) -> Call[list[Event]]:
+        """The events of the resources, or of some targets: drains and the like."""
+        payload = {} if targets is None else {"targets": targets}
+        return Call("resource.history", payload, lambda it: list(it["events"]))
+
+    # --- scheduler queries
+
+    @request
+    def explain(self, ids: Iterable[int]) -> Call[Explained]:
+        """Asks the scheduler why jobs are pending: numbers, and a sentence.
+
+        Raises:
+            RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's
+                (EPERM).
+        """
+
+        def read(response: dict[str, Any]) -> Explained:
+            return Explained(response["jobs"], _errors_by_job(response))
+
+        return Call("sched.explain", {"ids": list(ids)}, read)
+
+    @request
+    def estimate(
+        self, ids: Iterable[int] | None = None, *, max_entries: int = 100
+    ) -> Call[Estimates]:
+        """Asks the scheduler when jobs are expected to start.
+
+        An estimate assumes that running jobs end at their time limits and that nothing else is
+        submitted.
+
+        Args:
+            ids: These jobs; by default the pending ones, in queue order.
+            max_entries: The maximum number of pending jobs; 0 for all, which may take seconds.
+
+        Raises:
+            RpcError: the scheduler does not answer this (ENOSYS), or a job is another user's
+                (EPERM).
+        """
+
+        def read(response: dict[str, Any]) -> Estimates:
+            return Estimates(response["jobs"], response["accuracy"], _errors_by_job(response))
+
+        payload: dict[str, Any]
+        payload = {"max_entries": max_entries} if ids is None else {"ids": list(ids)}
+        return Call("sched.estimate", payload, read)
+
+    @request
+    def what_if(self, change: Mapping[str, Any]) -> Call[WhatIf]:
+        """Asks the scheduler for the effect of a change, without making it.
+
+        Args:
+            change: One of `{"submit": jobspec, "urgency": n}`, `{"cancel": job}`,
+                `{"down": ranks}`, `{"up": ranks}` (idsets), `{"job": job, "nodes": n}`,
+                `{"job": job, "duration": seconds}`, and `{"fit": job}`, which asks for the largest
+                node count with which it would start now; jobs are ids of pending jobs.
+
+        Raises:
+            RpcError: the scheduler does not answer this (ENOSYS), or the change is impossible
+                (EINVAL).
+        """
+        return raw_call("sched.what-if", dict(change))
+
+    # --- the instance
+
+    @request
+    def ping(self, service: str, payload: Mapping[str, Any] | None = None) -> Call[float]:
+        """Pings a service; returns the round-trip time in seconds."""
+        began = time.perf_counter()
+        return Call(f"{service}.ping", payload or {}, lambda _: time.perf_counter() - began)
+
+    @request
+    def stats(self, service: str = "job-manager") -> Call[dict[str, Any]]:
+        """A service's statistics; their keys are the service's own."""
+        return raw_call(f"{service}.stats-get")
+
+    @request
+    def services(self) -> Call[list[ServiceRow]]:
+        """The registered services and the processes that serve them."""
+        return Call("service.list", None, lambda it: list(it["services"]))
+
+    @request
+    def config(self) -> Call[dict[str, Any]]:
+        """The instance's effective configuration."""
+        return raw_call("config.get")
+
+    @request
+    def config_reload(self, config: Mapping[str, Any]) -> Call[list[str]]:
+        """Applies a changed configuration at run time.
+
+        Returns:
+            The settings that have changed, such as `resource.exclude`.
+
+        Raises:
+            RpcError: the configuration is invalid, or a changed setting needs a restart.
+        """
+        payload = {"config": dict(config)}
+        return Call("config.reload", payload, lambda it: list(it["changed"]))
+
+    @stream
+    def dmesg(self, *, follow: bool = False, backlog: bool = True) -> StreamCall[LogRow]:
+        """The lines of the instance's log: past ones (`backlog`), future ones (`follow`)."""
+        payload = {"follow": follow, "nobacklog": not backlog}
+        return StreamCall("log.dmesg", payload, lambda it: list(it["lines"]))
+
+    @request
+    def log_append(self, text: str, *, level: Level = "info") -> Call[None]:
+        """Appends a line to the instance's log."""
+        return void_call("log.append", {"level": level, "text": text})
+
+    @request
+    def log_clear(self, upto: int | None = None) -> Call[None]:
+        """Clears the instance's log: all lines, or up to the one with this `sequence`."""
+        return void_call("log.clear", {} if upto is None else {"upto": upto})
+
+    @request
+    def shutdown(self) -> Call[None]:
+        """Stops the instance: running jobs are cancelled, pending ones stay for its next start."""
+        return void_call("broker.shutdown")
