@@ -42,11 +42,11 @@ impl Engine {
         if books.jobs.find(id).is_some() {
             return Err(Error::new(format!("job {id} is known already")));
         }
-        let shares = books.machine.shares(r)?;
+        let shares = books.machine.allocation_of(r)?;
         let Some(handle) = books.jobs.insert(id, 0) else {
             return Err(Error::new(format!("job {id}: too many jobs")));
         };
-        books.machine.take(&shares);
+        books.machine.allocate(&shares);
         books.changes += 1;
         books.told += 1;
         let run = books.hold(Running {
@@ -117,14 +117,14 @@ impl Engine {
         let Some(running) = books.runs.at_mut(run) else {
             return Ok(());
         };
-        let (given, kept) = books.machine.split(running.shares.clone(), ranks);
+        let split = books.machine.split_by_ranks(running.shares.clone(), ranks);
         if let Some(outside) = &mut running.outside {
             outside.retain(|rank, _| !ranks.contains(*rank));
             if outside.is_empty() {
                 running.outside = None;
             }
         }
-        self.keep(run, &given, kept);
+        self.keep(run, &split.part, split.rest);
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Engine {
         if let Some(running) = books.release(run) {
             books.changes += u64::from(!give);
             if give {
-                books.machine.give(&running.shares);
+                books.machine.release(&running.shares);
             }
             books.jobs.remove(running.handle);
         }
@@ -172,7 +172,7 @@ impl Engine {
         if let Some(running) = books.release(run)
             && let Some(asked) = running.asked
         {
-            books.machine.give(&running.shares);
+            books.machine.release(&running.shares);
             books.enqueue(running.handle, asked.shape, running.queue, asked.limit);
         }
         Ok(())

@@ -1,8 +1,10 @@
 //! The books: what exists, who waits, who holds what, and when it comes back.
 
 use crate::engine::{Decision, Overlong};
+use crate::ids::NodeIndex;
 use crate::job::{Jobs, State};
-use crate::machine::{Cap, Machine, ShapeId, Shares};
+use crate::machine::{Allocation, Machine, ShapeId, Size};
+use crate::plan::NodeAmount;
 use crate::queue::{Key, Kind, Queue, QueueId};
 use crate::queues::Queues;
 use crate::running::{Asked, Running, Runs};
@@ -128,7 +130,7 @@ impl Books {
         }
         self.machine.feasible(it.shape)?;
         if self.queues.is_limited(it.queue) {
-            let least = self.machine.least(it.shape);
+            let least = self.machine.min_size(it.shape);
             self.queues.may_ever(it.queue, least)?;
         }
         it.possible = true;
@@ -137,7 +139,7 @@ impl Books {
 
     /// Where a class fits now. Of a range it takes as much as the limits of its queue allow; where
     /// they allow nothing of what fits, the shares are more than they allow.
-    pub fn place(&mut self, class: u32) -> Option<Shares> {
+    pub fn place(&mut self, class: u32) -> Option<Allocation> {
         let generation = self.machine.generation();
         let it = &mut self.queue.classes[class as usize];
         if it.failed == Some(generation) {
@@ -150,14 +152,14 @@ impl Books {
             return None;
         };
         let cap = self.queues.room(queue);
-        if cap == Cap::NONE || cap.holds(placed) {
+        if cap == Size::UNLIMITED || cap.admits(placed) {
             return shares;
         }
         self.machine.place_within(shape, cap).or(shares)
     }
 
     /// Where a class fits now within a cap and the limits of its queue.
-    pub fn place_within(&mut self, class: u32, cap: Cap) -> Option<Shares> {
+    pub fn place_within(&mut self, class: u32, cap: Size) -> Option<Allocation> {
         let it = &self.queue.classes[class as usize];
         let cap = cap.min(self.queues.room(it.queue));
         self.machine.place_within(it.shape, cap)
@@ -208,7 +210,7 @@ impl Books {
     }
 
     /// Whether the limits of a queue let one more job take these resources.
-    pub fn may_take(&self, queue: QueueId, shares: &Shares) -> bool {
+    pub fn may_take(&self, queue: QueueId, shares: &Allocation) -> bool {
         let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
         self.queues
             .admits(queue, shares.len() as u64, cores)
@@ -216,7 +218,7 @@ impl Books {
     }
 
     /// Starts a job that waits, with these resources, until then.
-    pub fn start(&mut self, handle: u32, shares: Shares, now: f64, end: f64) {
+    pub fn start(&mut self, handle: u32, shares: Allocation, now: f64, end: f64) {
         let State::Waits(lane) = self.jobs.at(handle).state else {
             return;
         };
@@ -224,7 +226,7 @@ impl Books {
         let (shape, queue) = (class.shape, class.queue);
         self.starts += 1;
         self.queue.remove(&mut self.jobs, handle, lane);
-        self.machine.take(&shares);
+        self.machine.allocate(&shares);
         let running = Running {
             handle,
             queue,
@@ -284,7 +286,7 @@ impl Books {
         }
         while let Some(ending) = self.timeline().first().filter(|it| it.end <= time) {
             let running = self.release(ending.run)?;
-            self.machine.give(&running.shares);
+            self.machine.release(&running.shares);
             self.jobs.remove(running.handle);
         }
         Some(time)
@@ -336,24 +338,31 @@ fn kind(machine: &Machine, queues: &Queues, shape: ShapeId, queue: QueueId) -> K
 
 /// Nodes and cores of shares.
 #[inline]
-pub(crate) fn size(shares: &Shares) -> (u32, u64) {
+pub(crate) fn size(shares: &Allocation) -> (u32, u64) {
     let nodes = u32::try_from(shares.len()).unwrap_or(u32::MAX);
     (nodes, shares.iter().map(|it| u64::from(it.ncores())).sum())
 }
 
-/// Cores and gpus that so many units of a shape take of a node, of which it has them free.
-pub(crate) fn amount(machine: &Machine, shape: ShapeId, place: u32, units: u32) -> (u32, u32) {
+/// The cores and gpus that so many units of a shape take of a node, which has them free.
+pub(crate) fn amount(machine: &Machine, shape: ShapeId, node: NodeIndex, units: u32) -> NodeAmount {
     let request = machine.request(shape);
     if request.exclusive {
-        let total = machine.total(place);
-        return (total.cores, total.gpus);
+        let total = machine.total(node);
+        return NodeAmount {
+            node,
+            cores: total.cores,
+            gpus: total.gpus,
+        };
     }
     let slots = match request.nnodes {
         Some(_) => request.slots.min(),
         None => units,
     };
-    let cores = request.cores_per_slot.min().saturating_mul(slots);
-    (cores, request.gpus_per_slot.min().saturating_mul(slots))
+    NodeAmount {
+        node,
+        cores: request.cores_per_slot.min().saturating_mul(slots),
+        gpus: request.gpus_per_slot.min().saturating_mul(slots),
+    }
 }
 
 /// Whether any node that there is, wholly free, is a unit of a shape.
@@ -363,8 +372,8 @@ fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
         && request.nnodes.is_some()
         && request.is_exact()
         && request.constraint.is_none()
-        && (0..machine.nodes()).all(|place| {
-            let total = machine.total(place);
+        && machine.node_indices().all(|node| {
+            let total = machine.total(node);
             let slots = request.slots.min();
             let cores = request.cores_per_slot.min().saturating_mul(slots);
             let gpus = request.gpus_per_slot.min().saturating_mul(slots);
@@ -374,13 +383,13 @@ fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
 
 /// Whether every share is a whole node.
 #[inline]
-pub(crate) fn is_whole(machine: &Machine, shares: &Shares) -> bool {
+pub(crate) fn is_whole(machine: &Machine, shares: &Allocation) -> bool {
     let mut shares = shares.iter();
-    shares.all(|it| machine.whole_with(it.place, it.ncores(), it.ngpus()))
+    shares.all(|it| machine.is_whole_node(it.node, it.ncores(), it.ngpus()))
 }
 
 /// Cores of shares on nodes that are up.
-fn cores_up(machine: &Machine, shares: &Shares) -> u32 {
-    let up = shares.iter().filter(|share| machine.is_up(share.place));
+fn cores_up(machine: &Machine, shares: &Allocation) -> u32 {
+    let up = shares.iter().filter(|share| machine.is_up(share.node));
     up.fold(0, |sum, share| sum.saturating_add(share.ncores()))
 }

@@ -6,7 +6,7 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
 use crate::books::is_whole;
-use crate::machine::Moves;
+use crate::machine::Relocation;
 use crate::{Engine, Error};
 
 impl Engine {
@@ -29,7 +29,7 @@ impl Engine {
     }
 
     /// The places of nodes have changed: finds those of everybody's shares.
-    fn relocate(&mut self, moves: &Moves) {
+    fn relocate(&mut self, moves: &Relocation) {
         let books = &mut self.books;
         books.timeline = None;
         books.changes += 1;
@@ -42,17 +42,15 @@ impl Engine {
             let mut outside = running.outside.take().map_or_else(BTreeMap::new, |it| *it);
             // What was outside before may be back.
             outside.retain(|rank, (cores, gpus)| {
-                let Some(share) = books.machine.share_of(*rank, cores, gpus) else {
+                let Some(share) = books.machine.free_share(*rank, cores, gpus) else {
                     return true;
                 };
-                books.machine.take(std::slice::from_ref(&share));
+                books.machine.allocate(std::slice::from_ref(&share));
                 shares.push(share);
                 false
             });
-            outside.extend(
-                gone.into_iter()
-                    .map(|(rank, cores, gpus)| (rank, (cores, gpus))),
-            );
+            let gone = gone.into_iter();
+            outside.extend(gone.map(|lost| (lost.rank, (lost.cores, lost.gpus))));
             books.partial += usize::from(!is_whole(&books.machine, &shares));
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));
@@ -71,7 +69,11 @@ impl Engine {
     }
 
     fn mark(&mut self, ranks: &IdSet, up: bool) {
-        self.books.machine.mark(ranks, up);
+        if up {
+            self.books.machine.mark_up(ranks);
+        } else {
+            self.books.machine.mark_down(ranks);
+        }
         self.books.reachable.clear();
         // What comes back on nodes that are down does not count.
         self.books.timeline = None;

@@ -7,7 +7,7 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::books::Books;
 use crate::job::{Job, Jobs, State};
-use crate::machine::{Machine, Selection, ShapeId, Shares};
+use crate::machine::{Allocation, Machine, Selection, ShapeId};
 use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, Queue, QueueId};
 use crate::queues::{QueueOptions, Queues};
@@ -437,7 +437,7 @@ impl Engine {
     /// Everything that jobs hold.
     pub fn allocated(&self) -> Result<ResourceSet, Error> {
         let shares = self.books.runs.iter().flat_map(|(_, it)| it.shares.iter());
-        let mut all = Shares::default();
+        let mut all = Allocation::default();
         all.merge(shares.cloned().collect());
         self.books.machine.r(&all)
     }

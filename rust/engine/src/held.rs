@@ -19,7 +19,7 @@ impl Engine {
     pub fn held(&self, id: u64) -> impl Iterator<Item = Held> {
         let shares = self.run(id).map(|running| running.shares.iter());
         shares.into_iter().flatten().map(|share| Held {
-            rank: self.books.machine.rank(share.place),
+            rank: self.books.machine.rank(share.node),
             cores: share.ncores(),
             gpus: share.ngpus(),
         })

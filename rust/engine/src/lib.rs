@@ -43,6 +43,7 @@ mod error;
 mod estimate;
 mod explain;
 mod held;
+mod ids;
 mod job;
 mod machine;
 mod memory;

@@ -16,7 +16,8 @@ pub(crate) use self::kept::Kept;
 use self::places::Places;
 use self::sums::Sums;
 use crate::books::{Books, INSTANT, is_whole};
-use crate::machine::{Cap, Machine, Moves, ShapeId, Share, Shares};
+use crate::ids::NodeIndex;
+use crate::machine::{Allocation, Machine, NodeShare, Relocation, ShapeId, Size};
 use crate::queue::QueueId;
 
 /// A plan from now on.
@@ -28,13 +29,21 @@ pub(crate) enum Plan {
     Places(Places),
 }
 
+/// Cores and gpus of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeAmount {
+    pub node: NodeIndex,
+    pub cores: u32,
+    pub gpus: u32,
+}
+
 /// What a job is to hold.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Hold {
     /// So many units.
     Units(i64),
     /// So many cores and gpus of these nodes.
-    Places(Vec<(u32, u32, u32)>),
+    Places(Vec<NodeAmount>),
 }
 
 impl Hold {
@@ -44,18 +53,23 @@ impl Hold {
         match self {
             Self::Units(_) => in_units,
             Self::Places(parts) => {
-                let mut places = parts.iter().map(|it| it.0);
-                !in_units && places.all(|it| machine.is_up(it) && machine.allows(shape, it))
+                let is_usable = |node| machine.is_up(node) && machine.is_eligible(shape, node);
+                !in_units && parts.iter().all(|part| is_usable(part.node))
             }
         }
     }
 
     /// The places of nodes have changed: what it is now, nothing of the plan's kind where a node is
     /// gone.
-    pub fn relocate(&mut self, moves: &Moves) {
+    pub fn relocate(&mut self, moves: &Relocation) {
         if let Self::Places(parts) = self {
-            let there = parts.iter().map(|it| Some((moves.to(it.0)?, it.1, it.2)));
-            *self = match there.collect() {
+            let still = parts.iter().map(|part| {
+                Some(NodeAmount {
+                    node: moves.new_index(part.node)?,
+                    ..*part
+                })
+            });
+            *self = match still.collect() {
                 Some(parts) => Self::Places(parts),
                 None => Self::Units(0),
             };
@@ -106,16 +120,16 @@ impl Kind {
 /// Whether it depends on where a shape is placed what it takes of the limits of a queue.
 fn depends(books: &mut Books, shape: ShapeId, queue: QueueId) -> bool {
     let most = books.queues.most(queue);
-    if most == Cap::NONE {
+    if most == Size::UNLIMITED {
         return false;
     }
-    let (least, needs) = (books.machine.least(shape), books.machine.most(shape));
+    let (least, needs) = (books.machine.min_size(shape), books.machine.max_size(shape));
     (most.nodes < u64::MAX && least.nodes < needs.nodes)
         || (most.cores < u64::MAX && least.cores < needs.cores)
 }
 
 /// Units that shares are, where sums decide.
-fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a Share>) -> i64 {
+fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a NodeShare>) -> i64 {
     signed(if by_cores {
         shares.map(|it| u64::from(it.ncores())).sum()
     } else {
@@ -124,10 +138,11 @@ fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a Share>) -> i64 
 }
 
 /// So much of nodes, of which they have it free.
-pub(crate) fn pick(machine: &Machine, parts: &[(u32, u32, u32)]) -> Shares {
-    let parts = parts.iter();
-    let parts = parts.map(|(place, cores, gpus)| machine.pick(*place, *cores, *gpus));
-    parts.collect()
+pub(crate) fn pick(machine: &Machine, amounts: &[NodeAmount]) -> Allocation {
+    amounts
+        .iter()
+        .map(|part| machine.lowest_free(part.node, part.cores, part.gpus))
+        .collect()
 }
 
 /// How long a job is planned to run: one that is to end when it starts is taken to end a second
@@ -148,7 +163,7 @@ impl Plan {
             let free = books.machine.units_now(shape);
             let mut sums = Sums::new(now, signed(free), by_cores);
             for (_, it) in books.runs.iter() {
-                let up = it.shares.iter().filter(|it| books.machine.is_up(it.place));
+                let up = it.shares.iter().filter(|it| books.machine.is_up(it.node));
                 let span = (planned(it.end, now), f64::INFINITY);
                 sums.add(span, units_of(by_cores, up));
             }
@@ -193,7 +208,7 @@ impl Plan {
         class: u32,
         now: f64,
         limit: f64,
-    ) -> Result<Shares, f64> {
+    ) -> Result<Allocation, f64> {
         let Some(shares) = books.place(class) else {
             return Err(now);
         };
@@ -213,9 +228,9 @@ impl Plan {
                 }
                 // Of a range, as much as nobody else is to have.
                 let free = profile.least_in(now, now + limit);
-                let cap = Cap {
+                let cap = Size {
                     cores: u64::try_from(free).unwrap_or(0),
-                    ..Cap::NONE
+                    ..Size::UNLIMITED
                 };
                 books.place_within(class, cap).ok_or(now)
             }
@@ -229,12 +244,12 @@ impl Plan {
                 match places.choose(machine, shape, need, now, now + limit) {
                     Some(parts) => {
                         let shares = pick(machine, &parts);
-                        if room.holds(&shares) {
+                        if room.admits(&shares) {
                             return Ok(shares);
                         }
                         let sparing = places.choose_sparing(machine, shape, need, now, now + limit);
                         let sparing = sparing.map(|parts| pick(machine, &parts));
-                        Ok(sparing.filter(|it| room.holds(it)).unwrap_or(shares))
+                        Ok(sparing.filter(|it| room.admits(it)).unwrap_or(shares))
                     }
                     None => Err(places.until(machine, shape, need, now)),
                 }
@@ -273,9 +288,9 @@ impl Plan {
         match (self, hold) {
             (Self::Units(sums), Hold::Units(units)) => sums.add((start, end), sign * units),
             (Self::Places(places), Hold::Places(parts)) => {
-                for (place, cores, gpus) in parts {
-                    let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
-                    places.add(*place, (start, end), sign * cores, sign * gpus);
+                for part in parts {
+                    let (cores, gpus) = (i64::from(part.cores), i64::from(part.gpus));
+                    places.add(part.node, (start, end), sign * cores, sign * gpus);
                 }
                 if back {
                     places.floors.give_back(start);
@@ -352,12 +367,10 @@ impl Plan {
             (Self::Units(Sums { profile, .. }), Hold::Units(units)) => {
                 end <= profile.until(start, *units)
             }
-            (Self::Places(places), Hold::Places(parts)) => {
-                parts.iter().all(|(place, cores, gpus)| {
-                    let free = places.window(machine, *place, start, end);
-                    free.cores >= *cores && free.gpus >= *gpus && machine.is_up(*place)
-                })
-            }
+            (Self::Places(places), Hold::Places(parts)) => parts.iter().all(|part| {
+                let free = places.window(machine, part.node, start, end);
+                free.cores >= part.cores && free.gpus >= part.gpus && machine.is_up(part.node)
+            }),
             _ => false,
         }
     }
@@ -379,7 +392,7 @@ impl Plan {
     }
 
     /// Whether shares of a running job are so many of the plan's units: a part of a node is no node.
-    fn has_units_of(&self, machine: &Machine, shares: &Shares) -> bool {
+    fn has_units_of(&self, machine: &Machine, shares: &Allocation) -> bool {
         match self {
             Self::Units(sums) => sums.by_cores || is_whole(machine, shares),
             Self::Places(_) => true,
@@ -387,10 +400,10 @@ impl Plan {
     }
 
     /// What shares of a running job are in this plan: sums have no nodes that are down.
-    fn hold_of_running(&self, machine: &Machine, shares: &[Share]) -> Hold {
+    fn hold_of_running(&self, machine: &Machine, shares: &[NodeShare]) -> Hold {
         match self {
             Self::Units(sums) => {
-                let up = shares.iter().filter(|it| machine.is_up(it.place));
+                let up = shares.iter().filter(|it| machine.is_up(it.node));
                 Hold::Units(units_of(sums.by_cores, up))
             }
             Self::Places(_) => self.hold_of(shares),
@@ -398,12 +411,16 @@ impl Plan {
     }
 
     /// What shares are in this plan.
-    pub fn hold_of(&self, shares: &[Share]) -> Hold {
+    pub fn hold_of(&self, shares: &[NodeShare]) -> Hold {
         match self {
             Self::Units(sums) => Hold::Units(units_of(sums.by_cores, shares.iter())),
             Self::Places(_) => {
-                let part = |it: &Share| (it.place, it.ncores(), it.ngpus());
-                Hold::Places(shares.iter().map(part).collect())
+                let amount = |share: &NodeShare| NodeAmount {
+                    node: share.node,
+                    cores: share.ncores(),
+                    gpus: share.ngpus(),
+                };
+                Hold::Places(shares.iter().map(amount).collect())
             }
         }
     }

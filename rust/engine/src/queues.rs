@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::machine::Cap;
+use crate::machine::Size;
 use crate::queue::{Order, QueueId};
 
 /// What a queue is to be like.
@@ -30,7 +30,7 @@ struct Named {
     nodes: u64,
     cores: u64,
     /// The most that a placement may take, whatever the limits leave.
-    cap: Cap,
+    cap: Size,
 }
 
 /// All queues, the one without a name first.
@@ -70,7 +70,7 @@ impl Queues {
             jobs: 0,
             nodes: 0,
             cores: 0,
-            cap: Cap::NONE,
+            cap: Size::UNLIMITED,
         });
         self.ids.insert(name.to_owned(), id);
         id
@@ -134,11 +134,11 @@ impl Queues {
 
     /// Nodes and cores that the limits of a queue leave for one job more.
     #[inline]
-    pub fn room(&self, id: QueueId) -> Cap {
+    pub fn room(&self, id: QueueId) -> Size {
         let named = &self.named[id.0 as usize];
         let left =
             |most: Option<u64>, held: u64| most.map_or(u64::MAX, |it| it.saturating_sub(held));
-        let room = Cap {
+        let room = Size {
             nodes: left(named.options.max_nodes, named.nodes),
             cores: left(named.options.max_cores, named.cores),
         };
@@ -146,16 +146,16 @@ impl Queues {
     }
 
     /// Nodes and cores that the limits of a queue allow at the most.
-    pub fn most(&self, id: QueueId) -> Cap {
+    pub fn most(&self, id: QueueId) -> Size {
         let options = &self.named[id.0 as usize].options;
-        Cap {
+        Size {
             nodes: options.max_nodes.unwrap_or(u64::MAX),
             cores: options.max_cores.unwrap_or(u64::MAX),
         }
     }
 
     /// From now on, placements of a queue are to take no more than this.
-    pub fn restrict(&mut self, id: QueueId, cap: Cap) {
+    pub fn restrict(&mut self, id: QueueId, cap: Size) {
         self.named[id.0 as usize].cap = cap;
     }
 
@@ -197,7 +197,7 @@ impl Queues {
 
     /// Whether a job that takes so much may run when no other of the queue does; else which limit
     /// it exceeds. A limit of 0 closes the queue for a while: jobs wait.
-    pub fn may_ever(&self, id: QueueId, least: Cap) -> Result<(), String> {
+    pub fn may_ever(&self, id: QueueId, least: Size) -> Result<(), String> {
         let named = &self.named[id.0 as usize];
         for (what, needs, most) in [
             ("node", least.nodes, named.options.max_nodes),

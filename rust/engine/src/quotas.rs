@@ -2,7 +2,7 @@
 //! have reservations are not to find their queue full when their time comes.
 
 use crate::books::{Books, size};
-use crate::machine::{Cap, Shares};
+use crate::machine::{Allocation, Size};
 use crate::plan::{Hold, Plan, planned};
 use crate::profile::Profile;
 use crate::queue::QueueId;
@@ -22,7 +22,7 @@ impl Usage {
     }
 
     /// A job that holds shares.
-    pub fn of(shares: &Shares) -> Self {
+    pub fn of(shares: &Allocation) -> Self {
         let (nodes, cores) = size(shares);
         Self::new(nodes.into(), cores)
     }
@@ -32,7 +32,7 @@ impl Usage {
         let Hold::Places(parts) = hold else {
             return Self::least(books, class);
         };
-        let cores = parts.iter().map(|it| u64::from(it.1)).sum();
+        let cores = parts.iter().map(|part| u64::from(part.cores)).sum();
         Self::new(parts.len() as u64, cores)
     }
 
@@ -41,7 +41,7 @@ impl Usage {
         let it = &books.queue.classes[class as usize];
         let most = books
             .machine
-            .most(it.shape)
+            .max_size(it.shape)
             .min(books.queues.most(it.queue));
         Self::new(most.nodes, most.cores)
     }
@@ -50,7 +50,7 @@ impl Usage {
     pub fn least(books: &mut Books, class: u32) -> Self {
         let least = books
             .machine
-            .least(books.queue.classes[class as usize].shape);
+            .min_size(books.queue.classes[class as usize].shape);
         Self::new(least.nodes, least.cores)
     }
 }
@@ -132,7 +132,7 @@ impl Quotas {
     }
 
     /// A job that is about to start with these shares takes them of a queue's quota.
-    pub fn take(&mut self, queue: QueueId, shares: &Shares, span: (f64, f64)) {
+    pub fn take(&mut self, queue: QueueId, shares: &Allocation, span: (f64, f64)) {
         self.count(queue, Usage::of(shares), span, false);
     }
 
@@ -221,7 +221,7 @@ impl Quotas {
     }
 
     /// Nodes and cores that a queue has left for a job that runs from now on for so long.
-    fn room(&mut self, books: &Books, queue: QueueId, limit: f64) -> Cap {
+    fn room(&mut self, books: &Books, queue: QueueId, limit: f64) -> Size {
         let now = self.now;
         let mut least = [u64::MAX; 3];
         for (least, profile) in least
@@ -233,7 +233,7 @@ impl Quotas {
             }
         }
         let [_, nodes, cores] = least;
-        Cap { nodes, cores }
+        Size { nodes, cores }
     }
 
     /// Finds shares for a class, no more than its queue has left for so long, where the caller
@@ -243,8 +243,8 @@ impl Quotas {
         books: &mut Books,
         class: u32,
         limit: f64,
-        find: impl FnOnce(&mut Books) -> Option<Shares>,
-    ) -> Option<Result<Shares, f64>> {
+        find: impl FnOnce(&mut Books) -> Option<Allocation>,
+    ) -> Option<Result<Allocation, f64>> {
         let queue = books.queue.classes[class as usize].queue;
         if self.of(books, queue).is_none() {
             return find(books).map(Ok);
@@ -252,7 +252,7 @@ impl Quotas {
         let room = self.room(books, queue, limit);
         books.queues.restrict(queue, room);
         let shares = find(books);
-        books.queues.restrict(queue, Cap::NONE);
+        books.queues.restrict(queue, Size::UNLIMITED);
         let shares = shares?;
         let until = self.until(books, queue, Usage::of(&shares));
         if self.now + limit <= until || !books.may_take(queue, &shares) {
@@ -269,7 +269,7 @@ impl Quotas {
         books: &mut Books,
         class: u32,
         limit: f64,
-    ) -> Result<Shares, f64> {
+    ) -> Result<Allocation, f64> {
         let now = self.now;
         let mut by = now;
         let found = self.place(books, class, limit, |books| {

@@ -5,7 +5,8 @@ use penstock_rset::ResourceSet;
 
 use crate::books::is_whole;
 use crate::explain::Shortage;
-use crate::machine::Shares;
+use crate::ids::NodeIndex;
+use crate::machine::Allocation;
 use crate::{Engine, Error};
 
 impl Engine {
@@ -37,9 +38,9 @@ impl Engine {
     ) -> Result<ResourceSet, Error> {
         self.run(id)?;
         let machine = &self.books.machine;
-        let shares = machine.shares(r)?;
-        if let Some(share) = shares.iter().find(|it| !machine.is_up(it.place)) {
-            let rank = machine.rank(share.place);
+        let shares = machine.allocation_of(r)?;
+        if let Some(share) = shares.iter().find(|it| !machine.is_up(it.node)) {
+            let rank = machine.rank(share.node);
             return Err(Error::new(format!(
                 "job {id} cannot get more: rank {rank} is down"
             )));
@@ -48,7 +49,7 @@ impl Engine {
     }
 
     /// Adds what is free to what a job holds.
-    fn add(&mut self, id: u64, shares: Shares, now: f64) -> Result<ResourceSet, Error> {
+    fn add(&mut self, id: u64, shares: Allocation, now: f64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let refuse = |why: &str| Error::new(format!("job {id} cannot get more: {why}"));
         let run = self.run_number(id)?;
@@ -57,11 +58,11 @@ impl Engine {
         if end <= now {
             return Err(refuse(&format!("its time was over at {end}, it is {now}")));
         }
-        let held = |place: u32| {
-            let places = running.shares.binary_search_by_key(&place, |it| it.place);
+        let held = |place: NodeIndex| {
+            let places = running.shares.binary_search_by_key(&place, |it| it.node);
             places.is_ok()
         };
-        let nodes = shares.iter().filter(|it| !held(it.place)).count() as u64;
+        let nodes = shares.iter().filter(|it| !held(it.node)).count() as u64;
         let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
         let admitted = self.books.queues.admits_more(running.queue, nodes, cores);
         admitted.map_err(|why| refuse(&why))?;
@@ -73,7 +74,7 @@ impl Engine {
         added.set_nslots(Some(shares.slots()).filter(|slots| *slots > 0));
 
         let books = &mut self.books;
-        books.machine.take(&shares);
+        books.machine.allocate(&shares);
         if let Some(running) = books.runs.at_mut(run) {
             let turnover = &mut books.turnover;
             turnover.push_part(running.handle, &shares, f64::NEG_INFINITY, running.end);
@@ -112,12 +113,12 @@ impl Engine {
         }
         let here = r.restrict(self.ranks());
         let machine = &self.books.machine;
-        let (given, kept) = machine.part(&running.shares, &here).map_err(wrap)?;
+        let split = machine.split_by_r(&running.shares, &here).map_err(wrap)?;
         let books = &mut self.books;
         if let Some(running) = books.runs.at_mut(run) {
             running.outside = outside.filter(|it| !it.is_empty());
         }
-        if given.is_empty() {
+        if split.part.is_empty() {
             // Else the slots would be forgotten for nothing.
             let running = self.run(id)?;
             if running.shares.is_empty() && running.outside.is_none() {
@@ -125,12 +126,12 @@ impl Engine {
             }
             return Ok(());
         }
-        self.keep(run, &given, kept);
+        self.keep(run, &split.part, split.rest);
         Ok(())
     }
 
     /// A job gives a part back, and keeps the rest; without anything left it is over.
-    pub(crate) fn keep(&mut self, run: u32, given: &Shares, kept: Shares) {
+    pub(crate) fn keep(&mut self, run: u32, given: &Allocation, kept: Allocation) {
         let books = &mut self.books;
         let Some(running) = books.runs.at_mut(run) else {
             return;
@@ -141,7 +142,7 @@ impl Engine {
         books.partial += usize::from(!is_whole(&books.machine, &kept));
         let nothing = kept.is_empty() && running.outside.is_none();
         running.shares = kept;
-        books.machine.give(given);
+        books.machine.release(given);
         if nothing {
             self.end(run, true);
         } else {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_idset::IdSet;
 
 use crate::chunks::Chunks;
-use crate::machine::{ShapeId, Shares};
+use crate::machine::{Allocation, ShapeId};
 use crate::queue::QueueId;
 
 /// What a job asked for, so that it can be queued again.
@@ -27,7 +27,7 @@ pub(crate) struct Running {
     pub queue: QueueId,
     /// Nothing for jobs that came with their resources.
     pub asked: Option<Asked>,
-    pub shares: Shares,
+    pub shares: Allocation,
     /// Cores and gpus on ranks that are not in the inventory (any more).
     pub outside: Option<Box<Outside>>,
     /// When it started; negative where that is not known.

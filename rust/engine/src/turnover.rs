@@ -1,13 +1,13 @@
 //! What running jobs have taken and given back, for plans that are kept from pass to pass.
 
-use crate::machine::Shares;
+use crate::machine::Allocation;
 
 /// What a job holds is to be held until another time than before. Negative infinity is for what is
 /// not held.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub handle: u32,
-    pub shares: Shares,
+    pub shares: Allocation,
     pub before: f64,
     pub after: f64,
     /// Whether the job holds, or held, more than these.
@@ -29,16 +29,16 @@ pub(crate) struct Turnover {
 
 impl Turnover {
     /// All that a job holds is to be held until another time.
-    pub fn push(&mut self, handle: u32, shares: &Shares, before: f64, after: f64) {
+    pub fn push(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64) {
         self.add(handle, shares, before, after, false);
     }
 
     /// The same of a part.
-    pub fn push_part(&mut self, handle: u32, shares: &Shares, before: f64, after: f64) {
+    pub fn push_part(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64) {
         self.add(handle, shares, before, after, true);
     }
 
-    fn add(&mut self, handle: u32, shares: &Shares, before: f64, after: f64, part: bool) {
+    fn add(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64, part: bool) {
         if !self.followed {
             return;
         }
@@ -90,13 +90,16 @@ mod tests {
     use penstock_rset::ResourceSet;
 
     use super::{MOST, Turnover};
-    use crate::machine::{Machine, Shares};
+    use crate::ids::NodeIndex;
+    use crate::machine::{Allocation, Machine};
 
     /// So many shares, whichever.
-    fn shares(count: usize) -> Shares {
+    fn shares(count: usize) -> Allocation {
         let mut r = ResourceSet::new();
         r.insert(0, "n0", (0..2).collect(), IdSet::new()).unwrap();
-        let share = Machine::new(&r).unwrap().pick(0, 1, 0);
+        let share = Machine::new(&r)
+            .unwrap()
+            .lowest_free(NodeIndex::new(0), 1, 0);
         std::iter::repeat_n(share, count).collect()
     }
 

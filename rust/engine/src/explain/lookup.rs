@@ -10,7 +10,7 @@ use super::shortage::Census;
 use super::{Harm, Reason, Shortage};
 use crate::Engine;
 use crate::books::Books;
-use crate::machine::{ShapeId, Shares};
+use crate::machine::{Allocation, ShapeId};
 use crate::policy::{Overlay, Policy, Scratch, Shadow};
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
@@ -34,7 +34,7 @@ struct Lookup<'a> {
     fronts: BTreeMap<u32, Option<Front>>,
     censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
-    places: BTreeMap<u32, Option<Shares>>,
+    places: BTreeMap<u32, Option<Allocation>>,
     /// Under a hybrid policy, by group.
     aheads: BTreeMap<u32, Ahead>,
     scratch: &'a Scratch,
@@ -103,7 +103,7 @@ impl Engine {
 }
 
 /// Whether the limits of a queue let one more job take these resources.
-fn may_take(books: &Books, queue: QueueId, shares: &Shares) -> Result<(), String> {
+fn may_take(books: &Books, queue: QueueId, shares: &Allocation) -> Result<(), String> {
     let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
     books.queues.admits(queue, shares.len() as u64, cores)
 }

@@ -8,7 +8,8 @@ use rustc_hash::FxBuildHasher;
 use penstock_jobspec::{Count, Request};
 
 use super::{Field, amount};
-use crate::machine::{Free, Machine, ShapeId};
+use crate::ids::NodeIndex;
+use crate::machine::{Machine, NodeResources, ShapeId};
 
 /// What one unit of a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Wanted {
     }
 
     /// Units that a node gives with so much free.
-    fn units(self, free: Free) -> u64 {
+    fn units(self, free: NodeResources) -> u64 {
         let cores = u64::from(free.cores) / self.cores.max(1);
         let gpus = u64::from(free.gpus).checked_div(self.gpus);
         let slots = gpus.map_or(cores, |gpus| cores.min(gpus));
@@ -135,12 +136,12 @@ pub struct Shortage {
 /// Nodes of which the same is in use.
 #[derive(Clone, Copy, Debug)]
 struct Alike {
-    size: Free,
-    free: Free,
+    size: NodeResources,
+    free: NodeResources,
     up: bool,
     count: u32,
     /// The first of them.
-    place: u32,
+    place: NodeIndex,
 }
 
 /// Nodes by what they have and what of it is free: there are far fewer kinds than nodes.
@@ -154,12 +155,12 @@ impl Census {
         machine.units_now(shape);
         let mut alike: Vec<Alike> = Vec::new();
         let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
-        for place in 0..machine.nodes() {
-            if !machine.allows(shape, place) {
+        for place in machine.node_indices() {
+            if !machine.is_eligible(shape, place) {
                 continue;
             }
             let (size, free, up) = (
-                machine.size(place),
+                machine.total(place),
                 machine.free(place),
                 machine.is_up(place),
             );
@@ -204,7 +205,7 @@ impl Shortage {
         let (mut cores, mut gpus) = (0, 0);
         // Of whole nodes, their sizes.
         let mut sizes: Vec<(u64, u64)> = Vec::new();
-        let mut nearest: Option<(u64, u32, &Alike)> = None;
+        let mut nearest: Option<(u64, NodeIndex, &Alike)> = None;
         for it in &census.0 {
             let count = u64::from(it.count);
             found.nodes += it.count;

@@ -1,21 +1,20 @@
-//! Which cores or gpus of a node: sets of positions, small ones without heap.
+//! Sets of the cores, or gpus, of one node, by index; small ones take no heap memory.
 
 use std::ops::Range;
 
-/// A set of positions. One that lies in one word, or is a run, holds no heap memory; equal sets
-/// are equal values.
+/// A set of indices. It takes no heap memory if it lies within one word or is contiguous; equal
+/// sets are equal values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Bits(Form);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Form {
-    /// Bits of one word, and how many: to count them anew takes a dozen steps where the processor
-    /// may have no instruction for it. The word is not zero unless the set is empty (then `at` is
-    /// 0).
+    /// Bits of one word, with their count: counting takes a dozen steps on a processor without an
+    /// instruction for it. The word is zero only in the empty set, whose `at` is 0.
     Word { at: u16, len: u8, bits: u64 },
-    /// Consecutive positions that lie in more than one word.
+    /// Contiguous indices that lie in more than one word.
     Run { from: u32, len: u32 },
-    /// The rest: the words from `at` on; neither the first nor the last is zero.
+    /// Any other set: the words from `at` on, of which neither the first nor the last is zero.
     Words(Box<Words>),
 }
 
@@ -25,34 +24,34 @@ struct Words {
     words: Box<[u64]>,
 }
 
-/// Positions a word has.
+/// Indices per word.
 pub(crate) const WORD: u32 = u64::BITS;
 
-/// Words for so many positions.
-pub(crate) fn words_for(positions: u32) -> u32 {
-    positions.div_ceil(WORD)
+/// The number of words for so many indices.
+pub(crate) fn words_for(count: u32) -> u32 {
+    count.div_ceil(WORD)
 }
 
-fn index(at: u32) -> usize {
+fn as_index(at: u32) -> usize {
     at as usize
 }
 
-/// The number of a word; there are at most as many as positions in 32 bits.
+/// The number of a word.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "a node has fewer positions than 2^32"
+    reason = "a node has less than 2^32 cores"
 )]
 fn number(index: usize) -> u32 {
     index as u32
 }
 
-/// The bits from `from` to before `to`, of which both are at most 64.
+/// The bits from `from` up to, not including, `to`; both are at most 64.
 fn mask(from: u32, to: u32) -> u64 {
     let below = |end: u32| 1_u64.checked_shl(end).map_or(u64::MAX, |bit| bit - 1);
     below(to) & !below(from)
 }
 
-/// The lowest `count` of the bits of a word that has at least so many.
+/// The lowest `count` bits of a word, which has at least so many.
 fn lowest_bits(word: u64, count: u32) -> u64 {
     let start = word.trailing_zeros();
     if let Some(end) = start.checked_add(count).filter(|end| *end <= WORD) {
@@ -75,13 +74,13 @@ impl Bits {
         bits: 0,
     });
 
-    /// So many bits of one word.
+    /// The set of `len` bits of one word.
     #[inline]
     fn word(at: u32, len: u32, bits: u64) -> Self {
         match (u16::try_from(at), u8::try_from(len)) {
             _ if bits == 0 => Self::EMPTY,
             (Ok(at), Ok(len)) => Self(Form::Word { at, len, bits }),
-            // Further on than any node has positions.
+            // Beyond the indices of any node.
             _ => Self(Form::Words(Box::new(Words {
                 at,
                 words: [bits].into(),
@@ -89,7 +88,7 @@ impl Bits {
         }
     }
 
-    /// The first `len` positions.
+    /// The first `len` indices.
     pub fn full(len: u32) -> Self {
         Self::run(0, len)
     }
@@ -106,7 +105,7 @@ impl Bits {
         Self(Form::Run { from, len })
     }
 
-    /// The set whose words from `at` on are these.
+    /// The set whose words from number `at` on are these.
     fn of_words(at: u32, words: &[u64]) -> Self {
         let Some(first) = words.iter().position(|word| *word != 0) else {
             return Self::EMPTY;
@@ -125,20 +124,20 @@ impl Bits {
         Self(Form::Words(Box::new(Words { at, words })))
     }
 
-    /// The set of these positions.
-    pub fn from_positions(positions: impl IntoIterator<Item = u32>) -> Self {
+    /// The set of these indices.
+    pub fn from_indices(indices: impl IntoIterator<Item = u32>) -> Self {
         let mut words: Vec<u64> = Vec::new();
-        for position in positions {
-            let at = index(position / WORD);
+        for index in indices {
+            let at = as_index(index / WORD);
             if words.len() <= at {
                 words.resize(at + 1, 0);
             }
-            words[at] |= 1 << (position % WORD);
+            words[at] |= 1 << (index % WORD);
         }
         Self::of_words(0, &words)
     }
 
-    /// The lowest `count` positions of words that have at least so many.
+    /// The lowest `count` indices of words that have at least so many.
     #[inline]
     pub fn lowest(words: &[u64], count: u32) -> Self {
         if count == 0 {
@@ -176,7 +175,7 @@ impl Bits {
         Self::of_words(number(first), &taken)
     }
 
-    /// How many positions the set has.
+    /// The number of indices in the set.
     #[inline]
     pub fn len(&self) -> u32 {
         match &self.0 {
@@ -190,7 +189,7 @@ impl Bits {
         matches!(self.0, Form::Word { bits: 0, .. })
     }
 
-    /// The words that are not zero, with their numbers.
+    /// The words of the set, with their numbers.
     pub fn words(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         let word = |at: u32| match &self.0 {
             Form::Word { bits, .. } => *bits,
@@ -198,12 +197,12 @@ impl Bits {
                 let clip = |end: u32| end.saturating_sub(at * WORD).min(WORD);
                 mask(clip(*from), clip(from + len))
             }
-            Form::Words(words) => words.words[index(at - words.at)],
+            Form::Words(words) => words.words[as_index(at - words.at)],
         };
         self.span().map(move |at| (at, word(at)))
     }
 
-    /// The numbers of the words in which the set lies.
+    /// The numbers of the words that the set spans.
     fn span(&self) -> Range<u32> {
         match &self.0 {
             Form::Word { bits: 0, .. } => 0..0,
@@ -213,9 +212,9 @@ impl Bits {
         }
     }
 
-    /// Takes the positions away from a node's words. Returns how many were there.
+    /// Removes the indices from a node's words. Returns how many of them the words had.
     #[inline]
-    pub fn take_from(&self, words: &mut [u64]) -> u32 {
+    pub fn remove_from(&self, words: &mut [u64]) -> u32 {
         if let Form::Word { at, len, bits } = self.0 {
             let Some(word) = words.get_mut(usize::from(at)) else {
                 return 0;
@@ -228,19 +227,18 @@ impl Bits {
                 there.count_ones()
             };
         }
-        let parts = self.words();
-        let taken = parts.map(|(at, bits)| {
-            let word = &mut words[index(at)];
-            let taken = (*word & bits).count_ones();
+        let removed = self.words().map(|(at, bits)| {
+            let word = &mut words[as_index(at)];
+            let had = (*word & bits).count_ones();
             *word &= !bits;
-            taken
+            had
         });
-        taken.sum()
+        removed.sum()
     }
 
-    /// Adds the positions to a node's words. Returns how many were not there.
+    /// Adds the indices to a node's words. Returns how many of them the words did not have.
     #[inline]
-    pub fn give_to(&self, words: &mut [u64]) -> u32 {
+    pub fn add_to(&self, words: &mut [u64]) -> u32 {
         if let Form::Word { at, len, bits } = self.0 {
             let Some(word) = words.get_mut(usize::from(at)) else {
                 return 0;
@@ -249,53 +247,56 @@ impl Bits {
             *word |= bits;
             return u32::from(len) - if known == 0 { 0 } else { known.count_ones() };
         }
-        let parts = self.words();
-        let given = parts.map(|(at, bits)| {
-            let word = &mut words[index(at)];
-            let given = (!*word & bits).count_ones();
+        let added = self.words().map(|(at, bits)| {
+            let word = &mut words[as_index(at)];
+            let new = (!*word & bits).count_ones();
             *word |= bits;
-            given
+            new
         });
-        given.sum()
+        added.sum()
     }
 
-    /// Whether a node's words have all the positions.
+    /// Whether a node's words have all indices of the set.
     pub fn is_within(&self, words: &[u64]) -> bool {
-        self.words()
-            .all(|(at, bits)| words.get(index(at)).is_some_and(|word| word & bits == bits))
+        self.words().all(|(at, bits)| {
+            words
+                .get(as_index(at))
+                .is_some_and(|word| word & bits == bits)
+        })
     }
 
-    /// The positions in both; words past the end have none.
-    pub fn within(&self, words: &[u64]) -> Self {
-        self.combined(|at, bits| words.get(index(at)).map_or(0, |word| bits & word))
+    /// The indices that are also in a node's words.
+    pub fn intersection(&self, words: &[u64]) -> Self {
+        self.map_words(|at, bits| words.get(as_index(at)).map_or(0, |word| bits & word))
     }
 
-    fn combined(&self, word: impl Fn(u32, u64) -> u64) -> Self {
+    /// The set with each word replaced.
+    fn map_words(&self, word: impl Fn(u32, u64) -> u64) -> Self {
         let span = self.span();
         let words: Vec<u64> = self.words().map(|(at, bits)| word(at, bits)).collect();
         Self::of_words(span.start, &words)
     }
 
-    /// The set as words, from the first on.
+    /// The words of the set, from word 0 on.
     fn to_words(&self) -> Vec<u64> {
-        let mut words = vec![0; index(self.span().end)];
-        self.give_to(&mut words);
+        let mut words = vec![0; as_index(self.span().end)];
+        self.add_to(&mut words);
         words
     }
 
     pub fn difference(&self, other: &Self) -> Self {
         let words = other.to_words();
-        self.combined(|at, bits| words.get(index(at)).map_or(bits, |word| bits & !word))
+        self.map_words(|at, bits| words.get(as_index(at)).map_or(bits, |word| bits & !word))
     }
 
     pub fn union(&self, other: &Self) -> Self {
         let mut words = self.to_words();
-        words.resize(words.len().max(index(other.span().end)), 0);
-        other.give_to(&mut words);
+        words.resize(words.len().max(as_index(other.span().end)), 0);
+        other.add_to(&mut words);
         Self::of_words(0, &words)
     }
 
-    /// Runs of consecutive positions, ascending.
+    /// Runs of consecutive indices, ascending.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u32>> + '_ {
         let mut words = self.words();
         let mut word = words.next();
@@ -327,7 +328,7 @@ impl Bits {
                 }
                 break;
             }
-            // Words in the midst of a set may be zero.
+            // Words within the span of a set may be zero.
             while matches!(word, Some((_, 0))) {
                 word = words.next();
             }
@@ -336,7 +337,7 @@ impl Bits {
     }
 }
 
-/// How many positions follow each other from `start` on, which is in the first word.
+/// How many indices follow each other from `start` on, which is in the first word.
 fn run_length(words: &[u64], start: u32) -> u32 {
     let mut len = (words[0] >> start).trailing_ones();
     if len + start < WORD {
@@ -363,7 +364,7 @@ mod tests {
     type Plain = BTreeSet<u32>;
 
     fn bits(plain: &Plain) -> Bits {
-        Bits::from_positions(plain.iter().copied())
+        Bits::from_indices(plain.iter().copied())
     }
 
     fn plain(bits: &Bits) -> Plain {
@@ -372,8 +373,8 @@ mod tests {
 
     fn words(plain: &Plain) -> Vec<u64> {
         let mut words = vec![0; 5];
-        for position in plain {
-            words[(position / WORD) as usize] |= 1 << (position % WORD);
+        for index in plain {
+            words[(index / WORD) as usize] |= 1 << (index % WORD);
         }
         words
     }
@@ -390,7 +391,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_set(left in sets(), right in sets(), count in 0_u32..320) {
+        fn behaves_like_a_set(left in sets(), right in sets(), count in 0_u32..320) {
             let (a, b) = (bits(&left), bits(&right));
             prop_assert_eq!(plain(&a), left.clone());
             prop_assert_eq!(a.len() as usize, left.len());
@@ -400,13 +401,13 @@ mod tests {
             prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
             prop_assert_eq!(a.difference(&b), bits(&(&left - &right)));
             prop_assert_eq!(a.union(&b), bits(&(&left | &right)));
-            prop_assert_eq!(a.within(&words(&right)), bits(&(&left & &right)));
+            prop_assert_eq!(a.intersection(&words(&right)), bits(&(&left & &right)));
             prop_assert_eq!(a.is_within(&words(&right)), left.is_subset(&right));
 
             let mut node = words(&right);
-            prop_assert_eq!(a.take_from(&mut node) as usize, (&left & &right).len());
+            prop_assert_eq!(a.remove_from(&mut node) as usize, (&left & &right).len());
             prop_assert_eq!(&node, &words(&(&right - &left)));
-            prop_assert_eq!(a.give_to(&mut node) as usize, left.len());
+            prop_assert_eq!(a.add_to(&mut node) as usize, left.len());
             prop_assert_eq!(&node, &words(&(&right | &left)));
 
             let count = count.min(u32::try_from(left.len()).unwrap());
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_a_node_is_small() {
+    fn a_set_takes_16_bytes() {
         assert_eq!(size_of::<Bits>(), 16);
     }
 }

@@ -1,46 +1,49 @@
-//! Which places have changed, for those who look later.
+//! Which nodes have changed, for the views that are brought up to date later.
 
-/// Changes that are remembered, at the least.
-const SHORTEST: usize = 4096;
+use crate::ids::NodeIndex;
 
-/// Places that have changed, oldest first. The first are forgotten, in one go, when there are
-/// more than those who look would go through.
+/// Changes that the journal holds at least.
+const MIN_CAPACITY: usize = 4096;
+
+/// Changed nodes, oldest first. A full journal is emptied: rebuilding a view costs no more than
+/// reading that many changes.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    changed: Vec<u32>,
-    /// Changes before the first that is remembered.
+    changed: Vec<NodeIndex>,
+    /// Changes before the first one still held.
     forgotten: u64,
-    longest: usize,
+    capacity: usize,
 }
 
 impl Journal {
-    /// For so many places.
-    pub fn new(places: u32) -> Self {
+    /// An empty journal for a machine with so many nodes.
+    pub fn new(node_count: u32) -> Self {
         Self {
             changed: Vec::new(),
             forgotten: 0,
-            longest: (places as usize).max(SHORTEST),
+            capacity: (node_count as usize).max(MIN_CAPACITY),
         }
     }
 
+    /// Records that a node has changed.
     #[inline]
-    pub fn push(&mut self, place: u32) {
-        if self.changed.len() >= self.longest {
+    pub fn push(&mut self, node: NodeIndex) {
+        if self.changed.len() >= self.capacity {
             self.forgotten += self.changed.len() as u64;
             self.changed.clear();
         }
-        self.changed.push(place);
+        self.changed.push(node);
     }
 
-    /// Changes there have been.
+    /// How many changes there have been.
     #[inline]
     pub fn end(&self) -> u64 {
         self.forgotten + self.changed.len() as u64
     }
 
-    /// The places that have changed after so many changes; `None` where they are forgotten.
+    /// The nodes changed after the first `seen` changes; `None` if they are no longer held.
     #[inline]
-    pub fn since(&self, seen: u64) -> Option<&[u32]> {
+    pub fn since(&self, seen: u64) -> Option<&[NodeIndex]> {
         let known = seen.checked_sub(self.forgotten)?;
         self.changed.get(usize::try_from(known).ok()?..)
     }

@@ -1,15 +1,17 @@
-//! Where a shape fits now.
+//! Matching: which nodes of a view an allocation for a shape is made of.
 
 use smallvec::SmallVec;
 
+use super::allocation::{Allocation, NodeShare};
+use super::measure;
 use super::nodes::Nodes;
 use super::select::{First, Pack, Selection, Spread, Walk, smallest_row, smallest_span};
 use super::shape::Shape;
-use super::share::{Share, Shares};
+use super::size::Size;
 use super::view::View;
-use super::within::Cap;
+use crate::ids::NodeIndex;
 
-/// What matching looks at.
+/// A search for a shape in its view.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub nodes: &'a Nodes,
@@ -18,110 +20,120 @@ pub(crate) struct Search<'a> {
     pub selection: Selection,
 }
 
-/// A node, with the units that are to be taken of it.
-pub(super) type Pick = (u32, u32);
+/// Units that are to be taken of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Pick {
+    pub node: NodeIndex,
+    pub units: u32,
+}
+
+/// Picked nodes; mostly few.
+type Picks = SmallVec<[Pick; 4]>;
+
+/// How many slots per node, cores and gpus an allocation gets where the request has ranges.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Counts {
+    /// The least of each.
+    Least,
+    /// As many as the picked nodes have room for within a limit.
+    UpTo(Size),
+}
 
 impl Search<'_> {
-    /// The shares of the most units that will do and fit, of so many that are there; how many does
-    /// not matter to a single one.
-    pub fn place(self, there: u64) -> Option<Shares> {
-        let (tree, least) = (self.view.tree(), self.shape.least);
+    /// Allocates as many units as the shape accepts of those that are available; the number does
+    /// not matter for a single unit.
+    pub fn place(self, available: u64) -> Option<Allocation> {
+        let (tree, min_number) = (self.view.tree(), self.shape.min_number);
         if self.shape.is_single() {
             return match self.selection {
-                Selection::Pack => self.one(Pack::new(tree, least)),
-                Selection::Spread => self.one(Spread::new(tree, least)),
-                _ => self.one(First::new(tree, least, 0)),
+                Selection::Pack => self.place_single(Pack::new(tree, min_number)),
+                Selection::Spread => self.place_single(Spread::new(tree, min_number)),
+                _ => self.place_single(First::new(tree, min_number, 0)),
             };
         }
-        if there < u64::from(self.shape.need) {
+        if available < u64::from(self.shape.need) {
             return None;
         }
-        let want = self.shape.most(there);
-        let picks = self.walk(want, |_, _| true)?;
-        Some(self.shares(&picks, Some(Cap::NONE)))
+        let want = self.shape.max_units(available);
+        let picks = self.pick(want)?;
+        Some(self.allocation(&picks, Counts::UpTo(Size::UNLIMITED)))
     }
 
-    /// The shares of the units that are needed, on nodes that `accept` takes.
-    pub fn place_where(self, accept: &mut dyn FnMut(u32, u32) -> bool) -> Option<Shares> {
-        let picks = self.walk_all(self.shape.need, accept)?;
-        Some(self.shares(&picks, None))
+    /// Allocates the least units that the shape needs, on nodes that `accept` accepts.
+    pub fn place_where(self, accept: &mut dyn FnMut(NodeIndex, u32) -> bool) -> Option<Allocation> {
+        let picks = self.pick_in_order(self.shape.need, accept)?;
+        Some(self.allocation(&picks, Counts::Least))
     }
 
     #[inline]
-    fn one(self, mut walk: impl Walk) -> Option<Shares> {
-        let place = self.view.place(walk.next(self.view.tree())?);
+    fn place_single(self, mut walk: impl Walk) -> Option<Allocation> {
+        let node = self.view.node(walk.next(self.view.tree())?);
         if self.shape.exact && !self.shape.request.exclusive {
-            let share = self.nodes.share(place, self.shape.cores, self.shape.gpus);
+            let share = self.nodes.share(node, self.shape.cores, self.shape.gpus);
             let slots = if self.shape.has_nodes() {
                 self.shape.request.slots.min()
             } else {
                 1
             };
-            return Some(Shares::new(SmallVec::from_buf([share]), slots));
+            return Some(Allocation::new(SmallVec::from_buf([share]), slots));
         }
-        Some(self.shares(&[(place, 1)], Some(Cap::NONE)))
+        let picks = [Pick { node, units: 1 }];
+        Some(self.allocation(&picks, Counts::UpTo(Size::UNLIMITED)))
     }
 
-    /// Nodes by the selection policy until there are enough units.
-    pub(super) fn walk(
-        self,
-        want: u32,
-        accept: impl FnMut(u32, u32) -> bool,
-    ) -> Option<SmallVec<[Pick; 4]>> {
+    /// Picks nodes by the selection policy until there are enough units.
+    fn pick(self, want: u32) -> Option<Picks> {
         if self.selection == Selection::Contiguous && want > 1 {
             let start = self.start_of_span(want)?;
-            let walk = First::new(self.view.tree(), self.shape.least, start);
-            return self.pick(walk, want, accept);
+            let walk = First::new(self.view.tree(), self.shape.min_number, start);
+            return self.pick_along(walk, want, |_, _| true);
         }
-        self.walk_all(want, accept)
+        self.pick_in_order(want, |_, _| true)
     }
 
-    /// The same, one after the other, whatever span they have.
-    fn walk_all(
-        self,
-        want: u32,
-        accept: impl FnMut(u32, u32) -> bool,
-    ) -> Option<SmallVec<[Pick; 4]>> {
-        let (tree, least) = (self.view.tree(), self.shape.least);
+    /// As [`pick`](Self::pick), of nodes that `accept` accepts, contiguous or not.
+    fn pick_in_order(self, want: u32, accept: impl FnMut(NodeIndex, u32) -> bool) -> Option<Picks> {
+        let (tree, min_number) = (self.view.tree(), self.shape.min_number);
         match self.selection {
-            Selection::Pack => self.pick(Pack::new(tree, least), want, accept),
-            Selection::Spread => self.pick(Spread::new(tree, least), want, accept),
-            _ => self.pick(First::new(tree, least, 0), want, accept),
+            Selection::Pack => self.pick_along(Pack::new(tree, min_number), want, accept),
+            Selection::Spread => self.pick_along(Spread::new(tree, min_number), want, accept),
+            _ => self.pick_along(First::new(tree, min_number, 0), want, accept),
         }
     }
 
+    /// The first leaf of the smallest span of ranks that has enough units.
     fn start_of_span(self, want: u32) -> Option<u32> {
-        let (tree, least) = (self.view.tree(), self.shape.least);
-        let rank = |leaf| self.nodes.rank(self.view.place(leaf));
+        let (tree, min_number) = (self.view.tree(), self.shape.min_number);
+        let rank = |leaf| self.nodes.rank(self.view.node(leaf));
         if self.shape.has_nodes() {
             // A node is one unit, and no two nodes have the same rank.
-            return smallest_row(tree, least, want, want - 1, rank);
+            return smallest_row(tree, min_number, want, want - 1, rank);
         }
         let units = |leaf| self.shape.units_at(tree.get(leaf));
-        smallest_span(tree, least, want, 0, units, rank)
+        smallest_span(tree, min_number, want, 0, units, rank)
     }
 
-    /// Nodes in the order of a walk, until there are enough units.
-    fn pick(
+    /// Picks nodes in the order of a walk, until there are enough units.
+    fn pick_along(
         self,
         mut walk: impl Walk,
         want: u32,
-        mut accept: impl FnMut(u32, u32) -> bool,
-    ) -> Option<SmallVec<[Pick; 4]>> {
+        mut accept: impl FnMut(NodeIndex, u32) -> bool,
+    ) -> Option<Picks> {
         let tree = self.view.tree();
-        // A node has many slots: more is seldom needed.
-        let mut picks: SmallVec<[Pick; 4]> = SmallVec::with_capacity(want.min(64) as usize);
+        // A node has many slots: room for 64 nodes is seldom too little.
+        let mut picks = Picks::with_capacity(want.min(64) as usize);
         let mut left = want;
         let mut ascending = true;
         while left > 0 {
             let leaf = walk.next(tree)?;
-            let place = self.view.place(leaf);
+            let node = self.view.node(leaf);
             let units = self.shape.units_at(tree.get(leaf)).min(left);
-            if !accept(place, units) {
+            if !accept(node, units) {
                 continue;
             }
-            ascending &= picks.last().is_none_or(|(last, _)| *last < place);
-            picks.push((place, units));
+            ascending &= picks.last().is_none_or(|last| last.node < node);
+            picks.push(Pick { node, units });
             left -= units;
         }
         if !ascending {
@@ -130,9 +142,8 @@ impl Search<'_> {
         Some(picks)
     }
 
-    /// The shares of nodes with units, in the order of ranks; with a cap as much below it as the
-    /// nodes have room for, else the least.
-    pub(super) fn shares(self, picks: &[Pick], cap: Option<Cap>) -> Shares {
+    /// The allocation of picked nodes, in rank order.
+    pub(super) fn allocation(self, picks: &[Pick], counts: Counts) -> Allocation {
         let shape = self.shape;
         let request = &shape.request;
         let per_unit = if shape.has_nodes() {
@@ -143,24 +154,26 @@ impl Search<'_> {
         let mut slots_per_unit = per_unit;
         let mut cores = request.cores_per_slot.min();
         let mut gpus = request.gpus_per_slot.min();
-        let units: u32 = picks.iter().map(|(_, units)| *units).sum();
-        if let Some(cap) = cap.filter(|_| !shape.exact) {
-            // As many as every one of the nodes has, from the outermost count to the innermost.
+        let units: u32 = picks.iter().map(|pick| pick.units).sum();
+        if let Counts::UpTo(limit) = counts
+            && !shape.exact
+        {
+            // As many as every node has room for, from the outermost count to the innermost.
             let room = |per_slot: &dyn Fn(u32, u32) -> u32, units: &dyn Fn(u32) -> u32| {
-                let rooms = picks.iter().map(|(place, picked)| {
-                    let free = self.nodes.free(*place);
-                    per_slot(free.cores, free.gpus) / units(*picked).max(1)
+                let rooms = picks.iter().map(|pick| {
+                    let free = self.nodes.free(pick.node);
+                    per_slot(free.cores, free.gpus) / units(pick.units).max(1)
                 });
                 rooms.min().unwrap_or(0)
             };
-            // As many as the cap has room for, for so many at once.
+            // As many as the limit has room for, if each takes so many cores of every unit.
             let below = |each: u64| {
-                let most = cap.cores / (u64::from(units) * each).max(1);
+                let most = limit.cores / (u64::from(units) * each).max(1);
                 u32::try_from(most).unwrap_or(u32::MAX)
             };
             if shape.has_nodes() {
                 let most = room(
-                    &|has_cores, has_gpus| super::shape::slots(has_cores, has_gpus, cores, gpus),
+                    &|has_cores, has_gpus| measure::slots(has_cores, has_gpus, cores, gpus),
                     &|_| 1,
                 );
                 let most = most.min(below(cores.into()));
@@ -173,20 +186,89 @@ impl Search<'_> {
             let most = room(&|_, has_gpus| has_gpus, &times);
             gpus = request.gpus_per_slot.largest_up_to(most).unwrap_or(gpus);
         }
-        let part = |(place, units): &Pick| -> Share {
+        let share_of = |pick: &Pick| -> NodeShare {
             if shape.has_nodes() && request.exclusive {
-                return self.nodes.free_share(*place);
+                return self.nodes.free_share(pick.node);
             }
-            let slots = units.saturating_mul(slots_per_unit);
+            let slots = pick.units.saturating_mul(slots_per_unit);
             self.nodes.share(
-                *place,
+                pick.node,
                 cores.saturating_mul(slots),
                 gpus.saturating_mul(slots),
             )
         };
-        Shares::new(
-            picks.iter().map(part).collect(),
+        Allocation::new(
+            picks.iter().map(share_of).collect(),
             units.saturating_mul(slots_per_unit),
         )
+    }
+
+    /// As [`place`](Self::place), within a limit.
+    pub fn place_within(self, available: u64, limit: Size) -> Option<Allocation> {
+        let (shape, request) = (self.shape, &self.shape.request);
+        let whole = shape.has_nodes() && request.exclusive;
+        let mut most = available;
+        if shape.has_nodes() {
+            most = most.min(limit.nodes);
+        }
+        if !whole && let Some(units) = limit.cores.checked_div(u64::from(shape.cores)) {
+            most = most.min(units);
+        }
+        let want = self.largest_count(most)?;
+        let picks = self.pick(want)?;
+        let allocation = self.allocation(&picks, Counts::UpTo(limit));
+        if limit.admits(&allocation) {
+            return Some(allocation);
+        }
+        let tree = self.view.tree();
+        let mut picks = if whole {
+            self.pick_sparingly(Pack::new(tree, shape.min_number), want, limit)
+        } else {
+            self.pick_sparingly(Spread::new(tree, shape.min_number), want, limit)
+        };
+        let picked: u32 = picks.iter().map(|pick| pick.units).sum();
+        let mut excess = picked - self.largest_count(picked.into())?;
+        while let Some(last) = picks.last_mut().filter(|_| excess > 0) {
+            let less = excess.min(last.units);
+            last.units -= less;
+            excess -= less;
+            if last.units == 0 {
+                picks.pop();
+            }
+        }
+        picks.sort_unstable();
+        Some(self.allocation(&picks, Counts::UpTo(limit)))
+    }
+
+    /// The largest acceptable unit count not above `most`.
+    fn largest_count(self, most: u64) -> Option<u32> {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let units = self.shape.units().largest_up_to(most);
+        units.filter(|units| *units >= self.shape.need)
+    }
+
+    /// Picks nodes in the order of a walk, as far as the limit admits.
+    fn pick_sparingly(self, mut walk: impl Walk, want: u32, limit: Size) -> Picks {
+        let tree = self.view.tree();
+        let whole = self.shape.has_nodes() && self.shape.request.exclusive;
+        let mut picks = Picks::new();
+        let (mut left, mut cores) = (want, limit.cores);
+        while left > 0
+            && (picks.len() as u64) < limit.nodes
+            && let Some(leaf) = walk.next(tree)
+        {
+            let node = self.view.node(leaf);
+            if whole {
+                let node_cores = self.nodes.class(node).cores.len;
+                let Some(rest) = cores.checked_sub(u64::from(node_cores)) else {
+                    break;
+                };
+                cores = rest;
+            }
+            let units = self.shape.units_at(tree.get(leaf)).min(left);
+            picks.push(Pick { node, units });
+            left -= units;
+        }
+        picks
     }
 }

@@ -1,30 +1,33 @@
-//! The machine: what exists, what is free, and where a shape fits.
+//! The machine: which nodes exist, what is free on them, and where a shape fits.
 //!
-//! A shape is a request without its duration. It needs a number of units, and each node gives a
-//! number of units that depends on that node alone: slots, or one for a node that holds all of a
-//! node's slots.
+//! A shape is a request without its duration. It needs a number of units, and each node provides a
+//! number of units that depends on that node alone: slots, or one for a node that holds all slots
+//! of a node.
 //!
-//! What is free is a word or two per node in flat arrays. Shapes that ask alike look at the nodes
-//! through a [view](view): a tree over the nodes that their constraint allows, which finds the
-//! next node with enough free, or of a certain fullness, in a few steps, and knows how many units
-//! there are without looking at nodes. Views see what has changed when they are used.
+//! What is free is a word or two per node in flat arrays. Shapes with the same constraint and the
+//! same kind of unit find nodes through one [view](view): a tree over the nodes that the constraint
+//! allows. It finds the next node with enough free, or with a given fullness, in a few steps, and
+//! counts units without visiting nodes. A view is brought up to date when it is used.
 
+mod allocation;
 mod bits;
-mod book;
-mod changes;
+mod directory;
 mod feasibility;
 mod index;
 mod journal;
-mod kind;
+
 mod matching;
+mod measure;
+mod node_class;
 mod nodes;
-mod placing;
+mod placement;
 mod r;
+mod reconfiguration;
 mod select;
 mod shape;
-mod share;
+mod size;
+
 mod view;
-mod within;
 
 #[cfg(test)]
 mod tests;
@@ -36,92 +39,85 @@ use penstock_idset::IdSet;
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
-use self::book::Book;
+use self::directory::NodeDirectory;
 use self::feasibility::Census;
 use self::journal::Journal;
-use self::kind::Kinds;
+use self::node_class::NodeClasses;
 use self::nodes::Nodes;
 use self::shape::Shapes;
-use self::view::{Places, ViewRef, Views};
+use self::view::{NodeSet, ViewRef, Views};
 use crate::Error;
+use crate::ids::NodeIndex;
 
-pub(crate) use self::changes::Moves;
+pub(crate) use self::allocation::{Allocation, NodeShare};
+pub(crate) use self::nodes::NodeResources;
+pub(crate) use self::reconfiguration::Relocation;
 pub use self::select::Selection;
 pub use self::shape::ShapeId;
 pub(crate) use self::shape::{Demand, Unit};
-pub(crate) use self::share::{Share, Shares};
-pub(crate) use self::within::Cap;
+pub(crate) use self::size::Size;
 
-/// What a node has to give.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Free {
-    pub cores: u32,
-    pub gpus: u32,
-    /// Whether nothing of the node is in use.
-    pub whole: bool,
-}
-
-/// What is known of a shape until nodes or properties change.
+/// What the machine remembers of a shape until nodes or properties change.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct ShapeCache {
     view: ViewRef,
-    /// The generation in which it did not fit, plus one.
+    /// The generation in which it last did not fit, plus one.
     failed: u64,
-    /// A note where it can never fit.
+    /// Whether it can ever fit, with the note of a denial if not; `None` until asked for.
     feasible: Option<Result<(), Arc<str>>>,
 }
 
-/// Places that a constraint allows, with what they have.
+/// The nodes that a constraint allows, with a census of them.
 #[derive(Clone, Debug)]
-struct Allowed {
-    places: Arc<Places>,
+struct EligibleNodes {
+    nodes: Arc<NodeSet>,
     census: Arc<Census>,
 }
 
-/// What exists, what is free, and where a shape fits.
+/// The nodes of the inventory with their free resources, and the indices that find them.
 #[derive(Debug)]
 pub(crate) struct Machine {
     nodes: Nodes,
-    book: Book,
+    directory: NodeDirectory,
     expiration: Option<f64>,
     selection: Selection,
     shapes: Shapes,
     /// By shape.
-    known: Vec<Known>,
-    /// All places.
-    all: Allowed,
-    /// By the number of a constraint less one; `None` for what was not asked for since a change.
-    allowed: Vec<Option<Allowed>>,
-    /// The same by places, so that constraints with the same places share views.
-    by_places: HashMap<IdSet, Allowed>,
+    shape_cache: Vec<ShapeCache>,
+    /// Every node, for shapes without a constraint.
+    all: EligibleNodes,
+    /// By the number of a constraint less one; `None` until asked for after a change.
+    eligible: Vec<Option<EligibleNodes>>,
+    /// The same by node set, so that constraints that allow the same nodes share views.
+    by_nodes: HashMap<IdSet, EligibleNodes>,
     views: Views,
     journal: Journal,
     generation: u64,
 }
 
-/// Constraints whose places are remembered.
-const MOST_ALLOWED: usize = 4096;
+/// Node sets that are remembered; above that, all are dropped.
+const MAX_CACHED_NODE_SETS: usize = 4096;
 
 impl Clone for Machine {
-    /// A copy that makes its own views when it is asked where something fits.
+    /// A copy that builds its own views when it is first asked where something fits.
     fn clone(&self) -> Self {
         Self {
             nodes: self.nodes.clone(),
-            book: self.book.clone(),
+            directory: self.directory.clone(),
             expiration: self.expiration,
             selection: self.selection,
             shapes: self.shapes.clone(),
-            known: self
-                .known
+            shape_cache: self
+                .shape_cache
                 .iter()
-                .map(|known| Known {
+                .map(|cache| ShapeCache {
                     view: ViewRef::default(),
-                    ..known.clone()
+                    ..cache.clone()
                 })
                 .collect(),
             all: self.all.clone(),
-            allowed: self.allowed.clone(),
-            by_places: self.by_places.clone(),
+            eligible: self.eligible.clone(),
+            by_nodes: self.by_nodes.clone(),
             views: Views::default(),
             journal: Journal::new(self.nodes.len()),
             generation: self.generation,
@@ -135,75 +131,79 @@ impl Machine {
         resources
             .require_execution()
             .map_err(|error| Error::new(error.to_string()))?;
-        let mut kinds = Kinds::default();
-        let entries = Nodes::entries(&mut kinds, resources)?;
-        let nodes = Nodes::checked(Arc::new(kinds), &entries)?;
-        let book = Book::new(resources)?;
+        let mut classes = NodeClasses::default();
+        let entries = Nodes::entries(&mut classes, resources)?;
+        let nodes = Nodes::checked(Arc::new(classes), &entries)?;
+        let directory = NodeDirectory::new(resources)?;
         Ok(Self {
             all: Self::all_of(&nodes),
             journal: Journal::new(nodes.len()),
             nodes,
-            book,
+            directory,
             expiration: resources.expiration(),
             selection: Selection::default(),
             shapes: Shapes::default(),
-            known: Vec::new(),
-            allowed: Vec::new(),
-            by_places: HashMap::new(),
+            shape_cache: Vec::new(),
+            eligible: Vec::new(),
+            by_nodes: HashMap::new(),
             views: Views::default(),
             generation: 0,
         })
     }
 
-    fn all_of(nodes: &Nodes) -> Allowed {
+    fn all_of(nodes: &Nodes) -> EligibleNodes {
         let ids = match nodes.len().checked_sub(1) {
             Some(last) => (0..=last).into(),
             None => IdSet::new(),
         };
-        Allowed {
+        EligibleNodes {
             census: Arc::new(Census::new(nodes, None)),
-            places: Arc::new(Places { number: 0, ids }),
+            nodes: Arc::new(NodeSet { number: 0, ids }),
         }
     }
 
-    /// Which of the nodes that fit are taken.
+    /// Which of the nodes that fit are selected.
     pub fn selection(&self) -> Selection {
         self.selection
     }
 
-    /// Sets which of the nodes that fit are taken.
+    /// Changes which of the nodes that fit are selected.
     pub fn set_selection(&mut self, selection: Selection) {
         self.selection = selection;
-        self.forget_views();
+        self.invalidate_views();
     }
 
-    fn forget_views(&mut self) {
+    fn invalidate_views(&mut self) {
         self.views.clear();
-        for known in &mut self.known {
-            known.view = ViewRef::default();
+        for cache in &mut self.shape_cache {
+            cache.view = ViewRef::default();
         }
     }
 
-    /// Nodes: places are 0 to this, in rank order.
-    pub fn nodes(&self) -> u32 {
+    /// The number of nodes.
+    pub fn node_count(&self) -> u32 {
         self.nodes.len()
     }
 
-    /// The ranks there are, up or not.
+    /// Every node, in rank order.
+    pub fn node_indices(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        self.nodes.indices()
+    }
+
+    /// The ranks of all nodes, up or down.
     pub fn ranks(&self) -> &IdSet {
-        self.book.ranks()
+        self.directory.ranks()
     }
 
-    /// The rank of a place.
-    #[allow(dead_code, reason = "for explanations")]
-    pub fn rank(&self, place: u32) -> u32 {
-        self.nodes.rank(place)
+    /// The rank of a node.
+    pub fn rank(&self, node: NodeIndex) -> u32 {
+        self.nodes.rank(node)
     }
 
-    /// The place of a rank.
-    #[allow(dead_code, reason = "for explanations")]
-    pub fn place_of(&self, rank: u32) -> Option<u32> {
-        self.book.place_of(rank)
+    /// The node with a rank.
+    #[cfg(test)]
+    pub fn node_of(&self, rank: u32) -> Option<NodeIndex> {
+        self.directory.node_of(rank)
     }
 
     /// The ranks that are up.
@@ -211,11 +211,11 @@ impl Machine {
         self.nodes.up()
     }
 
-    pub fn is_up(&self, place: u32) -> bool {
-        self.nodes.is_up(place)
+    pub fn is_up(&self, node: NodeIndex) -> bool {
+        self.nodes.is_up(node)
     }
 
-    /// When the resources end, in seconds since the epoch; `None` for never.
+    /// When the resources expire, in seconds since the epoch; `None` for never.
     pub fn expiration(&self) -> Option<f64> {
         self.expiration
     }
@@ -224,70 +224,62 @@ impl Machine {
         self.expiration = expiration;
     }
 
-    /// Grows whenever something becomes available that was not.
+    /// Counts the changes that may have made something available: what did not fit in this
+    /// generation does not fit until the next.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What a node has to give now, were it up.
+    /// What is free on a node, whether it is up or down.
     #[inline]
-    pub fn free(&self, place: u32) -> Free {
-        self.nodes.free(place)
-    }
-
-    /// What a node has, in use or not.
-    pub fn size(&self, place: u32) -> Free {
-        let kind = self.nodes.kind(place);
-        Free {
-            cores: kind.cores.len,
-            gpus: kind.gpus.len,
-            whole: true,
-        }
+    pub fn free(&self, node: NodeIndex) -> NodeResources {
+        self.nodes.free(node)
     }
 
     /// The host of a node.
-    pub fn host(&self, place: u32) -> String {
+    pub fn host(&self, node: NodeIndex) -> String {
         let mut host = String::new();
-        let place = place as usize;
-        let mut hosts = self.book.hosts().iter_range(place..place + 1);
+        let at = node.index();
+        let mut hosts = self.directory.hosts().iter_range(at..at + 1);
         hosts.read_next(&mut host);
         host
     }
 
-    /// Whether so much free is the whole node.
+    /// Whether so many cores and gpus are all that the node has.
     #[inline]
-    pub fn whole_with(&self, place: u32, cores: u32, gpus: u32) -> bool {
-        self.nodes.whole_with(place, cores, gpus)
+    pub fn is_whole_node(&self, node: NodeIndex, cores: u32, gpus: u32) -> bool {
+        self.nodes.is_whole_node(node, cores, gpus)
     }
 
-    /// What a node has in all.
+    /// What a node has, free or allocated.
     #[inline]
-    pub fn total(&self, place: u32) -> Free {
-        let kind = self.nodes.kind(place);
-        Free {
-            cores: kind.cores.len,
-            gpus: kind.gpus.len,
+    pub fn total(&self, node: NodeIndex) -> NodeResources {
+        let class = self.nodes.class(node);
+        NodeResources {
+            cores: class.cores.len,
+            gpus: class.gpus.len,
             whole: true,
         }
     }
 
-    /// The most cores that a node has.
-    pub fn most_cores(&self) -> u64 {
-        self.all.census.most_cores()
+    /// The number of cores of the largest node.
+    pub fn max_cores_per_node(&self) -> u64 {
+        self.all.census.max_cores_per_node()
     }
 
-    /// The lowest free cores and gpus of a node, of which there are so many.
-    pub fn pick(&self, place: u32, cores: u32, gpus: u32) -> Share {
-        self.nodes.share(place, cores, gpus)
+    /// The lowest free cores and gpus of a node; it has at least so many.
+    pub fn lowest_free(&self, node: NodeIndex, cores: u32, gpus: u32) -> NodeShare {
+        self.nodes.share(node, cores, gpus)
     }
 
     /// The interned shape of a request.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
         let id = self.shapes.intern(request);
-        if self.known.len() < self.shapes.len() {
-            self.known.resize_with(self.shapes.len(), Known::default);
-            self.allow(self.shapes.get(id).constraint);
+        if self.shape_cache.len() < self.shapes.len() {
+            self.shape_cache
+                .resize_with(self.shapes.len(), ShapeCache::default);
+            self.eligible(self.shapes.get(id).constraint);
         }
         id
     }
@@ -296,148 +288,152 @@ impl Machine {
         &self.shapes.get(id).request
     }
 
-    /// Units that the shape needs, at the least.
+    /// The fewest units that a job of the shape can run with.
     #[inline]
     pub fn need(&self, id: ShapeId) -> u64 {
         u64::from(self.shapes.get(id).need)
     }
 
-    /// What a unit of the shape is.
+    /// The kind of unit of a shape: shapes with equal kinds get the same number from any node.
     pub fn unit(&self, id: ShapeId) -> Unit {
         self.shapes.get(id).unit()
     }
 
-    /// What a unit of the shape asks of a node.
+    /// The cores and gpus that a unit of the shape needs on one node.
     pub fn demand(&self, id: ShapeId) -> Demand {
         self.shapes.get(id).demand()
     }
 
-    /// Whether a unit is any core: then sums decide.
+    /// Whether a unit is any one core, so that counting free cores decides whether the shape fits.
     #[inline]
     pub fn is_fungible(&self, id: ShapeId) -> bool {
         self.shapes.get(id).is_fungible()
     }
 
-    /// The places that a constraint allows, if they are known.
-    fn known_allowed(&self, constraint: u32) -> Option<&Allowed> {
+    /// The nodes that a constraint allows, if they have been computed.
+    fn cached_eligible(&self, constraint: u32) -> Option<&EligibleNodes> {
         match (constraint as usize).checked_sub(1) {
             None => Some(&self.all),
-            Some(at) => self.allowed.get(at)?.as_ref(),
+            Some(at) => self.eligible.get(at)?.as_ref(),
         }
     }
 
-    /// The places that a constraint allows.
-    fn allow(&mut self, constraint: u32) -> &Allowed {
+    /// The nodes that a constraint allows.
+    fn eligible(&mut self, constraint: u32) -> &EligibleNodes {
         let Some(at) = (constraint as usize).checked_sub(1) else {
             return &self.all;
         };
-        if self.allowed.len() <= at {
-            self.allowed.resize(at + 1, None);
+        if self.eligible.len() <= at {
+            self.eligible.resize(at + 1, None);
         }
-        if self.allowed[at].is_none()
-            && let Some(asked) = self.shapes.constraint(constraint)
+        if self.eligible[at].is_none()
+            && let Some(constraint) = self.shapes.constraint(constraint)
         {
-            let ids = self.book.meeting(asked);
-            self.allowed[at] = Some(self.allowed_of(ids));
+            let ids = self.directory.matching_nodes(constraint);
+            self.eligible[at] = Some(self.intern_eligible(ids));
         }
-        self.allowed[at].as_ref().unwrap_or(&self.all)
+        self.eligible[at].as_ref().unwrap_or(&self.all)
     }
 
-    fn allowed_of(&mut self, ids: IdSet) -> Allowed {
-        if ids == self.all.places.ids {
+    fn intern_eligible(&mut self, ids: IdSet) -> EligibleNodes {
+        if ids == self.all.nodes.ids {
             return self.all.clone();
         }
-        if let Some(known) = self.by_places.get(&ids) {
-            return known.clone();
+        if let Some(eligible) = self.by_nodes.get(&ids) {
+            return eligible.clone();
         }
-        if self.by_places.len() >= MOST_ALLOWED {
-            self.forget_allowed();
+        if self.by_nodes.len() >= MAX_CACHED_NODE_SETS {
+            self.invalidate_eligible();
         }
-        let number = u32::try_from(self.by_places.len() + 1).unwrap_or(u32::MAX);
-        let allowed = Allowed {
+        let number = u32::try_from(self.by_nodes.len() + 1).unwrap_or(u32::MAX);
+        let eligible = EligibleNodes {
             census: Arc::new(Census::new(&self.nodes, Some(&ids))),
-            places: Arc::new(Places {
+            nodes: Arc::new(NodeSet {
                 number,
                 ids: ids.clone(),
             }),
         };
-        self.by_places.insert(ids, allowed.clone());
-        allowed
+        self.by_nodes.insert(ids, eligible.clone());
+        eligible
     }
 
-    /// Forgets which places constraints allow, and what rests on it.
-    fn forget_allowed(&mut self) {
-        self.by_places.clear();
-        self.allowed.fill(None);
-        self.forget_views();
+    /// Drops the nodes that constraints allow, and the views over them.
+    fn invalidate_eligible(&mut self) {
+        self.by_nodes.clear();
+        self.eligible.fill(None);
+        self.invalidate_views();
     }
 
-    pub fn allows(&self, id: ShapeId, place: u32) -> bool {
+    /// Whether the constraint of a shape allows a node.
+    pub fn is_eligible(&self, id: ShapeId, node: NodeIndex) -> bool {
         let constraint = self.shapes.get(id).constraint;
-        match self.known_allowed(constraint) {
+        match self.cached_eligible(constraint) {
             _ if constraint == 0 => true,
-            Some(allowed) => allowed.places.ids.contains(place),
-            None => self.shapes.constraint(constraint).is_none_or(|asked| {
-                // Not asked for since a change.
-                self.book.meeting(asked).contains(place)
+            Some(eligible) => eligible.nodes.ids.contains(node.get()),
+            None => self.shapes.constraint(constraint).is_none_or(|constraint| {
+                // Not computed since the last change.
+                self.directory
+                    .matching_nodes(constraint)
+                    .contains(node.get())
             }),
         }
     }
 
-    /// Units that a node would give with so much free; none if it is down or not allowed.
+    /// The units that a node provides with so much free; 0 if it is down or not eligible.
     #[inline]
-    pub fn units(&self, id: ShapeId, place: u32, free: Free) -> u32 {
-        if !self.nodes.is_up(place) || !self.allows(id, place) {
+    pub fn units(&self, id: ShapeId, node: NodeIndex, free: NodeResources) -> u32 {
+        if !self.nodes.is_up(node) || !self.is_eligible(id, node) {
             return 0;
         }
         self.shapes.get(id).units_of(free)
     }
 
-    /// Whether everything there is, up and empty, could meet the shape; else the note of a denial.
+    /// Whether the whole machine, idle and up, could run the shape; if not, the note of a denial.
     pub fn feasible(&mut self, id: ShapeId) -> Result<(), String> {
         let at = id.0 as usize;
-        if self.known[at].feasible.is_none() {
+        if self.shape_cache[at].feasible.is_none() {
             let constraint = self.shapes.get(id).constraint;
-            let census = Arc::clone(&self.allow(constraint).census);
+            let census = Arc::clone(&self.eligible(constraint).census);
             let outcome = feasibility::check(&census, &self.shapes.get(id).request);
-            self.known[at].feasible = Some(outcome.map_err(Arc::from));
+            self.shape_cache[at].feasible = Some(outcome.map_err(Arc::from));
         }
-        match &self.known[at].feasible {
+        match &self.shape_cache[at].feasible {
             Some(Err(note)) => Err(note.to_string()),
             _ => Ok(()),
         }
     }
 
-    /// Changes of nodes' free resources that there have been.
-    pub fn changes(&self) -> u64 {
+    /// How many changes of nodes' free resources there have been.
+    pub fn change_count(&self) -> u64 {
         self.journal.end()
     }
 
-    /// The places that have changed after so many changes; `None` where they are forgotten.
-    pub fn changed_since(&self, seen: u64) -> Option<&[u32]> {
+    /// The nodes changed after the first `seen` changes, oldest first; `None` if they are no longer
+    /// remembered.
+    pub fn changed_since(&self, seen: u64) -> Option<&[NodeIndex]> {
         self.journal.since(seen)
     }
 
-    /// Takes shares away. The caller has made sure that they are free.
+    /// Allocates shares of nodes. The caller has made sure that they are free.
     #[inline]
-    pub fn take(&mut self, shares: &[Share]) {
+    pub fn allocate(&mut self, shares: &[NodeShare]) {
         for share in shares {
-            self.nodes.take(share);
-            self.journal.push(share.place);
+            self.nodes.allocate(share);
+            self.journal.push(share.node);
         }
     }
 
-    /// Gives shares back.
+    /// Frees allocated shares of nodes.
     #[inline]
-    pub fn give(&mut self, shares: &[Share]) {
+    pub fn release(&mut self, shares: &[NodeShare]) {
         for share in shares {
-            self.nodes.give(share);
-            self.journal.push(share.place);
+            self.nodes.release(share);
+            self.journal.push(share.node);
         }
         self.generation += 1;
     }
 
-    /// Bytes on the heap for nodes and views; what is small or shared is left out.
+    /// Bytes on the heap for nodes and views; small and shared structures are not counted.
     pub fn heap_bytes(&self) -> usize {
         self.nodes.heap_bytes() + self.views.heap_bytes()
     }

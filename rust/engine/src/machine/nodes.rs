@@ -1,4 +1,4 @@
-//! The nodes: what each has, what of it is free, whether it is up. Flat arrays, in rank order.
+//! The nodes: what each has, what of it is free, whether it is up. Flat arrays in rank order.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -6,42 +6,64 @@ use std::sync::Arc;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use super::Free;
+use super::allocation::NodeShare;
 use super::bits::{Bits, words_for};
-use super::kind::{Kind, Kinds};
-use super::share::Share;
+use super::node_class::{NodeClass, NodeClasses};
 use crate::Error;
+use crate::ids::{NodeClassId, NodeIndex};
 
-/// Words for free cores and gpus that a machine can have: 2 GiB.
-const MOST_WORDS: u32 = 1 << 28;
+/// Words of free cores and gpus that a machine can have: 2 GiB.
+const MAX_WORDS: u32 = 1 << 28;
 
-/// What is free of one node.
+/// Cores and gpus of one node: what is free now, at a future time, or in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeResources {
+    pub cores: u32,
+    pub gpus: u32,
+    /// Whether these are all that the node has.
+    pub whole: bool,
+}
+
+/// What is free on one node.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     cores: u32,
     gpus: u32,
-    kind: u32,
-    /// Where its words begin: those of the cores, then those of the gpus.
+    class: NodeClassId,
+    /// Index of its first word: those of the cores, then those of the gpus.
     at: u32,
 }
 
-/// A node on its way into the arrays.
+/// A node that is to be added to the arrays.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub rank: u32,
-    pub kind: u32,
+    pub class: NodeClassId,
     pub up: bool,
-    /// What is free; everything where it says nothing.
+    /// Free cores and gpus; `None` for all.
     free: Option<(Bits, Bits)>,
+}
+
+/// A run of consecutive nodes of one class, up to the next run.
+#[derive(Clone, Copy, Debug)]
+struct ClassRun {
+    first: u32,
+    class: NodeClassId,
+}
+
+/// How many nodes of a class there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassCount {
+    pub class: NodeClassId,
+    pub count: u32,
 }
 
 /// All nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
-    kinds: Arc<Kinds>,
+    classes: Arc<NodeClasses>,
     ranks: Arc<[u32]>,
-    /// Where runs of nodes of one kind begin, with the kind.
-    runs: Arc<[(u32, u32)]>,
+    runs: Arc<[ClassRun]>,
     cells: Vec<Cell>,
     words: Vec<u64>,
     up: Vec<u64>,
@@ -50,17 +72,17 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// The kinds of a set's nodes, which are down and free.
-    pub fn entries(kinds: &mut Kinds, set: &ResourceSet) -> Result<Vec<Entry>, Error> {
+    /// Entries for the nodes of a resource set: down, with everything free.
+    pub fn entries(classes: &mut NodeClasses, set: &ResourceSet) -> Result<Vec<Entry>, Error> {
         let mut entries = Vec::with_capacity(set.nnodes());
         for (ranks, cores, gpus) in set.runs() {
             let first = *ranks.start();
-            let kind = kinds
+            let class = classes
                 .intern(cores, gpus)
                 .map_err(|error| Error::new(format!("rank {first}: {error}")))?;
             entries.extend(ranks.map(|rank| Entry {
                 rank,
-                kind,
+                class,
                 up: false,
                 free: None,
             }));
@@ -68,26 +90,29 @@ impl Nodes {
         Ok(entries)
     }
 
-    /// These nodes, in rank order, if they are not too large.
-    pub fn checked(kinds: Arc<Kinds>, entries: &[Entry]) -> Result<Self, Error> {
+    /// As [`new`](Self::new), unless the nodes are too large together.
+    pub fn checked(classes: Arc<NodeClasses>, entries: &[Entry]) -> Result<Self, Error> {
         let words = entries.iter();
         let words: u64 = words
-            .map(|entry| u64::from(kinds.get(entry.kind).words()))
+            .map(|entry| u64::from(classes.get(entry.class).words()))
             .sum();
-        if words > MOST_WORDS.into() {
+        if words > MAX_WORDS.into() {
             return Err(Error::new(
                 "the resources have more cores and gpus than the engine can hold",
             ));
         }
-        Ok(Self::new(kinds, entries))
+        Ok(Self::new(classes, entries))
     }
 
-    /// These nodes, in rank order.
-    pub fn new(kinds: Arc<Kinds>, entries: &[Entry]) -> Self {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for (entry, place) in entries.iter().zip(0..) {
-            if runs.last().is_none_or(|last| last.1 != entry.kind) {
-                runs.push((place, entry.kind));
+    /// The arrays of these nodes, which are in rank order.
+    pub fn new(classes: Arc<NodeClasses>, entries: &[Entry]) -> Self {
+        let mut runs: Vec<ClassRun> = Vec::new();
+        for (entry, first) in entries.iter().zip(0..) {
+            if runs.last().is_none_or(|last| last.class != entry.class) {
+                runs.push(ClassRun {
+                    first,
+                    class: entry.class,
+                });
             }
         }
         let mut nodes = Self {
@@ -97,101 +122,110 @@ impl Nodes {
             words: Vec::with_capacity(entries.len()),
             up: vec![0; entries.len().div_ceil(64)],
             free_cores: 0,
-            kinds,
+            classes,
         };
-        for (entry, place) in entries.iter().zip(0..) {
-            nodes.push(entry, place);
+        for (entry, node) in entries.iter().zip(0..) {
+            nodes.push(entry, NodeIndex::new(node));
         }
         nodes
     }
 
-    fn push(&mut self, entry: &Entry, place: u32) {
-        let kind = self.kinds.get(entry.kind);
+    fn push(&mut self, entry: &Entry, node: NodeIndex) {
+        let class = self.classes.get(entry.class);
         let at = self.words.len();
         let (cores, gpus) = match &entry.free {
             Some((cores, gpus)) => (cores.clone(), gpus.clone()),
-            None => (Bits::full(kind.cores.len), Bits::full(kind.gpus.len)),
+            None => (Bits::full(class.cores.len), Bits::full(class.gpus.len)),
         };
         let (core_words, gpu_words) = (
-            words_for(kind.cores.len) as usize,
-            words_for(kind.gpus.len) as usize,
+            words_for(class.cores.len) as usize,
+            words_for(class.gpus.len) as usize,
         );
         self.words.resize(at + core_words + gpu_words, 0);
-        cores.give_to(&mut self.words[at..at + core_words]);
-        gpus.give_to(&mut self.words[at + core_words..]);
+        cores.add_to(&mut self.words[at..at + core_words]);
+        gpus.add_to(&mut self.words[at + core_words..]);
         self.cells.push(Cell {
             cores: cores.len(),
             gpus: gpus.len(),
-            kind: entry.kind,
-            // At most `MOST_WORDS`.
+            class: entry.class,
+            // At most `MAX_WORDS`.
             at: u32::try_from(at).unwrap_or_default(),
         });
-        self.set_up(place, entry.up);
+        self.set_up(node, entry.up);
     }
 
-    /// The nodes as they are, to be put together anew.
+    /// Entries for the nodes as they are, from which new arrays can be built.
     pub fn to_entries(&self) -> impl Iterator<Item = Entry> + '_ {
-        (0..self.len()).map(|place| {
-            let kind = self.kind(place);
-            let share = self.free_share(place);
-            let whole = share.ncores() == kind.cores.len && share.ngpus() == kind.gpus.len;
+        self.indices().map(|node| {
+            let class = self.class(node);
+            let share = self.free_share(node);
+            let whole = share.ncores() == class.cores.len && share.ngpus() == class.gpus.len;
             Entry {
-                rank: self.rank(place),
-                kind: self.cells[place as usize].kind,
-                up: self.is_up(place),
+                rank: self.rank(node),
+                class: self.cells[node.index()].class,
+                up: self.is_up(node),
                 free: (!whole).then_some((share.cores, share.gpus)),
             }
         })
     }
 
-    pub fn kinds(&self) -> &Arc<Kinds> {
-        &self.kinds
+    pub fn classes(&self) -> &Arc<NodeClasses> {
+        &self.classes
+    }
+
+    /// Every node, in rank order.
+    pub fn indices(&self) -> impl Iterator<Item = NodeIndex> + use<> {
+        (0..self.len()).map(NodeIndex::new)
     }
 
     pub fn len(&self) -> u32 {
-        // Ranks are distinct and of 32 bits, the largest of which is none.
+        // Ranks are distinct and less than `u32::MAX`.
         u32::try_from(self.cells.len()).unwrap_or(u32::MAX)
     }
 
-    pub fn rank(&self, place: u32) -> u32 {
-        self.ranks[place as usize]
+    pub fn rank(&self, node: NodeIndex) -> u32 {
+        self.ranks[node.index()]
     }
 
-    /// Runs of nodes of one kind in a range of places: how many, and the number of the kind.
-    pub fn kinds_of(&self, places: RangeInclusive<u32>) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let (start, end) = (*places.start(), u64::from(*places.end()) + 1);
-        let first = self.runs.partition_point(|run| run.0 <= start);
+    /// The classes of a range of nodes, in runs.
+    pub fn class_runs(&self, nodes: RangeInclusive<u32>) -> impl Iterator<Item = ClassCount> + '_ {
+        let (start, end) = (*nodes.start(), u64::from(*nodes.end()) + 1);
+        let first = self.runs.partition_point(|run| run.first <= start);
         let runs = self.runs.get(first.saturating_sub(1)..).unwrap_or_default();
-        let runs = runs.iter().take_while(move |run| u64::from(run.0) < end);
-        let ends = self.runs.get(first..).unwrap_or_default().iter();
-        let ends = ends.map(|run| run.0).chain([self.len()]);
-        runs.zip(ends).map(move |((begin, kind), stop)| {
-            let stop = u64::from(stop).min(end) - u64::from(*begin.max(&start));
-            (u32::try_from(stop).unwrap_or(u32::MAX), *kind)
+        let runs = runs
+            .iter()
+            .take_while(move |run| u64::from(run.first) < end);
+        let later = self.runs.get(first..).unwrap_or_default().iter();
+        let ends = later.map(|run| run.first).chain([self.len()]);
+        runs.zip(ends).map(move |(run, stop)| {
+            let count = u64::from(stop).min(end) - u64::from(run.first.max(start));
+            ClassCount {
+                class: run.class,
+                count: u32::try_from(count).unwrap_or(u32::MAX),
+            }
         })
     }
 
-    /// The number of the node's kind.
-    pub fn kind_number(&self, place: u32) -> u32 {
-        self.cells[place as usize].kind
+    pub fn class_id(&self, node: NodeIndex) -> NodeClassId {
+        self.cells[node.index()].class
     }
 
-    pub fn kind(&self, place: u32) -> &Kind {
-        self.kinds.get(self.cells[place as usize].kind)
+    pub fn class(&self, node: NodeIndex) -> &NodeClass {
+        self.classes.get(self.cells[node.index()].class)
     }
 
     #[inline]
-    pub fn is_up(&self, place: u32) -> bool {
-        self.up[place as usize / 64] >> (place % 64) & 1 == 1
+    pub fn is_up(&self, node: NodeIndex) -> bool {
+        self.up[node.index() / 64] >> (node.get() % 64) & 1 == 1
     }
 
-    /// Marks a node up or down. Returns whether that is new.
-    pub fn set_up(&mut self, place: u32, up: bool) -> bool {
-        if self.is_up(place) == up {
+    /// Marks a node up or down. Returns whether it was not already.
+    pub fn set_up(&mut self, node: NodeIndex, up: bool) -> bool {
+        if self.is_up(node) == up {
             return false;
         }
-        self.up[place as usize / 64] ^= 1 << (place % 64);
-        let cores = u64::from(self.cells[place as usize].cores);
+        self.up[node.index() / 64] ^= 1 << (node.get() % 64);
+        let cores = u64::from(self.cells[node.index()].cores);
         if up {
             self.free_cores += cores;
         } else {
@@ -208,8 +242,10 @@ impl Nodes {
 
     /// The ranks of the nodes that are up.
     pub fn up(&self) -> IdSet {
-        let places = (0..self.len()).filter(|place| self.is_up(*place));
-        places.map(|place| self.rank(place)).collect()
+        self.indices()
+            .filter(|node| self.is_up(*node))
+            .map(|node| self.rank(node))
+            .collect()
     }
 
     /// Free cores of the nodes that are up.
@@ -218,101 +254,106 @@ impl Nodes {
     }
 
     #[inline]
-    pub fn free(&self, place: u32) -> Free {
-        let cell = self.cells[place as usize];
-        Free {
+    pub fn free(&self, node: NodeIndex) -> NodeResources {
+        let cell = self.cells[node.index()];
+        NodeResources {
             cores: cell.cores,
             gpus: cell.gpus,
-            whole: self.whole_with(place, cell.cores, cell.gpus),
+            whole: self.is_whole_node(node, cell.cores, cell.gpus),
         }
     }
 
     #[inline]
-    pub fn whole_with(&self, place: u32, cores: u32, gpus: u32) -> bool {
-        let kind = self.kind(place);
-        cores == kind.cores.len && gpus == kind.gpus.len
+    pub fn is_whole_node(&self, node: NodeIndex, cores: u32, gpus: u32) -> bool {
+        let class = self.class(node);
+        cores == class.cores.len && gpus == class.gpus.len
     }
 
-    /// A node's words: of its cores, and of its gpus.
+    /// The words of a node's free cores, and those of its free gpus.
     #[inline]
-    fn words(&self, place: u32) -> (&[u64], &[u64]) {
-        let cell = self.cells[place as usize];
-        let kind = self.kinds.get(cell.kind);
+    fn words(&self, node: NodeIndex) -> (&[u64], &[u64]) {
+        let cell = self.cells[node.index()];
+        let class = self.classes.get(cell.class);
         let at = cell.at as usize;
-        let gpus = at + words_for(kind.cores.len) as usize;
-        let end = gpus + words_for(kind.gpus.len) as usize;
+        let gpus = at + words_for(class.cores.len) as usize;
+        let end = gpus + words_for(class.gpus.len) as usize;
         (&self.words[at..gpus], &self.words[gpus..end])
     }
 
-    /// The lowest cores and gpus that are free, of which there are so many.
+    /// A share of the lowest free cores and gpus of a node, which has at least so many.
     #[inline]
-    pub fn share(&self, place: u32, cores: u32, gpus: u32) -> Share {
-        let words = self.words(place);
-        Share {
-            place,
+    pub fn share(&self, node: NodeIndex, cores: u32, gpus: u32) -> NodeShare {
+        let words = self.words(node);
+        NodeShare {
+            node,
             cores: Bits::lowest(words.0, cores),
             gpus: Bits::lowest(words.1, gpus),
         }
     }
 
-    /// Everything that is free.
-    pub fn free_share(&self, place: u32) -> Share {
-        let cell = self.cells[place as usize];
-        self.share(place, cell.cores, cell.gpus)
+    /// A share of everything that is free on a node.
+    pub fn free_share(&self, node: NodeIndex) -> NodeShare {
+        let cell = self.cells[node.index()];
+        self.share(node, cell.cores, cell.gpus)
     }
 
     /// Whether all of a share is free.
-    pub fn is_free(&self, share: &Share) -> bool {
-        let words = self.words(share.place);
+    pub fn is_free(&self, share: &NodeShare) -> bool {
+        let words = self.words(share.node);
         share.cores.is_within(words.0) && share.gpus.is_within(words.1)
     }
 
     /// The part of a share that is free.
-    pub fn free_of(&self, share: &Share) -> Share {
-        let words = self.words(share.place);
-        Share {
-            place: share.place,
-            cores: share.cores.within(words.0),
-            gpus: share.gpus.within(words.1),
+    pub fn free_of(&self, share: &NodeShare) -> NodeShare {
+        let words = self.words(share.node);
+        NodeShare {
+            node: share.node,
+            cores: share.cores.intersection(words.0),
+            gpus: share.gpus.intersection(words.1),
         }
     }
 
-    /// Takes a share away.
+    /// Marks a share as allocated.
     #[inline]
-    pub fn take(&mut self, share: &Share) {
-        let (cores, gpus) = self.exchange(share, Bits::take_from);
-        let cell = &mut self.cells[share.place as usize];
+    pub fn allocate(&mut self, share: &NodeShare) {
+        let (cores, gpus) = self.apply(share, Bits::remove_from);
+        let cell = &mut self.cells[share.node.index()];
         cell.cores -= cores;
         cell.gpus -= gpus;
-        if self.is_up(share.place) {
+        if self.is_up(share.node) {
             self.free_cores -= u64::from(cores);
         }
     }
 
-    /// Gives a share back.
+    /// Marks a share as free.
     #[inline]
-    pub fn give(&mut self, share: &Share) {
-        let (cores, gpus) = self.exchange(share, Bits::give_to);
-        let cell = &mut self.cells[share.place as usize];
+    pub fn release(&mut self, share: &NodeShare) {
+        let (cores, gpus) = self.apply(share, Bits::add_to);
+        let cell = &mut self.cells[share.node.index()];
         cell.cores += cores;
         cell.gpus += gpus;
-        if self.is_up(share.place) {
+        if self.is_up(share.node) {
             self.free_cores += u64::from(cores);
         }
     }
 
+    /// Changes the words of a share's node. Returns how many cores and gpus have changed.
     #[inline]
-    fn exchange(&mut self, share: &Share, apply: impl Fn(&Bits, &mut [u64]) -> u32) -> (u32, u32) {
-        let cell = self.cells[share.place as usize];
-        let kind = self.kinds.get(cell.kind);
+    fn apply(
+        &mut self,
+        share: &NodeShare,
+        change: impl Fn(&Bits, &mut [u64]) -> u32,
+    ) -> (u32, u32) {
+        let cell = self.cells[share.node.index()];
+        let class = self.classes.get(cell.class);
         let at = cell.at as usize;
-        let gpus = at + words_for(kind.cores.len) as usize;
-        let cores = apply(&share.cores, &mut self.words[at..gpus]);
+        let gpus = at + words_for(class.cores.len) as usize;
+        let cores = change(&share.cores, &mut self.words[at..gpus]);
         if share.gpus.is_empty() {
             return (cores, 0);
         }
-        let end = gpus + words_for(kind.gpus.len) as usize;
-        (cores, apply(&share.gpus, &mut self.words[gpus..end]))
+        let end = gpus + words_for(class.gpus.len) as usize;
+        (cores, change(&share.gpus, &mut self.words[gpus..end]))
     }
 
     /// Bytes of the arrays.

@@ -1,4 +1,4 @@
-//! R of shares: as a set, as text, and back.
+//! R (RFC 20) of allocations: as a resource set, as text, and back.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -7,10 +7,11 @@ use penstock_idset::IdSet;
 use penstock_rset::{ResourceSet, Writer};
 
 use super::Machine;
-use super::share::{Share, Shares};
+use super::allocation::{Allocation, NodeShare, Split};
 use crate::Error;
+use crate::ids::NodeIndex;
 
-/// Runs of numbers that ascend.
+/// Runs of consecutive numbers in an ascending sequence.
 fn runs(
     numbers: impl Iterator<Item = u32> + Clone,
 ) -> impl Iterator<Item = RangeInclusive<u32>> + Clone {
@@ -26,34 +27,34 @@ fn runs(
 }
 
 impl Machine {
-    /// R of shares, which are in the order of places: hosts, and the properties that a job may
-    /// see (RFC 20: those that begin with `+` are local to the instance).
-    pub fn r(&self, shares: &[Share]) -> Result<ResourceSet, Error> {
+    /// The R of node shares, in rank order, with hosts and the properties that a job may see (RFC
+    /// 20, properties: those that begin with `+` are private to the instance).
+    pub fn r(&self, shares: &[NodeShare]) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let mut r = ResourceSet::new();
         let mut host = String::new();
         for share in shares {
-            let place = share.place as usize;
-            let mut hosts = self.book.hosts().iter_range(place..place + 1);
+            let at = share.node.index();
+            let mut hosts = self.directory.hosts().iter_range(at..at + 1);
             hosts.read_next(&mut host);
-            let kind = self.nodes.kind(share.place);
-            let (cores, gpus) = (kind.cores.at(&share.cores), kind.gpus.at(&share.gpus));
-            r.insert(self.nodes.rank(share.place), &host, cores, gpus)
+            let class = self.nodes.class(share.node);
+            let (cores, gpus) = (class.cores.at(&share.cores), class.gpus.at(&share.gpus));
+            r.insert(self.nodes.rank(share.node), &host, cores, gpus)
                 .map_err(wrap)?;
         }
-        for (property, places) in self.visible(shares) {
-            let ranks = places.into_iter().map(|place| self.nodes.rank(place));
-            let name = self.book.profiles().name(property);
+        for (property, nodes) in self.visible_properties(shares) {
+            let ranks = nodes.into_iter().map(|node| self.nodes.rank(node));
+            let name = self.directory.property_sets().name(property);
             r.add_property(name, &ranks.collect()).map_err(wrap)?;
         }
         Ok(r)
     }
 
-    /// Appends the text of R, as [`r`](Self::r) and [`ResourceSet::to_json`] would make it, to a
-    /// text. The times are unset where they are `None` or 0.
+    /// Appends the JSON text of an R to `text`, byte for byte as [`r`](Self::r) and
+    /// [`ResourceSet::to_json`] would make it. Times that are `None` or 0 are left unset.
     pub fn write_r(
         &self,
-        shares: &[Share],
+        shares: &[NodeShare],
         starttime: Option<f64>,
         expiration: Option<f64>,
         nslots: Option<u64>,
@@ -62,60 +63,60 @@ impl Machine {
         let mut writer = Writer::new(text);
         self.write_entries(shares, &mut writer);
         self.write_hosts(shares, &mut writer);
-        let profiles = self.book.profiles();
-        for (property, places) in self.visible(shares) {
-            let ranks = places.into_iter().map(|place| self.nodes.rank(place));
-            writer.property(profiles.name(property), runs(ranks));
+        let property_sets = self.directory.property_sets();
+        for (property, nodes) in self.visible_properties(shares) {
+            let ranks = nodes.into_iter().map(|node| self.nodes.rank(node));
+            writer.property(property_sets.name(property), runs(ranks));
         }
-        let set = |time: Option<f64>| time.filter(|time| *time > 0.0);
-        writer.finish(set(starttime), set(expiration), nslots);
+        let positive = |time: Option<f64>| time.filter(|time| *time > 0.0);
+        writer.finish(positive(starttime), positive(expiration), nslots);
     }
 
-    fn write_entries(&self, shares: &[Share], writer: &mut Writer) {
+    fn write_entries(&self, shares: &[NodeShare], writer: &mut Writer) {
         let Some(first) = shares.first() else {
             return;
         };
-        let ranks = |shares: &[Share]| {
-            let ranks: Vec<u32> = shares.iter().map(|it| self.nodes.rank(it.place)).collect();
-            ranks
+        let ranks = |shares: &[NodeShare]| {
+            let ranks = shares.iter().map(|share| self.nodes.rank(share.node));
+            ranks.collect::<Vec<u32>>()
         };
-        let plain = |share: &Share| {
-            let kind = self.nodes.kind(share.place);
-            kind.cores.plain && kind.gpus.plain
+        let plain = |share: &NodeShare| {
+            let class = self.nodes.class(share.node);
+            class.cores.plain && class.gpus.plain
         };
-        let number = self.nodes.kind_number(first.place);
+        let number = self.nodes.class_id(first.node);
         let first_plain = plain(first);
-        let same = |share: &Share| {
+        let same = |share: &NodeShare| {
             share.cores == first.cores
                 && share.gpus == first.gpus
-                && (self.nodes.kind_number(share.place) == number || first_plain && plain(share))
+                && (self.nodes.class_id(share.node) == number || first_plain && plain(share))
         };
         if shares[1..].iter().all(same) {
-            let ranks = shares.iter().map(|share| self.nodes.rank(share.place));
+            let ranks = shares.iter().map(|share| self.nodes.rank(share.node));
             return self.write_entry(runs(ranks), first, writer);
         }
         if shares.iter().all(plain) {
-            let key = |share: &'_ Share| (share.cores.clone(), share.gpus.clone());
+            let key = |share: &'_ NodeShare| (share.cores.clone(), share.gpus.clone());
             return self.write_groups(shares, key, ranks, writer);
         }
-        let key = |share: &'_ Share| {
-            let kind = self.nodes.kind(share.place);
-            (kind.cores.at(&share.cores), kind.gpus.at(&share.gpus))
+        let key = |share: &'_ NodeShare| {
+            let class = self.nodes.class(share.node);
+            (class.cores.at(&share.cores), class.gpus.at(&share.gpus))
         };
         self.write_groups(shares, key, ranks, writer);
     }
 
-    /// Entries of the shares with equal keys, in the order of their first ranks.
+    /// Writes one entry for the shares of each key, in the order of their first ranks.
     fn write_groups<K: std::hash::Hash + Eq>(
         &self,
-        shares: &[Share],
-        key: impl Fn(&Share) -> K,
-        ranks: impl Fn(&[Share]) -> Vec<u32>,
+        shares: &[NodeShare],
+        key: impl Fn(&NodeShare) -> K,
+        ranks: impl Fn(&[NodeShare]) -> Vec<u32>,
         writer: &mut Writer,
     ) {
         let ranks = ranks(shares);
         let mut known: HashMap<K, usize> = HashMap::new();
-        let mut groups: Vec<(&Share, Vec<u32>)> = Vec::new();
+        let mut groups: Vec<(&NodeShare, Vec<u32>)> = Vec::new();
         for (share, rank) in shares.iter().zip(ranks) {
             let group = *known.entry(key(share)).or_insert_with(|| {
                 groups.push((share, Vec::new()));
@@ -131,90 +132,90 @@ impl Machine {
     fn write_entry(
         &self,
         ranks: impl Iterator<Item = RangeInclusive<u32>>,
-        share: &Share,
+        share: &NodeShare,
         writer: &mut Writer,
     ) {
-        let kind = self.nodes.kind(share.place);
+        let class = self.nodes.class(share.node);
         writer.entry(
             ranks,
-            kind.cores.runs(&share.cores),
-            kind.gpus.runs(&share.gpus),
+            class.cores.runs(&share.cores),
+            class.gpus.runs(&share.gpus),
         );
     }
 
-    fn write_hosts(&self, shares: &[Share], writer: &mut Writer) {
-        let hosts = self.book.hosts();
+    fn write_hosts(&self, shares: &[NodeShare], writer: &mut Writer) {
+        let hosts = self.directory.hosts();
         if let [share] = shares {
-            let place = share.place as usize;
+            let at = share.node.index();
             let mut host = String::new();
-            hosts.iter_range(place..place + 1).write_next(&mut host);
+            hosts.iter_range(at..at + 1).write_next(&mut host);
             return writer.hosts(&host);
         }
-        let places = runs(shares.iter().map(|share| share.place));
-        let parts = places.map(|run| *run.start() as usize..*run.end() as usize + 1);
+        let nodes = runs(shares.iter().map(|share| share.node.get()));
+        let parts = nodes.map(|run| *run.start() as usize..*run.end() as usize + 1);
         let mut text = String::with_capacity(8 * shares.len());
         hosts.write_slices(parts, &mut text);
         writer.hosts(&text);
     }
 
-    /// The properties that a job on these nodes may see, by name, with the places that have each.
-    fn visible(&self, shares: &[Share]) -> Vec<(u32, Vec<u32>)> {
-        let profiles = self.book.profiles();
-        let mut visible: Vec<(u32, Vec<u32>)> = Vec::new();
+    /// The properties that a job with these shares may see, by name, with the nodes that have each.
+    fn visible_properties(&self, shares: &[NodeShare]) -> Vec<(u32, Vec<NodeIndex>)> {
+        let property_sets = self.directory.property_sets();
+        let mut visible: Vec<(u32, Vec<NodeIndex>)> = Vec::new();
         for share in shares {
-            for property in profiles.of_set(profiles.number(share.place)) {
-                if profiles.name(*property).starts_with('+') {
+            for property in property_sets.of_set(property_sets.number(share.node)) {
+                if property_sets.name(*property).starts_with('+') {
                     continue;
                 }
                 match visible.binary_search_by_key(property, |(known, _)| *known) {
-                    Ok(at) => visible[at].1.push(share.place),
-                    Err(at) => visible.insert(at, (*property, vec![share.place])),
+                    Ok(at) => visible[at].1.push(share.node),
+                    Err(at) => visible.insert(at, (*property, vec![share.node])),
                 }
             }
         }
         visible
     }
 
-    /// The share of a rank that these cores and gpus are, as far as they are there. `None` for a
-    /// rank that is not there.
-    fn known_part(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<Share> {
-        let place = self.book.place_of(rank)?;
-        let kind = self.nodes.kind(place);
-        Some(Share {
-            place,
-            cores: kind.cores.positions(cores),
-            gpus: kind.gpus.positions(gpus),
+    /// The share of a rank with those of these cores and gpus that it has; `None` for an unknown
+    /// rank.
+    fn known_share(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<NodeShare> {
+        let node = self.directory.node_of(rank)?;
+        let class = self.nodes.class(node);
+        Some(NodeShare {
+            node,
+            cores: class.cores.indices(cores),
+            gpus: class.gpus.indices(gpus),
         })
     }
 
-    /// As far as it is there: the share of an R's node.
-    fn checked_part(&self, node: &penstock_rset::Node) -> Result<Share, Error> {
+    /// The share that a node of an R stands for. Fails if the inventory lacks any of it.
+    fn checked_share(&self, node: &penstock_rset::Node) -> Result<NodeShare, Error> {
         let rank = node.rank;
         let share = self
-            .known_part(rank, node.cores, node.gpus)
+            .known_share(rank, node.cores, node.gpus)
             .ok_or_else(|| Error::new(format!("rank {rank} is not in the inventory")))?;
-        let kind = self.nodes.kind(share.place);
+        let class = self.nodes.class(share.node);
         for (what, wanted, all) in [
-            ("core", node.cores, kind.cores.ids()),
-            ("gpu", node.gpus, kind.gpus.ids()),
+            ("core", node.cores, class.cores.ids()),
+            ("gpu", node.gpus, class.gpus.ids()),
         ] {
             if !wanted.is_subset(all) {
-                let lacking = wanted.difference(all);
-                return Err(Error::new(format!("rank {rank} has no {what} {lacking}")));
+                let missing = wanted.difference(all);
+                return Err(Error::new(format!("rank {rank} has no {what} {missing}")));
             }
         }
         Ok(share)
     }
 
-    /// The shares that an R stands for, if every one of them exists and is free.
-    pub fn shares(&self, r: &ResourceSet) -> Result<Shares, Error> {
+    /// The allocation that an R stands for. Fails unless all of it exists and is free.
+    pub fn allocation_of(&self, r: &ResourceSet) -> Result<Allocation, Error> {
         let share = |node: penstock_rset::Node<'_>| {
-            let share = self.checked_part(&node)?;
+            let share = self.checked_share(&node)?;
             if !self.nodes.is_free(&share) {
                 let free = self.nodes.free_of(&share);
-                let kind = self.nodes.kind(share.place);
-                let cores = node.cores.difference(&kind.cores.at(&free.cores));
-                let gpus = node.gpus.difference(&kind.gpus.at(&free.gpus));
+                let class = self.nodes.class(share.node);
+                let cores = node.cores.difference(&class.cores.at(&free.cores));
+                let gpus = node.gpus.difference(&class.gpus.at(&free.gpus));
                 let (what, taken) = if cores.is_empty() {
                     ("gpu", gpus)
                 } else {
@@ -228,63 +229,68 @@ impl Machine {
         };
         let shares: Result<_, Error> = r.nodes().map(share).collect();
         let slots = r.nslots().and_then(|slots| u32::try_from(slots).ok());
-        Ok(Shares::new(shares?, slots.unwrap_or(0)))
+        Ok(Allocation::new(shares?, slots.unwrap_or(0)))
     }
 
-    /// What of these cores and gpus of a rank is there and free.
-    pub fn share_of(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<Share> {
-        let share = self.known_part(rank, cores, gpus)?;
+    /// The share of a rank with those of these cores and gpus that exist and are free; `None` for
+    /// an unknown rank.
+    pub fn free_share(&self, rank: u32, cores: &IdSet, gpus: &IdSet) -> Option<NodeShare> {
+        let share = self.known_share(rank, cores, gpus)?;
         Some(self.nodes.free_of(&share))
     }
 
-    /// Shares by rank: those on these ranks, and the others, which keep the slots.
-    pub fn split(&self, shares: Shares, ranks: &IdSet) -> (Shares, Shares) {
-        let slots = shares.count();
-        let shares = shares.into_iter();
-        let (on, others): (Vec<Share>, Vec<Share>) =
-            shares.partition(|share| ranks.contains(self.nodes.rank(share.place)));
-        let others = Shares::new(others.into(), slots);
-        (on.into_iter().collect(), others)
+    /// Cuts the part on some ranks from an allocation. The rest keeps the number of slots.
+    pub fn split_by_ranks(&self, allocation: Allocation, ranks: &IdSet) -> Split {
+        let slots = allocation.slot_count();
+        let (on_ranks, others): (Vec<NodeShare>, Vec<NodeShare>) = allocation
+            .into_iter()
+            .partition(|share| ranks.contains(self.nodes.rank(share.node)));
+        Split {
+            part: on_ranks.into_iter().collect(),
+            rest: Allocation::new(others.into(), slots),
+        }
     }
 
-    /// Shares by what an R names: its part, and the rest. Fails where the R names what is not in
-    /// the shares.
-    pub fn part(&self, shares: &[Share], r: &ResourceSet) -> Result<(Shares, Shares), Error> {
-        let mut named: HashMap<u32, Share> = HashMap::new();
+    /// Cuts what an R names from an allocation. Fails if the R names what the allocation does not
+    /// have.
+    pub fn split_by_r(&self, shares: &[NodeShare], r: &ResourceSet) -> Result<Split, Error> {
+        let mut named: HashMap<NodeIndex, NodeShare> = HashMap::new();
         for node in r.nodes() {
-            let share = self.checked_part(&node)?;
-            named.insert(share.place, share);
+            let share = self.checked_share(&node)?;
+            named.insert(share.node, share);
         }
         let (mut part, mut rest) = (Vec::new(), Vec::new());
         for share in shares {
-            let Some(wanted) = named.remove(&share.place) else {
+            let Some(wanted) = named.remove(&share.node) else {
                 rest.push(share.clone());
                 continue;
             };
-            let left = Share {
-                place: share.place,
+            let left = NodeShare {
+                node: share.node,
                 cores: share.cores.difference(&wanted.cores),
                 gpus: share.gpus.difference(&wanted.gpus),
             };
-            let lacking = wanted.cores.difference(&share.cores);
-            let lacking_gpus = wanted.gpus.difference(&share.gpus);
-            if !lacking.is_empty() || !lacking_gpus.is_empty() {
-                return Err(self.not_held(share.place));
+            let missing_cores = wanted.cores.difference(&share.cores);
+            let missing_gpus = wanted.gpus.difference(&share.gpus);
+            if !missing_cores.is_empty() || !missing_gpus.is_empty() {
+                return Err(self.not_held(share.node));
             }
             if !left.is_empty() {
                 rest.push(left);
             }
             part.push(wanted);
         }
-        let strange = named.into_keys().min();
-        match strange {
-            Some(place) => Err(self.not_held(place)),
-            None => Ok((part.into_iter().collect(), rest.into_iter().collect())),
+        match named.into_keys().min() {
+            Some(node) => Err(self.not_held(node)),
+            None => Ok(Split {
+                part: part.into_iter().collect(),
+                rest: rest.into_iter().collect(),
+            }),
         }
     }
 
-    fn not_held(&self, place: u32) -> Error {
-        let rank = self.nodes.rank(place);
+    fn not_held(&self, node: NodeIndex) -> Error {
+        let rank = self.nodes.rank(node);
         Error::new(format!(
             "rank {rank}: expected a part of what is held, found more"
         ))

@@ -7,42 +7,42 @@ use std::sync::Arc;
 use penstock_jobspec::{Constraint, Count, Request};
 use smallvec::SmallVec;
 
-use super::Free;
-use super::view::Measure;
+use super::measure::{self, Measure};
+use super::nodes::NodeResources;
 
 /// An interned request without its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub(crate) u32);
 
-/// What matching needs of a request.
+/// What matching needs to know of a request.
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub request: Request,
     /// The number of the constraint, from 1; 0 for none.
     pub constraint: u32,
-    /// Cores of a unit, at the least: of a slot, or of all slots of a node.
+    /// The fewest cores of a unit: of a slot, or of all slots of a node.
     pub cores: u32,
-    /// Gpus of a unit, at the least.
+    /// The fewest gpus of a unit.
     pub gpus: u32,
-    /// Units, at the least.
+    /// The fewest units.
     pub need: u32,
     pub measure: Measure,
-    /// What a node's number must be at the least to give a unit.
-    pub least: u32,
-    /// Whether the counts below the units are numbers, not ranges.
+    /// The least number, in terms of the measure, of a node that provides a unit.
+    pub min_number: u32,
+    /// Whether the counts within a unit are single numbers, not ranges.
     pub exact: bool,
 }
 
-/// What a unit is: shapes with the same get the same number of units from any node.
+/// The kind of unit of a shape: shapes with equal kinds get the same number from any node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     constraint: u32,
     measure: Measure,
-    least: u32,
+    min_number: u32,
     is_node: bool,
 }
 
-/// What a unit asks of a node, by which one asks for no more than another.
+/// What a unit needs on a node; comparable, so that a result for one shape bounds that for another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     constraint: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Whether any node gives as many of these units as of the others, or more.
+    /// Whether any node provides at least as many of these units as of `other`.
     pub fn is_within(&self, other: &Self) -> bool {
         (self.constraint, self.is_node, self.exclusive)
             == (other.constraint, other.is_node, other.exclusive)
@@ -64,14 +64,14 @@ impl Demand {
 
 impl Shape {
     fn new(request: Request, constraint: u32) -> Self {
-        let per_unit = if request.nnodes.is_some() {
+        let slots_per_unit = if request.nnodes.is_some() {
             request.slots.min().max(1)
         } else {
             1
         };
-        // What does not fit a number does not fit a node.
-        let cores = request.cores_per_slot.min().saturating_mul(per_unit);
-        let gpus = request.gpus_per_slot.min().saturating_mul(per_unit);
+        // A number that does not fit into 32 bits does not fit onto a node either.
+        let cores = request.cores_per_slot.min().saturating_mul(slots_per_unit);
+        let gpus = request.gpus_per_slot.min().saturating_mul(slots_per_unit);
         let units = request.nnodes.as_ref().unwrap_or(&request.slots);
         let measure = match &request.nnodes {
             Some(_) if request.exclusive => Measure::Whole { gpus },
@@ -81,7 +81,7 @@ impl Shape {
             },
             _ => Measure::Cores { gpus },
         };
-        let least = match measure {
+        let min_number = match measure {
             Measure::Slots { .. } => 1,
             _ => cores.max(1),
         };
@@ -94,63 +94,66 @@ impl Shape {
             gpus,
             need: units.min().max(1),
             measure,
-            least,
+            min_number,
             exact,
             request,
         }
     }
 
+    /// Whether a unit is a node, not a slot.
     pub fn has_nodes(&self) -> bool {
         self.request.nnodes.is_some()
     }
 
-    /// How many units will do.
+    /// The acceptable numbers of units.
     pub fn units(&self) -> &Count {
         self.request.nnodes.as_ref().unwrap_or(&self.request.slots)
     }
 
-    /// Whether just one unit is wanted.
+    /// Whether the shape is for a single unit.
     pub fn is_single(&self) -> bool {
         self.need == 1 && self.units().is_exact()
     }
 
-    /// The most units that will do and are there; at least those that are needed are.
-    pub fn most(&self, there: u64) -> u32 {
-        let limit = u32::try_from(there).unwrap_or(u32::MAX);
+    /// The most acceptable units of those that are available, which are at least `need`.
+    pub fn max_units(&self, available: u64) -> u32 {
+        let limit = u32::try_from(available).unwrap_or(u32::MAX);
         self.units().largest_up_to(limit).unwrap_or(self.need)
     }
 
-    /// Units that a node gives with so much free, if it is up and allowed.
+    /// The units that a node provides with so much free, if it is up and eligible.
     #[inline]
-    pub fn units_of(&self, free: Free) -> u32 {
+    pub fn units_of(&self, free: NodeResources) -> u32 {
         if self.has_nodes() {
             let whole = free.whole || !self.request.exclusive;
             let enough = free.cores >= self.cores.max(1) && free.gpus >= self.gpus;
             return u32::from(whole && enough);
         }
-        slots(free.cores, free.gpus, self.cores, self.gpus)
+        measure::slots(free.cores, free.gpus, self.cores, self.gpus)
     }
 
-    /// Units that a node with this number of the shape's measure gives.
+    /// The units that a node with this number, in terms of the measure, provides.
     #[inline]
     pub fn units_at(&self, number: u32) -> u32 {
         match self.measure {
-            _ if self.has_nodes() => u32::from(number >= self.least),
+            _ if self.has_nodes() => u32::from(number >= self.min_number),
             Measure::Slots { .. } => number,
-            _ if self.least == 1 => number,
-            _ => number / self.least,
+            _ if self.min_number == 1 => number,
+            _ => number / self.min_number,
         }
     }
 
+    /// The kind of unit.
     pub fn unit(&self) -> Unit {
         Unit {
             constraint: self.constraint,
             measure: self.measure,
-            least: self.least,
+            min_number: self.min_number,
             is_node: self.has_nodes(),
         }
     }
 
+    /// What a unit needs on a node.
     pub fn demand(&self) -> Demand {
         Demand {
             constraint: self.constraint,
@@ -161,7 +164,7 @@ impl Shape {
         }
     }
 
-    /// Whether a unit is any core.
+    /// Whether a unit is any one core.
     pub fn is_fungible(&self) -> bool {
         !self.has_nodes()
             && self.exact
@@ -170,16 +173,7 @@ impl Shape {
     }
 }
 
-/// How many slots fit into so many cores and gpus.
-pub(crate) fn slots(cores: u32, gpus: u32, of_slot: u32, gpus_of_slot: u32) -> u32 {
-    let by_cores = cores / of_slot.max(1);
-    match gpus.checked_div(gpus_of_slot) {
-        Some(by_gpus) => by_cores.min(by_gpus),
-        None => by_cores,
-    }
-}
-
-/// What makes two requests the same shape.
+/// The part of a request that makes its shape.
 #[derive(PartialEq, Eq, Hash)]
 struct Key<'a> {
     nnodes: Option<&'a Count>,
@@ -203,11 +197,11 @@ impl<'a> Key<'a> {
     }
 }
 
-/// All shapes there have been, and their constraints. It grows with what is new only.
+/// All shapes there have been, with their constraints. None is ever dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shapes {
     list: Vec<Arc<Shape>>,
-    /// By the hash of their keys.
+    /// Indices of shapes by the hash of their keys.
     known: HashMap<u64, SmallVec<[u32; 1]>>,
     hasher: RandomState,
     constraints: Vec<Arc<Constraint>>,
@@ -215,6 +209,7 @@ pub(crate) struct Shapes {
 }
 
 impl Shapes {
+    /// The shape of a request.
     pub fn intern(&mut self, request: &Request) -> ShapeId {
         let key = Key::of(request);
         let known = self.known.entry(self.hasher.hash_one(&key)).or_default();
@@ -223,7 +218,7 @@ impl Shapes {
         if let Some(number) = known.iter().find(same) {
             return ShapeId(*number);
         }
-        // A shape takes more than a byte: memory ends first.
+        // Memory runs out before the numbers do.
         let number = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         known.push(number);
         let constraint = request.constraint.as_ref().map_or(0, |constraint| {

@@ -1,4 +1,4 @@
-//! The machine against a naive one: plain sets, and a look at every node.
+//! The machine compared with a naive model: plain sets, and a scan of every node.
 
 mod naive;
 mod pair;
@@ -109,8 +109,9 @@ fn request() -> impl Strategy<Value = Request> {
 
 #[derive(Clone, Debug)]
 enum Step {
+    /// Places a request; with `true` the allocation is kept.
     Submit(usize, bool),
-    Free(Index),
+    NodeResources(Index),
     FreePart(Index, IdSet),
     Mark(IdSet, bool),
     Property(&'static str, IdSet, bool),
@@ -122,7 +123,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         20 => (0_usize..8, prop::bool::weighted(0.8)).prop_map(|(at, keep)| Step::Submit(at, keep)),
-        6 => any::<Index>().prop_map(Step::Free),
+        6 => any::<Index>().prop_map(Step::NodeResources),
         2 => (any::<Index>(), ranks()).prop_map(|(which, ranks)| Step::FreePart(which, ranks)),
         3 => (ranks(), any::<bool>()).prop_map(|(ranks, up)| Step::Mark(ranks, up)),
         1 => (proptest::sample::select(&PROPERTIES[..]), ranks(), any::<bool>())
@@ -137,7 +138,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn places_what_a_look_at_every_node_places(
+    fn places_what_a_scan_of_every_node_places(
         nodes in nodes(0..40),
         requests in proptest::collection::vec(request(), 8),
         steps in proptest::collection::vec(step(), 1..60),
@@ -150,7 +151,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Submit(at, keep) => pair.submit(&requests[at], keep)?,
-                Step::Free(which) => pair.free(which),
+                Step::NodeResources(which) => pair.free(which),
                 Step::FreePart(which, ranks) => pair.free_part(which, &ranks)?,
                 Step::Mark(ranks, up) => pair.mark(&ranks, up),
                 Step::Property(name, ranks, add) => pair.set_property(name, &ranks, add),
@@ -159,11 +160,11 @@ proptest! {
                 Step::Copy => pair.machine = pair.machine.clone(),
             }
         }
-        for (shares, _) in std::mem::take(&mut pair.held) {
-            pair.machine.give(&shares);
+        for (allocation, _) in std::mem::take(&mut pair.held) {
+            pair.machine.release(&allocation);
         }
-        for place in 0..pair.machine.nodes() {
-            prop_assert!(pair.machine.free(place).whole);
+        for node in pair.machine.node_indices() {
+            prop_assert!(pair.machine.free(node).whole);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Views: an index over the nodes that one constraint allows, by what one kind of shape asks of
-//! them. A view is kept in step when it is looked at, from the journal of changed places.
+//! Views: indices over the nodes that one constraint allows, by what one kind of shape needs of
+//! them. A view is brought up to date from the journal of changed nodes when it is used.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,99 +8,89 @@ use penstock_idset::IdSet;
 
 use super::index::Tree;
 use super::journal::Journal;
+use super::measure::Measure;
 use super::nodes::Nodes;
-use super::shape::{Shape, slots};
+use super::shape::Shape;
+use crate::ids::NodeIndex;
 
-/// What a node's number says in a view. A node that is down has 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Measure {
-    /// Free cores, of nodes with so many free gpus.
-    Cores { gpus: u32 },
-    /// Cores of nodes of which nothing is in use, with so many gpus.
-    Whole { gpus: u32 },
-    /// Slots of so many cores and gpus.
-    Slots { cores: u32, gpus: u32 },
-}
-
-impl Measure {
-    /// The number of a node that is up.
-    #[inline]
-    fn number(self, nodes: &Nodes, place: u32) -> u32 {
-        let free = nodes.free(place);
-        let cores_if = |fits: bool| if fits { free.cores } else { 0 };
-        match self {
-            Self::Cores { gpus } => cores_if(free.gpus >= gpus),
-            Self::Whole { gpus } => cores_if(free.whole && free.gpus >= gpus),
-            Self::Slots { cores, gpus } => slots(free.cores, free.gpus, cores, gpus),
-        }
-    }
-
-    /// The largest number that a node can have.
-    fn largest(self, nodes: &Nodes, place: u32) -> u32 {
-        let kind = nodes.kind(place);
-        match self {
-            Self::Slots { cores, gpus } => slots(kind.cores.len, kind.gpus.len, cores, gpus),
-            _ => kind.cores.len,
-        }
-    }
-}
-
-/// Which view.
+/// What a view is found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    /// The number of the set of places.
-    pub places: u32,
+pub(crate) struct ViewKey {
+    /// The number of the node set.
+    pub node_set: u32,
     pub measure: Measure,
-    /// The number of the order of the leaves; 0 is by rank.
+    /// The number of the order of the leaves; 0 for rank order.
     pub order: u32,
 }
 
-/// The places that a constraint allows.
+/// The nodes that a constraint allows.
 #[derive(Debug)]
-pub(crate) struct Places {
-    /// Distinct for distinct sets; 0 is all places.
+pub(crate) struct NodeSet {
+    /// Distinct for distinct sets; 0 for all nodes.
     pub number: u32,
     pub ids: IdSet,
 }
 
-/// Which place a leaf stands for, and the other way round.
+/// The node of each leaf, and the leaf of each node.
 #[derive(Debug)]
 struct Leaves {
-    places: Vec<u32>,
-    /// `u32::MAX` for a place that is not in the view.
+    nodes: Vec<NodeIndex>,
+    /// `NO_LEAF` for a node that is not in the view.
     leaves: Vec<u32>,
+}
+
+/// The leaf of a node that is not in a view.
+const NO_LEAF: u32 = u32::MAX;
+
+/// A sum of units over all nodes of a view.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnitSum {
+    /// The number of changes that the view had seen, plus one.
+    seen: u64,
+    units: u64,
 }
 
 /// An index over some nodes.
 #[derive(Debug)]
 pub(crate) struct View {
-    key: Key,
-    /// Distinct from that of any other view there has been.
+    key: ViewKey,
+    /// Distinct for all views there have been.
     stamp: u64,
+    /// The use of views at which this one was used last.
     used: u64,
+    /// Changes of the journal that it reflects.
     seen: u64,
     tree: Tree,
-    /// `None` where the leaves are all places in their order.
+    /// `None` if the leaves are all nodes in rank order.
     leaves: Option<Leaves>,
-    /// Sums of units that have been asked for: what had been seen then, plus one, and the sum.
-    sums: Vec<(u64, u64)>,
+    /// Sums of units that have been asked for, by units' least number and kind.
+    sums: Vec<UnitSum>,
 }
 
 impl View {
-    fn new(key: Key, stamp: u64, nodes: &Nodes, allowed: &Places, waste: Option<&Waste>) -> Self {
-        let mut places: Option<Vec<u32>> =
-            (allowed.number != 0).then(|| allowed.ids.iter().collect());
+    fn new(
+        key: ViewKey,
+        stamp: u64,
+        nodes: &Nodes,
+        eligible: &NodeSet,
+        waste: Option<&Waste>,
+    ) -> Self {
+        let mut order: Option<Vec<NodeIndex>> =
+            (eligible.number != 0).then(|| eligible.ids.iter().map(NodeIndex::new).collect());
         if let Some(waste) = waste {
-            let mut order = places.unwrap_or_else(|| (0..nodes.len()).collect());
-            order.sort_by_cached_key(|place| (waste(*place), *place));
-            places = Some(order);
+            let mut by_waste = order.unwrap_or_else(|| nodes.indices().collect());
+            by_waste.sort_by_cached_key(|node| (waste(*node), *node));
+            order = Some(by_waste);
         }
-        let leaves = places.map(|places| {
-            let mut leaves = vec![u32::MAX; nodes.len() as usize];
-            for (place, leaf) in places.iter().zip(0..) {
-                leaves[*place as usize] = leaf;
+        let leaves = order.map(|order| {
+            let mut leaves = vec![NO_LEAF; nodes.len() as usize];
+            for (node, leaf) in order.iter().zip(0..) {
+                leaves[node.index()] = leaf;
             }
-            Leaves { places, leaves }
+            Leaves {
+                nodes: order,
+                leaves,
+            }
         });
         let mut view = Self {
             key,
@@ -118,21 +108,22 @@ impl View {
     fn rebuild(&mut self, nodes: &Nodes) {
         let measure = self.key.measure;
         let count = match &self.leaves {
-            Some(leaves) => u32::try_from(leaves.places.len()).unwrap_or(u32::MAX),
+            Some(leaves) => u32::try_from(leaves.nodes.len()).unwrap_or(u32::MAX),
             None => nodes.len(),
         };
-        let places = (0..count).map(|leaf| self.place(leaf));
-        let largest = places.map(|place| measure.largest(nodes, place)).max();
-        let numbers = (0..count).map(|leaf| number(nodes, measure, self.place(leaf)));
+        let largest = (0..count)
+            .map(|leaf| measure.largest(nodes, self.node(leaf)))
+            .max();
+        let numbers = (0..count).map(|leaf| number(nodes, measure, self.node(leaf)));
         self.tree = Tree::new(numbers, largest.unwrap_or(0));
     }
 
-    /// The place that a leaf stands for.
+    /// The node of a leaf.
     #[inline]
-    pub fn place(&self, leaf: u32) -> u32 {
+    pub fn node(&self, leaf: u32) -> NodeIndex {
         match &self.leaves {
-            Some(leaves) => leaves.places[leaf as usize],
-            None => leaf,
+            Some(leaves) => leaves.nodes[leaf as usize],
+            None => NodeIndex::new(leaf),
         }
     }
 
@@ -140,107 +131,111 @@ impl View {
         &self.tree
     }
 
-    /// Sees what has changed.
+    /// Brings the view up to date.
     #[inline]
-    fn keep_up(&mut self, nodes: &Nodes, journal: &Journal) {
+    fn update(&mut self, nodes: &Nodes, journal: &Journal) {
         let end = journal.end();
         if self.seen == end {
             return;
         }
         match journal.since(self.seen) {
             Some(changed) if changed.len() <= self.tree.len() as usize / 4 + 16 => {
-                self.follow(nodes, changed);
+                self.apply_changes(nodes, changed);
             }
             _ => self.rebuild(nodes),
         }
         self.seen = end;
     }
 
-    /// Units that all nodes give, each as many as its number has of `least`, or one if its number
-    /// is as much.
+    /// The units of all nodes: of each node its number divided by `min_number`, or with `is_node`
+    /// one if its number is at least that.
     #[inline]
-    fn units(&mut self, least: u32, is_node: bool) -> u64 {
-        if least > self.tree.max() {
+    fn units(&mut self, min_number: u32, is_node: bool) -> u64 {
+        if min_number > self.tree.max() {
             return 0;
         }
-        let at = 2 * least as usize + usize::from(is_node);
+        let at = 2 * min_number as usize + usize::from(is_node);
         if at >= self.sums.len() {
-            self.sums.resize(at + 1, (0, 0));
+            self.sums.resize(at + 1, UnitSum::default());
         }
         let sum = &mut self.sums[at];
-        if sum.0 != self.seen + 1 {
+        if sum.seen != self.seen + 1 {
             let units = if is_node {
-                self.tree.at_least(least)
+                self.tree.at_least(min_number)
             } else {
-                self.tree.parts(least)
+                self.tree.quotients(min_number)
             };
-            *sum = (self.seen + 1, units);
+            *sum = UnitSum {
+                seen: self.seen + 1,
+                units,
+            };
         }
-        sum.1
+        sum.units
     }
 
-    /// The leaf that stands for a place; `u32::MAX` for none.
+    /// The leaf of a node; `NO_LEAF` for none.
     #[inline]
-    fn leaf(&self, place: u32) -> u32 {
+    fn leaf(&self, node: NodeIndex) -> u32 {
         match &self.leaves {
-            Some(leaves) => leaves.leaves[place as usize],
-            None => place,
+            Some(leaves) => leaves.leaves[node.index()],
+            None => node.get(),
         }
     }
 
-    /// Goes through places that have changed. Neighbours mostly change together: what is above
-    /// them is told once.
+    /// Updates the leaves of changed nodes. Neighbours mostly change together: the levels above a
+    /// block are repaired once for all of its leaves.
     #[inline]
-    fn follow(&mut self, nodes: &Nodes, changed: &[u32]) {
+    fn apply_changes(&mut self, nodes: &Nodes, changed: &[NodeIndex]) {
         let mut left = changed.iter();
-        let mut next = left.next().map(|place| (*place, self.leaf(*place)));
+        let mut next = left.next().map(|node| (*node, self.leaf(*node)));
         let mut open = false;
-        while let Some((place, leaf)) = next {
-            next = left.next().map(|place| (*place, self.leaf(*place)));
-            if leaf == u32::MAX {
+        while let Some((node, leaf)) = next {
+            next = left.next().map(|node| (*node, self.leaf(*node)));
+            if leaf == NO_LEAF {
                 continue;
             }
-            let number = number(nodes, self.key.measure, place);
+            let number = number(nodes, self.key.measure, node);
             let block = Tree::block_of(leaf);
-            let goes_on = next.is_some_and(|(_, next)| Tree::block_of(next) == block);
-            if !open && !goes_on {
+            let continues = next.is_some_and(|(_, next)| Tree::block_of(next) == block);
+            if !open && !continues {
                 self.tree.set(leaf, number);
                 continue;
             }
             self.tree.write(leaf, number);
-            open = goes_on;
-            if !goes_on {
-                self.tree.mend(block);
+            open = continues;
+            if !continues {
+                self.tree.repair(block);
             }
         }
     }
 
     fn heap_bytes(&self) -> usize {
-        let leaves = self.leaves.as_ref();
-        let leaves = leaves.map_or(0, |it| it.places.capacity() + it.leaves.capacity());
+        let leaves = self.leaves.as_ref().map_or(0, |leaves| {
+            leaves.nodes.capacity() + leaves.leaves.capacity()
+        });
         self.tree.heap_bytes() + leaves * size_of::<u32>()
     }
 }
 
 #[inline]
-fn number(nodes: &Nodes, measure: Measure, place: u32) -> u32 {
-    if nodes.is_up(place) {
-        measure.number(nodes, place)
+fn number(nodes: &Nodes, measure: Measure, node: NodeIndex) -> u32 {
+    if nodes.is_up(node) {
+        measure.number(nodes, node)
     } else {
         0
     }
 }
 
-/// What of a node would be wasted, if the leaves are to be ordered by that.
-pub(crate) type Waste<'a> = dyn Fn(u32) -> (u32, u32) + 'a;
+/// What of a node a shape would waste, the less the better: gpus, then properties.
+pub(crate) type Waste<'a> = dyn Fn(NodeIndex) -> (u32, u32) + 'a;
 
-/// Bytes that views may take, beside the one in use: then the one that was not used for the
-/// longest time goes.
-const MOST_BYTES: usize = 64 << 20;
-/// Views there may be: each goes through the journal.
-const MOST: usize = 256;
+/// Bytes that views may take beside the one in use; above that, the least recently used one is
+/// dropped.
+const MAX_VIEW_BYTES: usize = 64 << 20;
+/// Views there may be: each reads the journal.
+const MAX_VIEWS: usize = 256;
 
-/// The views there are.
+/// All views, with the memory that they take.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
     list: Vec<View>,
@@ -249,11 +244,11 @@ pub(crate) struct Views {
     bytes: usize,
 }
 
-/// Where a view was, if it is still there.
+/// Where a view is, unless it has been dropped since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ViewRef {
     index: u32,
-    /// Views have stamps from 1.
+    /// The stamp of the view, from 1.
     stamp: u64,
 }
 
@@ -263,46 +258,46 @@ impl Views {
         self.bytes = 0;
     }
 
-    /// Whether a view is still there.
+    /// Whether a view still exists.
     #[inline]
     pub fn has(&self, at: ViewRef) -> bool {
         let view = self.list.get(at.index as usize);
         view.is_some_and(|view| view.stamp == at.stamp)
     }
 
-    /// Brings a view that is there in step with the nodes.
+    /// Brings a view, which exists, up to date.
     #[inline]
-    pub fn keep_up(&mut self, at: ViewRef, nodes: &Nodes, journal: &Journal) {
+    pub fn update(&mut self, at: ViewRef, nodes: &Nodes, journal: &Journal) {
         self.clock += 1;
         let view = &mut self.list[at.index as usize];
         view.used = self.clock;
-        view.keep_up(nodes, journal);
+        view.update(nodes, journal);
     }
 
-    /// Units of a shape that all nodes of a view give.
+    /// The units that all nodes of a view provide to a shape.
     #[inline]
     pub fn units(&mut self, at: ViewRef, shape: &Shape) -> u64 {
-        self.list[at.index as usize].units(shape.least, shape.has_nodes())
+        self.list[at.index as usize].units(shape.min_number, shape.has_nodes())
     }
 
-    /// A view that is there.
+    /// A view, which exists.
     #[inline]
     pub fn get(&self, at: ViewRef) -> &View {
         &self.list[at.index as usize]
     }
 
-    /// Finds a view, or makes it.
+    /// Finds a view, or builds it.
     pub fn find(
         &mut self,
-        key: Key,
+        key: ViewKey,
         nodes: &Nodes,
         journal: &Journal,
-        allowed: &Arc<Places>,
+        eligible: &Arc<NodeSet>,
         waste: Option<&Waste>,
     ) -> ViewRef {
         let index = match self.list.iter().position(|view| view.key == key) {
             Some(index) => index,
-            None => self.insert(key, nodes, journal, allowed, waste),
+            None => self.insert(key, nodes, journal, eligible, waste),
         };
         ViewRef {
             index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -312,13 +307,14 @@ impl Views {
 
     fn insert(
         &mut self,
-        key: Key,
+        key: ViewKey,
         nodes: &Nodes,
         journal: &Journal,
-        allowed: &Arc<Places>,
+        eligible: &Arc<NodeSet>,
         waste: Option<&Waste>,
     ) -> usize {
-        while self.list.len() >= MOST || (self.bytes > MOST_BYTES && !self.list.is_empty()) {
+        while self.list.len() >= MAX_VIEWS || (self.bytes > MAX_VIEW_BYTES && !self.list.is_empty())
+        {
             let oldest = self.list.iter().enumerate();
             let oldest = oldest.max_by_key(|(_, view)| Reverse(view.used));
             let Some((index, _)) = oldest else {
@@ -328,7 +324,7 @@ impl Views {
             self.bytes = self.bytes.saturating_sub(view.heap_bytes());
         }
         self.stamps += 1;
-        let mut view = View::new(key, self.stamps, nodes, allowed, waste);
+        let mut view = View::new(key, self.stamps, nodes, eligible, waste);
         view.seen = journal.end();
         view.used = self.clock;
         self.bytes += view.heap_bytes();

@@ -6,10 +6,12 @@ use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
+use super::NodeAmount;
 use super::floors::Floors;
 use super::stretches::Stretches;
 use crate::books::amount;
-use crate::machine::{Free, Machine, ShapeId, Share};
+use crate::ids::NodeIndex;
+use crate::machine::{Machine, NodeResources, NodeShare, ShapeId};
 
 /// From a time on, so much of a node is free.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +29,15 @@ impl Step {
     }
 }
 
+/// A time at which what is free on a node changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub time: f64,
+    pub node: NodeIndex,
+}
+
 /// Cores and gpus of places.
-pub(super) type Parts = Vec<(u32, u32, u32)>;
+pub(super) type Parts = Vec<NodeAmount>;
 
 /// Steps of each node.
 #[derive(Clone, Debug)]
@@ -36,12 +45,12 @@ pub(crate) struct Places {
     now: f64,
     /// When it was made: the first steps are of then.
     begun: f64,
-    /// By place, one at the least. The first may be past, but for the last that is.
+    /// By node, one at the least. The first may be past, but for the last that is.
     steps: Vec<SmallVec<[Step; 2]>>,
     /// Places with anything free now: others have nothing, whatever is held or given back.
-    idle: Vec<u32>,
+    idle: Vec<NodeIndex>,
     /// When something changes, and where; so many are in order. Not kept once there are stretches.
-    events: Vec<(f64, u32)>,
+    events: Vec<Event>,
     sorted: usize,
     /// What searches without stretches have looked at.
     looked: usize,
@@ -52,12 +61,12 @@ pub(crate) struct Places {
     overfull: bool,
 }
 
-fn order(a: &(f64, u32), b: &(f64, u32)) -> Ordering {
-    a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+fn order(a: &Event, b: &Event) -> Ordering {
+    a.time.total_cmp(&b.time).then(a.node.cmp(&b.node))
 }
 
-fn now_free(machine: &Machine, place: u32, now: f64) -> Step {
-    let free = machine.free(place);
+fn now_free(machine: &Machine, node: NodeIndex, now: f64) -> Step {
+    let free = machine.free(node);
     Step {
         time: now,
         cores: i64::from(free.cores),
@@ -66,25 +75,26 @@ fn now_free(machine: &Machine, place: u32, now: f64) -> Step {
 }
 
 /// Places with anything free.
-fn idle(machine: &Machine) -> Vec<u32> {
-    let some = |place: &u32| machine.free(*place).cores > 0;
-    (0..machine.nodes()).filter(some).collect()
+fn idle(machine: &Machine) -> Vec<NodeIndex> {
+    let some = |node: &NodeIndex| machine.free(*node).cores > 0;
+    machine.node_indices().filter(some).collect()
 }
 
-fn free(machine: &Machine, place: u32, cores: i64, gpus: i64) -> Free {
+fn free(machine: &Machine, node: NodeIndex, cores: i64, gpus: i64) -> NodeResources {
     let cores = u32::try_from(cores.max(0)).unwrap_or(u32::MAX);
     let gpus = u32::try_from(gpus.max(0)).unwrap_or(u32::MAX);
-    Free {
+    NodeResources {
         cores,
         gpus,
-        whole: machine.whole_with(place, cores, gpus),
+        whole: machine.is_whole_node(node, cores, gpus),
     }
 }
 
 impl Places {
     pub fn new(machine: &Machine, now: f64) -> Self {
-        let nodes = 0..machine.nodes();
-        let first = nodes.map(|place| now_free(machine, place, now));
+        let first = machine
+            .node_indices()
+            .map(|node| now_free(machine, node, now));
         Self {
             now,
             begun: now,
@@ -106,8 +116,8 @@ impl Places {
     }
 
     /// A share comes back at a time, before anything is held.
-    pub fn give_back(&mut self, share: &Share, end: f64) {
-        let steps = &mut self.steps[share.place as usize];
+    pub fn give_back(&mut self, share: &NodeShare, end: f64) {
+        let steps = &mut self.steps[share.node.index()];
         let at = steps.partition_point(|step| step.time < end);
         if end.is_finite() && steps.get(at).is_none_or(|step| step.time > end) {
             let before = steps[at.saturating_sub(1)];
@@ -118,7 +128,10 @@ impl Places {
                     ..before
                 },
             );
-            self.events.push((end, share.place));
+            self.events.push(Event {
+                time: end,
+                node: share.node,
+            });
         }
         for step in steps.iter_mut().filter(|step| step.time >= end) {
             step.cores += i64::from(share.ncores());
@@ -127,15 +140,15 @@ impl Places {
     }
 
     /// Adds to what is free of a node from a time until before another.
-    pub fn add(&mut self, place: u32, (start, end): (f64, f64), cores: i64, gpus: i64) {
+    pub fn add(&mut self, node: NodeIndex, (start, end): (f64, f64), cores: i64, gpus: i64) {
         let indexed = self.stretches.iter().any(Option::is_some);
-        let steps = &self.steps[place as usize];
+        let steps = &self.steps[node.index()];
         let past = steps.iter().skip(1).take_while(|it| it.time <= self.now);
         let past = past.count();
         // Steps that are past are forgotten, and stretches that end with them.
         let from = if past > 0 { steps[0].time } else { start };
-        let before = indexed.then(|| self.around(place, (from, end)));
-        let steps = &mut self.steps[place as usize];
+        let before = indexed.then(|| self.around(node, (from, end)));
+        let steps = &mut self.steps[node.index()];
         steps.drain(..past);
         for time in [start, end] {
             let at = steps.partition_point(|step| step.time < time);
@@ -143,7 +156,7 @@ impl Places {
                 let before = steps[at.saturating_sub(1)];
                 steps.insert(at, Step { time, ..before });
                 if !indexed {
-                    self.events.push((time, place));
+                    self.events.push(Event { time, node });
                 }
             }
         }
@@ -157,7 +170,7 @@ impl Places {
         let Some(before) = before else {
             return;
         };
-        let after = self.around(place, (from, end));
+        let after = self.around(node, (from, end));
         let both = before.iter().zip(&after);
         for (stretches, (before, after)) in self.stretches.iter_mut().zip(both) {
             if let Some(stretches) = stretches {
@@ -168,8 +181,14 @@ impl Places {
 
     /// What of a node is free all the time from one until before another. From now on, it is no
     /// more than what the node has: jobs of other groups may have started since the plan was made.
-    pub fn window(&self, machine: &Machine, place: u32, start: f64, end: f64) -> Free {
-        let steps = &self.steps[place as usize];
+    pub fn window(
+        &self,
+        machine: &Machine,
+        node: NodeIndex,
+        start: f64,
+        end: f64,
+    ) -> NodeResources {
+        let steps = &self.steps[node.index()];
         let first = steps
             .partition_point(|step| step.time <= start)
             .saturating_sub(1);
@@ -177,30 +196,37 @@ impl Places {
             .iter()
             .skip(first)
             .take_while(|step| step.time < end || step.time <= start);
-        let here = (start <= self.now).then(|| now_free(machine, place, self.now));
+        let here = (start <= self.now).then(|| now_free(machine, node, self.now));
         let within = within.chain(&here);
         let least = within.map(|step| (step.cores, step.gpus));
         let least = least.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
         let (cores, gpus) = least.unwrap_or_default();
-        free(machine, place, cores, gpus)
+        free(machine, node, cores, gpus)
     }
 
-    fn units(&self, machine: &Machine, shape: ShapeId, place: u32, start: f64, end: f64) -> u32 {
-        machine.units(shape, place, self.window(machine, place, start, end))
+    fn units(
+        &self,
+        machine: &Machine,
+        shape: ShapeId,
+        node: NodeIndex,
+        start: f64,
+        end: f64,
+    ) -> u32 {
+        machine.units(shape, node, self.window(machine, node, start, end))
     }
 
     /// Places that may give units to a job that starts then, and perhaps others.
-    fn candidates(&self, start: f64) -> impl Iterator<Item = u32> + '_ {
+    fn candidates(&self, start: f64) -> impl Iterator<Item = NodeIndex> + '_ {
         let all = if start <= self.now {
             0
         } else {
             u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
         };
         let idle = if all == 0 { &self.idle[..] } else { &[] };
-        idle.iter().copied().chain(0..all)
+        idle.iter().copied().chain((0..all).map(NodeIndex::new))
     }
 
-    /// Units of each place that a shape can have for a time, and of all.
+    /// Units of each node that a shape can have for a time, and of all.
     fn units_of_all(
         &self,
         machine: &Machine,
@@ -210,9 +236,9 @@ impl Places {
     ) -> (Vec<u32>, u64) {
         let mut units = vec![0; self.steps.len()];
         let mut total = 0;
-        for place in self.candidates(start) {
-            let there = self.units(machine, shape, place, start, end);
-            units[place as usize] = there;
+        for node in self.candidates(start) {
+            let there = self.units(machine, shape, node, start, end);
+            units[node.index()] = there;
             total += u64::from(there);
         }
         (units, total)
@@ -242,9 +268,9 @@ impl Places {
     }
 
     /// Whether the plan leaves these shares free.
-    pub fn admits(&self, machine: &Machine, shares: &[Share], start: f64, end: f64) -> bool {
+    pub fn admits(&self, machine: &Machine, shares: &[NodeShare], start: f64, end: f64) -> bool {
         shares.iter().all(|share| {
-            let free = self.window(machine, share.place, start, end);
+            let free = self.window(machine, share.node, start, end);
             free.cores >= share.ncores() && free.gpus >= share.ngpus()
         })
     }
@@ -279,16 +305,15 @@ impl Places {
         machine: &Machine,
         (shape, need): (ShapeId, u64),
         (start, end): (f64, f64),
-        places: impl IntoIterator<Item = u32>,
+        places: impl IntoIterator<Item = NodeIndex>,
     ) -> Option<Parts> {
         let mut left = need;
         let mut parts = Vec::new();
-        for place in places {
-            let units = u64::from(self.units(machine, shape, place, start, end)).min(left);
+        for node in places {
+            let units = u64::from(self.units(machine, shape, node, start, end)).min(left);
             if units > 0 {
                 let units = u32::try_from(units).unwrap_or(u32::MAX);
-                let (cores, gpus) = amount(machine, shape, place, units);
-                parts.push((place, cores, gpus));
+                parts.push(amount(machine, shape, node, units));
                 left -= u64::from(units);
                 if left == 0 {
                     return Some(parts);
@@ -308,10 +333,10 @@ impl Places {
         start: f64,
         end: f64,
     ) -> Option<Parts> {
-        let units = self.candidates(start).map(|place| {
-            let units = self.units(machine, shape, place, start, end);
-            let (cores, _) = amount(machine, shape, place, units);
-            (place, units, cores)
+        let units = self.candidates(start).map(|node| {
+            let units = self.units(machine, shape, node, start, end);
+            let cores = amount(machine, shape, node, units).cores;
+            (node, units, cores)
         });
         let mut units: Vec<_> = units.filter(|it| it.1 > 0).collect();
         if machine.request(shape).nnodes.is_some() {
@@ -321,10 +346,9 @@ impl Places {
         }
         let mut left = need;
         let mut parts = Vec::new();
-        for (place, units, _) in units {
+        for (node, units, _) in units {
             let units = u64::from(units).min(left);
-            let (cores, gpus) = amount(machine, shape, place, u32::try_from(units).ok()?);
-            parts.push((place, cores, gpus));
+            parts.push(amount(machine, shape, node, u32::try_from(units).ok()?));
             left -= units;
             if left == 0 {
                 parts.sort_unstable();
@@ -341,16 +365,21 @@ impl Places {
             return now;
         }
         // What has nothing now, has nothing all the time from now on.
-        let some = (0_u32..).zip(&units).filter(|it| *it.1 > 0);
-        let steps = some.flat_map(|(place, _)| {
-            let steps = self.steps[place as usize].iter();
-            steps.map(move |step| (step.time, place))
-        });
-        let mut events: Vec<_> = steps.filter(|it| it.0 > now).collect();
+        let some = (0_u32..).zip(&units).filter(|(_, units)| **units > 0);
+        let mut events: Vec<_> = some
+            .flat_map(|(node, _)| {
+                let node = NodeIndex::new(node);
+                self.steps[node.index()].iter().map(move |step| Event {
+                    time: step.time,
+                    node,
+                })
+            })
+            .filter(|event| event.time > now)
+            .collect();
         events.sort_unstable_by(order);
-        for (time, place) in events {
-            let after = self.units(machine, shape, place, now, time.next_up());
-            let before = std::mem::replace(&mut units[place as usize], after);
+        for Event { time, node } in events {
+            let after = self.units(machine, shape, node, now, time.next_up());
+            let before = std::mem::replace(&mut units[node.index()], after);
             total = total - u64::from(before) + u64::from(after);
             if total < need {
                 return time;

@@ -12,13 +12,15 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use smallvec::SmallVec;
 
+use crate::ids::NodeIndex;
+
 /// From `start` until before `end`, a node has `most` free. Of the amounts up to `low`, the stretch
 /// is longer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     pub start: f64,
     pub end: f64,
-    pub place: u32,
+    pub node: NodeIndex,
     pub low: u32,
     pub most: u32,
 }
@@ -26,13 +28,13 @@ pub(super) struct Stretch {
 impl Stretch {
     /// Before, or with `last` after, all that begin at a time.
     fn bound(start: f64, last: bool) -> Self {
-        let end = if last { u32::MAX } else { 0 };
+        let extreme = if last { u32::MAX } else { 0 };
         Self {
             start,
             end: 0.0,
-            place: end,
+            node: NodeIndex::new(extreme),
             low: 0,
-            most: end,
+            most: extreme,
         }
     }
 }
@@ -40,7 +42,7 @@ impl Stretch {
 impl Ord for Stretch {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_start = self.start.total_cmp(&other.start);
-        let by_place = by_start.then(self.place.cmp(&other.place));
+        let by_place = by_start.then(self.node.cmp(&other.node));
         // Of a node, stretches that begin together have different amounts.
         by_place.then(self.most.cmp(&other.most))
     }
@@ -65,7 +67,7 @@ pub(super) type Few = SmallVec<[Stretch; 16]>;
 
 /// Levels that are open, from the lowest on.
 struct Open {
-    place: u32,
+    node: NodeIndex,
     /// When each began, what is below it, and how much it is.
     levels: SmallVec<[(f64, u32, u32); 16]>,
     /// The span that is looked at, and what there is around it.
@@ -84,7 +86,7 @@ impl Open {
                 self.found.push(Stretch {
                     start,
                     end: time,
-                    place: self.place,
+                    node: self.node,
                     low: low.max(free),
                     most,
                 });
@@ -103,14 +105,14 @@ impl Open {
 /// The stretches of a node that have any time in common with a span or border on it, of steps: when each begins,
 /// and what is free from then on.
 pub(super) fn around<T>(
-    place: u32,
+    node: NodeIndex,
     steps: &[T],
     time: impl Fn(&T) -> f64,
     free: impl Fn(&T) -> u32,
     span: (f64, f64),
 ) -> Few {
     let mut open = Open {
-        place,
+        node,
         levels: SmallVec::new(),
         span,
         found: Few::new(),
@@ -282,33 +284,33 @@ impl Stretches {
     }
 
     /// Places that may give units in a window, ascending.
-    pub fn places(&self, start: f64, wanted: Wanted) -> Vec<u32> {
-        let mut places: Vec<_> = self.covering(start, wanted).map(|it| it.place).collect();
+    pub fn places(&self, start: f64, wanted: Wanted) -> Vec<NodeIndex> {
+        let mut places: Vec<_> = self.covering(start, wanted).map(|it| it.node).collect();
         places.sort_unstable();
         places.dedup();
         places
     }
 
     /// The same, for a window that begins with the plan: found one by one.
-    pub fn places_at_first(&self, start: f64, wanted: Wanted) -> impl Iterator<Item = u32> {
+    pub fn places_at_first(&self, start: f64, wanted: Wanted) -> impl Iterator<Item = NodeIndex> {
         let until = start + wanted.limit;
         let span = Stretch::bound(start, false)..=Stretch::bound(start, true);
         let sets = self.sets(wanted);
         let mut lists: Vec<_> = sets.map(|(_, set)| set.range(span.clone())).collect();
         let mut next = BinaryHeap::new();
         let go_on = move |list: &mut btree_set::Range<'_, Stretch>| {
-            list.find(|it| it.end >= until).map(|it| it.place)
+            list.find(|it| it.end >= until).map(|it| it.node)
         };
         for (at, list) in lists.iter_mut().enumerate() {
-            next.extend(go_on(list).map(|place| Reverse((place, at))));
+            next.extend(go_on(list).map(|node| Reverse((node, at))));
         }
         let mut before = None;
         std::iter::from_fn(move || {
             loop {
-                let Reverse((place, at)) = next.pop()?;
-                next.extend(go_on(&mut lists[at]).map(|place| Reverse((place, at))));
-                if before.replace(place) != Some(place) {
-                    return Some(place);
+                let Reverse((node, at)) = next.pop()?;
+                next.extend(go_on(&mut lists[at]).map(|node| Reverse((node, at))));
+                if before.replace(node) != Some(node) {
+                    return Some(node);
                 }
             }
         })
@@ -323,7 +325,7 @@ impl Stretches {
         wanted: Wanted,
         also: Option<(&Self, Wanted)>,
         units: impl Fn(&Stretch) -> u32,
-        mut accept: impl FnMut(f64, Vec<u32>) -> Option<T>,
+        mut accept: impl FnMut(f64, Vec<NodeIndex>) -> Option<T>,
     ) -> Option<(f64, T)> {
         let mut around = Around::default();
         for it in self.covering(from, wanted) {
@@ -381,14 +383,14 @@ impl Stretches {
 #[derive(Debug, Default)]
 struct Around {
     /// By their ends: places, and units.
-    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    ends: BinaryHeap<Reverse<(u64, NodeIndex, u32)>>,
     total: u64,
 }
 
 impl Around {
     fn insert(&mut self, it: &Stretch, units: u32) {
         if units > 0 {
-            self.ends.push(Reverse((ordered(it.end), it.place, units)));
+            self.ends.push(Reverse((ordered(it.end), it.node, units)));
             self.total += u64::from(units);
         }
     }
@@ -405,7 +407,7 @@ impl Around {
     }
 
     /// The places, ascending.
-    fn places(&self) -> Vec<u32> {
+    fn places(&self) -> Vec<NodeIndex> {
         let mut places: Vec<_> = self.ends.iter().map(|it| it.0.1).collect();
         places.sort_unstable();
         places.dedup();

@@ -2,7 +2,8 @@ use penstock_idset::IdSet;
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
-use super::{Hold, Plan};
+use super::{Hold, NodeAmount, Plan};
+use crate::ids::NodeIndex;
 use crate::{Engine, Job, QueueId};
 
 fn nodes(nnodes: u32, cores: u32, exclusive: bool, duration: f64) -> Request {
@@ -51,6 +52,16 @@ fn engine(running: Request, waiting: &[Request]) -> Engine {
     engine
 }
 
+/// So many cores of each of these nodes.
+fn on_nodes(cores: &[(u32, u32)]) -> Hold {
+    let amount = |(node, cores): &(u32, u32)| NodeAmount {
+        node: NodeIndex::new(*node),
+        cores: *cores,
+        gpus: 0,
+    };
+    Hold::Places(cores.iter().map(amount).collect())
+}
+
 fn plan(engine: &mut Engine) -> Plan {
     let group = engine.books.queues.group(QueueId::default());
     Plan::of(&mut engine.books, group, 0.0)
@@ -94,10 +105,7 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     let mut engine = engine(cores(3, 10.0), std::slice::from_ref(&first));
     let mut plan = plan(&mut engine);
     let (start, hold) = earliest(&mut engine, &mut plan, &first);
-    assert_eq!(
-        (start, &hold),
-        (10.0, &Hold::Places(vec![(0, 4, 0), (1, 4, 0)]))
-    );
+    assert_eq!((start, &hold), (10.0, &on_nodes(&[(0, 4), (1, 4)])));
     let machine = &engine.books.machine;
     assert!(plan.has_room(machine, &hold, (10.0, 15.0)));
     plan.hold(&hold, (10.0, 15.0), false);
@@ -106,16 +114,16 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
 
     // Before it, beside the job that runs, and after it.
     let before = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 10.0));
-    assert_eq!(before, (0.0, Hold::Places(vec![(1, 4, 0)])));
+    assert_eq!(before, (0.0, on_nodes(&[(1, 4)])));
     let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
-    assert_eq!(after, (15.0, Hold::Places(vec![(0, 4, 0)])));
+    assert_eq!(after, (15.0, on_nodes(&[(0, 4)])));
 
     plan.hold(&hold, (12.0, 13.0), false);
     assert!(plan.is_overfull());
     plan.hold(&hold, (12.0, 13.0), true);
     plan.hold(&hold, (10.0, 15.0), true);
     let free = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
-    assert_eq!(free, (0.0, Hold::Places(vec![(1, 4, 0)])));
+    assert_eq!(free, (0.0, on_nodes(&[(1, 4)])));
 }
 
 #[test]
@@ -124,7 +132,7 @@ fn what_is_down_is_in_no_plan() {
     engine.mark_down(&IdSet::from_iter([1]));
     let mut plan = plan(&mut engine);
     let one = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 5.0));
-    assert_eq!(one, (10.0, Hold::Places(vec![(0, 4, 0)])));
+    assert_eq!(one, (10.0, on_nodes(&[(0, 4)])));
     let (start, hold) = earliest(&mut engine, &mut plan, &nodes(2, 4, false, 5.0));
     assert_eq!((start, hold), (f64::INFINITY, Hold::Places(Vec::new())));
 }

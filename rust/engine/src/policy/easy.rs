@@ -5,7 +5,7 @@
 use super::shadow::{Overlay, Shadow};
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
-use crate::machine::{Cap, ShapeId, Shares};
+use crate::machine::{Allocation, ShapeId, Size};
 use crate::plan::length;
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
@@ -111,7 +111,7 @@ impl Easy {
             shadow.spare
         } else {
             let harmless = shadow.room(machine, &mut self.overlays[group as usize]);
-            let most = shadow.spare.saturating_mul(machine.most_cores());
+            let most = shadow.spare.saturating_mul(machine.max_cores_per_node());
             harmless.saturating_add(most)
         };
         machine.request(shape).total_cores() <= room
@@ -191,7 +191,13 @@ impl Backfill for Easy {
         }
     }
 
-    fn admit(&mut self, books: &Books, (group, class): (u32, u32), limit: f64, shares: &Shares) {
+    fn admit(
+        &mut self,
+        books: &Books,
+        (group, class): (u32, u32),
+        limit: f64,
+        shares: &Allocation,
+    ) {
         let first = &mut self.firsts[group as usize];
         if first.shape.is_none() {
             return;
@@ -252,7 +258,10 @@ impl Easy {
             let passing = request.exclusive || !request.is_exact();
             if !request.is_exact() {
                 let cores = shadow.spare;
-                let cap = Cap { cores, ..Cap::NONE };
+                let cap = Size {
+                    cores,
+                    ..Size::UNLIMITED
+                };
                 if let Some(less) = books.place_within(class, cap) {
                     return Verdict::Start(less);
                 }

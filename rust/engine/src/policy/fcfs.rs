@@ -3,7 +3,7 @@
 
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
-use crate::machine::Shares;
+use crate::machine::Allocation;
 use crate::queue::Key;
 
 /// Lets nothing past a job that waits.
@@ -21,5 +21,5 @@ impl Backfill for Fcfs {
         Verdict::Unfit
     }
 
-    fn admit(&mut self, _: &Books, _: (u32, u32), _: f64, _: &Shares) {}
+    fn admit(&mut self, _: &Books, _: (u32, u32), _: f64, _: &Allocation) {}
 }

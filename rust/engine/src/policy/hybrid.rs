@@ -8,7 +8,7 @@
 use super::walk::{Backfill, Later, Verdict};
 use crate::books::Books;
 use crate::job::State;
-use crate::machine::Shares;
+use crate::machine::Allocation;
 use crate::plan::{Hold, Plan, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -163,7 +163,7 @@ impl Ahead {
         (group, class): (u32, u32),
         now: f64,
         limit: f64,
-    ) -> Option<Shares> {
+    ) -> Option<Allocation> {
         let it = &books.queue.classes[class as usize];
         let in_units = matches!(self.before.first()?.hold, Hold::Units(_));
         if in_units && books.machine.request(it.shape).is_exact() {
@@ -228,7 +228,7 @@ impl Backfill for Hybrid {
         (group, class): (u32, u32),
         key: Key,
         limit: f64,
-    ) -> Option<Shares> {
+    ) -> Option<Allocation> {
         let ahead = &mut self.groups[group as usize];
         ahead.come_to(key.id(), self.now);
         let shares = books.place(class)?;
@@ -313,7 +313,13 @@ impl Backfill for Hybrid {
         length(limit)
     }
 
-    fn admit(&mut self, books: &Books, (group, class): (u32, u32), limit: f64, shares: &Shares) {
+    fn admit(
+        &mut self,
+        books: &Books,
+        (group, class): (u32, u32),
+        limit: f64,
+        shares: &Allocation,
+    ) {
         let ahead = &mut self.groups[group as usize];
         let class = &books.queue.classes[class as usize];
         let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use crate::Error;
 use crate::books::Books;
 use crate::engine::Decision;
-use crate::machine::Moves;
+use crate::machine::Relocation;
 use crate::plan::Hold;
 
 /// How jobs that wait are let in.
@@ -110,7 +110,7 @@ impl Scratch {
     }
 
     /// The places of nodes have changed.
-    pub fn relocate(&mut self, moves: &Moves) {
+    pub fn relocate(&mut self, moves: &Relocation) {
         self.conservative.relocate(moves);
     }
 

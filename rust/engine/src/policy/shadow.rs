@@ -4,7 +4,9 @@
 mod tests;
 
 use crate::books::{Books, amount};
-use crate::machine::{Free, Machine, ShapeId, Share, Shares};
+use crate::ids::NodeIndex;
+use crate::machine::{Allocation, Machine, NodeResources, NodeShare, ShapeId};
+use crate::plan::NodeAmount;
 use crate::quotas::Quotas;
 
 /// What nodes will have free at the shadow time, where that is not what they have now.
@@ -13,7 +15,7 @@ pub(crate) struct Overlay {
     round: u32,
     /// The round in which the entry was written.
     written: Vec<u32>,
-    free: Vec<Free>,
+    free: Vec<NodeResources>,
     room: Room,
 }
 
@@ -29,8 +31,8 @@ struct Room {
 }
 
 impl Room {
-    fn set(&mut self, place: u32, cores: u32) {
-        let before = std::mem::replace(&mut self.by_place[place as usize], cores);
+    fn set(&mut self, place: NodeIndex, cores: u32) {
+        let before = std::mem::replace(&mut self.by_place[place.index()], cores);
         if self.counts.len() <= cores as usize {
             self.counts.resize(cores as usize + 1, 0);
         }
@@ -66,7 +68,7 @@ impl Overlay {
     /// Forgets everything.
     fn clear(&mut self, nodes: u32) {
         if self.free.len() != nodes as usize || self.round == u32::MAX {
-            self.free = vec![Free::default(); nodes as usize];
+            self.free = vec![NodeResources::default(); nodes as usize];
             self.written = vec![0; nodes as usize];
             self.round = 0;
         }
@@ -74,29 +76,29 @@ impl Overlay {
         self.room.seen = None;
     }
 
-    pub fn at(&self, machine: &Machine, place: u32) -> Free {
-        if self.written[place as usize] == self.round {
-            self.free[place as usize]
+    pub fn at(&self, machine: &Machine, place: NodeIndex) -> NodeResources {
+        if self.written[place.index()] == self.round {
+            self.free[place.index()]
         } else {
             machine.free(place)
         }
     }
 
-    fn set(&mut self, place: u32, free: Free) {
-        self.written[place as usize] = self.round;
-        self.free[place as usize] = free;
+    fn set(&mut self, place: NodeIndex, free: NodeResources) {
+        self.written[place.index()] = self.round;
+        self.free[place.index()] = free;
     }
 
     /// Gives a share back. Returns what the node gives before and after, in units of a shape.
-    fn give(&mut self, machine: &Machine, shape: ShapeId, part: &Share) -> (u32, u32) {
-        let place = part.place;
+    fn give(&mut self, machine: &Machine, shape: ShapeId, part: &NodeShare) -> (u32, u32) {
+        let place = part.node;
         let before = self.at(machine, place);
         let cores = before.cores + part.ncores();
         let gpus = before.gpus + part.ngpus();
-        let after = Free {
+        let after = NodeResources {
             cores,
             gpus,
-            whole: machine.whole_with(place, cores, gpus),
+            whole: machine.is_whole_node(place, cores, gpus),
         };
         self.set(place, after);
         (
@@ -107,8 +109,8 @@ impl Overlay {
 }
 
 /// What is left of a node when so much is taken.
-fn without(free: Free, cores: u32, gpus: u32) -> Free {
-    Free {
+fn without(free: NodeResources, cores: u32, gpus: u32) -> NodeResources {
+    NodeResources {
         cores: free.cores.saturating_sub(cores),
         gpus: free.gpus.saturating_sub(gpus),
         whole: free.whole && (cores, gpus) == (0, 0),
@@ -144,7 +146,7 @@ impl Shadow {
                     .filter(|(_, units)| *units >= need),
             }
         } else {
-            overlay.clear(books.machine.nodes());
+            overlay.clear(books.machine.node_count());
             walk(books, shape, need, free, now, overlay)
         };
         let (time, units) = reached.unwrap_or((f64::INFINITY, need));
@@ -176,13 +178,13 @@ impl Shadow {
     }
 
     /// Units of the shadow's shape that shares take away at its time.
-    pub fn cost(&self, machine: &Machine, overlay: &Overlay, shares: &[Share]) -> u64 {
+    pub fn cost(&self, machine: &Machine, overlay: &Overlay, shares: &[NodeShare]) -> u64 {
         if self.fungible {
             return shares.iter().map(|it| u64::from(it.ncores())).sum();
         }
-        let cost = |share: &Share| {
+        let cost = |share: &NodeShare| {
             let (cores, gpus) = (share.ncores(), share.ngpus());
-            self.harm(machine, overlay, share.place, cores, gpus)
+            self.harm(machine, overlay, share.node, cores, gpus)
         };
         shares.iter().map(cost).sum()
     }
@@ -192,7 +194,7 @@ impl Shadow {
         &self,
         machine: &Machine,
         overlay: &Overlay,
-        place: u32,
+        place: NodeIndex,
         cores: u32,
         gpus: u32,
     ) -> u64 {
@@ -210,19 +212,19 @@ impl Shadow {
                 room.set(*place, self.harmless(machine, overlay, *place));
             }
         } else {
-            room.clear(machine.nodes());
-            for place in 0..machine.nodes() {
+            room.clear(machine.node_count());
+            for place in machine.node_indices() {
                 room.set(place, self.harmless(machine, overlay, place));
             }
         }
-        room.seen = Some(machine.changes());
+        room.seen = Some(machine.change_count());
         let cores = room.cores;
         overlay.room = room;
         cores
     }
 
     /// The most free cores of a node that can be taken without harm.
-    fn harmless(&self, machine: &Machine, overlay: &Overlay, place: u32) -> u32 {
+    fn harmless(&self, machine: &Machine, overlay: &Overlay, place: NodeIndex) -> u32 {
         if !machine.is_up(place) {
             return 0;
         }
@@ -245,7 +247,7 @@ impl Shadow {
         machine: &mut Machine,
         overlay: &mut Overlay,
         shape: ShapeId,
-    ) -> Option<Shares> {
+    ) -> Option<Allocation> {
         self.room(machine, overlay);
         let request = machine.request(shape);
         let is_node = request.nnodes.is_some();
@@ -255,21 +257,27 @@ impl Shadow {
         if room.units(cores, is_node) < machine.need(shape) {
             return None;
         }
-        let mut accept = |machine: &Machine, place: u32, units: u32| {
-            let (cores, gpus) = amount(machine, shape, place, units);
-            room.by_place[place as usize] >= cores
+        let mut accept = |machine: &Machine, place: NodeIndex, units: u32| {
+            let NodeAmount { cores, gpus, .. } = amount(machine, shape, place, units);
+            room.by_place[place.index()] >= cores
                 && self.harm(machine, overlay, place, cores, gpus) == 0
         };
         machine.place_where(shape, &mut accept)
     }
 
     /// To be called before shares are taken that will, or will not, be back at the shadow time.
-    pub fn settle(&self, machine: &Machine, overlay: &mut Overlay, shares: &[Share], back: bool) {
+    pub fn settle(
+        &self,
+        machine: &Machine,
+        overlay: &mut Overlay,
+        shares: &[NodeShare],
+        back: bool,
+    ) {
         if self.fungible {
             return;
         }
         for share in shares {
-            let place = share.place;
+            let place = share.node;
             let free = overlay.at(machine, place);
             let free = if back {
                 free

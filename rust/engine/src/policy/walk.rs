@@ -5,13 +5,13 @@ use std::collections::BinaryHeap;
 
 use crate::books::Books;
 use crate::engine::Decision;
-use crate::machine::Shares;
+use crate::machine::Allocation;
 use crate::queue::Key;
 
 /// What a policy says of a later job, while an earlier one waits.
 pub(crate) enum Verdict {
     /// It may start here.
-    Start(Shares),
+    Start(Allocation),
     /// It does not fit, nor does any with its shape.
     Unfit,
     /// It would do harm, and so would any with its shape, unless it ends by a time.
@@ -46,7 +46,7 @@ pub(crate) trait Backfill {
         (_, class): (u32, u32),
         _key: Key,
         _limit: f64,
-    ) -> Option<Shares> {
+    ) -> Option<Allocation> {
         books.place(class)
     }
 
@@ -69,7 +69,7 @@ pub(crate) trait Backfill {
     }
 
     /// A job is about to take these resources.
-    fn admit(&mut self, books: &Books, of: (u32, u32), limit: f64, shares: &Shares);
+    fn admit(&mut self, books: &Books, of: (u32, u32), limit: f64, shares: &Allocation);
 }
 
 /// How the next job of a class is found.

@@ -84,6 +84,6 @@ impl Engine {
     fn run_ranks(&self, id: u64) -> Result<IdSet, Error> {
         let machine = &self.books.machine;
         let shares = &self.run(id)?.shares;
-        Ok(shares.iter().map(|it| machine.rank(it.place)).collect())
+        Ok(shares.iter().map(|it| machine.rank(it.node)).collect())
     }
 }

@@ -1,33 +1,33 @@
-//! Which numbers share a bit: sets of numbers are held in one word.
+//! Scales: which numbers share a bit, so that a set of numbers fits into one word.
 
-/// Bits for the numbers from 1 to a largest one. Up to 64 numbers have a bit of their own.
+/// Bits for the numbers from 1 to a largest one. Up to 64 numbers have a bit each.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
-    /// The bit of each number from 0 on; empty where each has its own.
+    /// The bit of each number from 0 on; empty if each number has its own.
     bits: Box<[u8]>,
-    /// Where the bits' numbers begin.
+    /// The first number of each bit.
     starts: Box<[u32]>,
 }
 
-/// Bits of a word.
+/// Bits per word.
 const BITS: u32 = u64::BITS;
-/// Numbers that always have a bit of their own, those that small requests ask for.
-const OWN: u32 = 16;
+/// The numbers up to this one have a bit each: small requests ask for them.
+const EXACT: u32 = 16;
 
 impl Scale {
     pub fn new(max: u32) -> Self {
-        let mut starts: Vec<u32> = (1..=max.min(OWN)).collect();
+        let mut starts: Vec<u32> = (1..=max.min(EXACT)).collect();
         if max <= BITS {
-            starts.extend(OWN + 1..=max);
+            starts.extend(EXACT + 1..=max);
             return Self {
                 bits: Box::default(),
                 starts: starts.into(),
             };
         }
-        // Even numbers begin a bit, for that is what most requests ask for; the largest, a whole
-        // node, has its own.
-        let step = (max - OWN).div_ceil(BITS - OWN - 2).next_multiple_of(2);
-        let mut start = OWN + 1;
+        // The numbers of a bit begin with an even one, because most requests ask for even numbers;
+        // the largest number, a whole node, has a bit of its own.
+        let step = (max - EXACT).div_ceil(BITS - EXACT - 2).next_multiple_of(2);
+        let mut start = EXACT + 1;
         while start < max {
             starts.push(start);
             start = (start / step + 1) * step;
@@ -51,7 +51,7 @@ impl Scale {
         }
     }
 
-    /// The mask of a number of at most the largest; 0 has none.
+    /// The mask of a number, which is at most the largest; 0 has none.
     #[inline]
     pub fn mask(&self, number: u32) -> u64 {
         if number == 0 {
@@ -60,9 +60,9 @@ impl Scale {
         1 << self.bit(number)
     }
 
-    /// The first and the last number that have this one's bit.
+    /// The first and the last number with the same bit as this one.
     #[inline]
-    pub fn fellows(&self, number: u32) -> (u32, u32) {
+    pub fn siblings(&self, number: u32) -> (u32, u32) {
         if self.bits.is_empty() {
             return (number, number);
         }
@@ -71,7 +71,7 @@ impl Scale {
         (self.starts[bit], last.max(number))
     }
 
-    /// The masks of the numbers from `low` to `high`, both included, none of them 0.
+    /// The masks of the numbers from `low`, which is not 0, to `high`, both included.
     pub fn range(&self, low: u32, high: u32) -> u64 {
         let from = u64::MAX << self.bit(low);
         let to = u64::MAX >> (BITS - 1 - self.bit(high));
@@ -92,7 +92,7 @@ mod tests {
             for number in 1..=max {
                 let mask = scale.mask(number);
                 assert!(mask >= last && mask.is_power_of_two(), "{max}: {number}");
-                let (low, high) = scale.fellows(number);
+                let (low, high) = scale.siblings(number);
                 assert!((low..=high).contains(&number) && high <= max);
                 assert_eq!((scale.mask(low), scale.mask(high)), (mask, mask));
                 assert!(low == 1 || scale.mask(low - 1) < mask);
@@ -100,7 +100,7 @@ mod tests {
                 last = mask;
             }
             if max > 0 {
-                assert_eq!(scale.fellows(max).0, max);
+                assert_eq!(scale.siblings(max).0, max);
                 assert_eq!(
                     scale.range(1, max).count_ones() as usize,
                     scale.starts.len()

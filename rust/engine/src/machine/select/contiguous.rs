@@ -1,34 +1,34 @@
-//! Those that span the fewest ranks.
+//! Contiguous selection: the nodes that span the fewest ranks.
 
 use std::ops::ControlFlow;
 
 use crate::machine::index::Tree;
 
-/// Leaves that fit that are looked at, for each unit that is wanted and at the least: a span
-/// beyond them is not found.
-const LOOKED_AT: usize = 8;
-const LEAST_LOOKED_AT: usize = 64;
+/// How many leaves that fit are examined, for each unit wanted and at least: a span beyond them is
+/// not found.
+const EXAMINED_PER_UNIT: usize = 8;
+const MIN_EXAMINED: usize = 64;
 
-/// The first leaf of the smallest span of ranks that has so many units; of equal ones the first.
+/// The first leaf of the smallest span of ranks with so many units; of equal spans the first.
 ///
-/// `units` says how many units a leaf has, `rank` what its rank is; `shortest` is a span than
-/// which there is none shorter.
+/// `units` tells how many units a leaf provides, `rank` its rank. No span is shorter than
+/// `shortest`.
 pub(in super::super) fn smallest_span(
     tree: &Tree,
-    least: u32,
+    min_number: u32,
     want: u32,
     shortest: u32,
     units: impl Fn(u32) -> u32,
     rank: impl Fn(u32) -> u32,
 ) -> Option<u32> {
-    let most = LEAST_LOOKED_AT.max((want as usize).saturating_mul(LOOKED_AT));
+    let most = MIN_EXAMINED.max((want as usize).saturating_mul(EXAMINED_PER_UNIT));
     let units = |leaf: u32| u64::from(units(leaf));
     let want = u64::from(want);
-    // Leaves with their ranks: those from `front` on are just enough together, once there are enough.
+    // Leaves with their ranks; those from `front` on have just enough units, once there are enough.
     let mut found: Vec<(u32, u32)> = Vec::with_capacity(most.min(4096));
     let (mut front, mut sum) = (0, 0);
     let mut best: Option<(u32, u32)> = None;
-    tree.visit(tree.query(least, u32::MAX), |leaves| {
+    tree.visit(tree.query(min_number, u32::MAX), |leaves| {
         for leaf in leaves {
             let here = rank(*leaf);
             found.push((*leaf, here));
@@ -54,20 +54,20 @@ pub(in super::super) fn smallest_span(
     best.map(|(_, front)| front)
 }
 
-/// The same where a leaf is one unit.
+/// As [`smallest_span`], if each leaf is one unit.
 pub(in super::super) fn smallest_row(
     tree: &Tree,
-    least: u32,
+    min_number: u32,
     want: u32,
     shortest: u32,
     rank: impl Fn(u32) -> u32,
 ) -> Option<u32> {
     let want = want as usize;
-    let most = LEAST_LOOKED_AT.max(want.saturating_mul(LOOKED_AT));
+    let most = MIN_EXAMINED.max(want.saturating_mul(EXAMINED_PER_UNIT));
     let mut found: Vec<u32> = Vec::with_capacity(most.min(4096));
     let mut best: Option<(u32, u32)> = None;
     let mut begin = 0;
-    tree.visit(tree.query(least, u32::MAX), |leaves| {
+    tree.visit(tree.query(min_number, u32::MAX), |leaves| {
         let room = most - found.len();
         found.extend_from_slice(&leaves[..leaves.len().min(room)]);
         let ends = found.get(begin + want - 1..).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(in super::super) fn smallest_row(
             }
         }
         begin += ends.len();
-        if found.len() >= most || best.is_some_and(|it| it.0 <= shortest) {
+        if found.len() >= most || best.is_some_and(|(span, _)| span <= shortest) {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
@@ -90,7 +90,7 @@ pub(in super::super) fn smallest_row(
 mod tests {
     use super::{Tree, smallest_row, smallest_span};
 
-    /// The first leaf of 64 in a row, where every second of the others is taken up to a place.
+    /// Searches for 64 leaves in a row, if of the leaves before `row` every second one is taken.
     fn found(row: u32) -> Option<u32> {
         let free = |leaf: u32| u32::from(leaf.is_multiple_of(2) || leaf >= row);
         let tree = Tree::new((0..4000).map(free), 1);
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn it_looks_at_eight_nodes_for_each_that_is_wanted() {
-        // 448 before the row and all of it, then 450 and 62 of it, then none of it.
+    fn eight_nodes_are_examined_for_each_one_wanted() {
+        // Among the 512 leaves examined are: all of the row; 62 of it; none of it.
         assert_eq!(found(896), Some(896));
         assert_eq!(found(900), Some(896));
         assert_eq!(found(1100), Some(0));

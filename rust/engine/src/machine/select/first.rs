@@ -1,20 +1,20 @@
-//! The lowest first.
+//! First-fit selection: the lowest ranks first.
 
 use super::Walk;
 use crate::machine::index::{Query, Tree};
 
-/// Leaves in their order.
+/// Visits leaves in their order.
 pub(in super::super) struct First {
     query: Query,
     next: u32,
 }
 
 impl First {
-    /// Leaves with at least this number, from `start` on.
+    /// Visits the leaves with at least this number, from `start` on.
     #[inline]
-    pub fn new(tree: &Tree, least: u32, start: u32) -> Self {
+    pub fn new(tree: &Tree, min_number: u32, start: u32) -> Self {
         Self {
-            query: tree.query(least, u32::MAX),
+            query: tree.query(min_number, u32::MAX),
             next: start,
         }
     }

@@ -1,7 +1,7 @@
 //! Selection policies: in which order the nodes that fit are taken.
 //!
-//! A policy is a [`Walk`] over the leaves of a tree that have at least a number, in its order. To
-//! add one, write its walk, and name it in [`Selection`] and in `Search::walk_all`.
+//! A policy is a [`Walk`] over the leaves of a tree whose numbers are large enough. To add one,
+//! write its walk, and name it in [`Selection`] and in `Search::pick_in_order`.
 
 mod contiguous;
 mod first;
@@ -24,7 +24,7 @@ use crate::Error;
 /// Which of the nodes that fit a job gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Selection {
-    /// Those of the lowest ranks.
+    /// Those with the lowest ranks.
     #[default]
     First,
     /// The fullest: those with the fewest free cores (or, where a slot has gpus, with room for
@@ -33,17 +33,17 @@ pub enum Selection {
     /// The emptiest: those with the most free cores (or slots, as above); of equal ones the
     /// lowest ranks.
     Spread,
-    /// Those with the fewest gpus, where none are asked for, then with the fewest properties that
-    /// the constraint does not name; of equal ones the lowest ranks.
+    /// Those with the fewest gpus, if none are requested, then with the fewest properties that the
+    /// constraint does not name; of equal ones the lowest ranks.
     Thrifty,
-    /// Where several nodes are needed, those that span the fewest ranks: of the first nodes that
-    /// fit, eight for each node or slot that is asked for and at least 64, the first smallest span.
-    /// Else those of the lowest ranks.
+    /// If several nodes are needed, those that span the fewest ranks: of the first nodes that fit,
+    /// eight for each node or slot requested and at least 64, the first smallest span. Otherwise
+    /// those with the lowest ranks.
     Contiguous,
 }
 
 impl Selection {
-    /// All of them.
+    /// All selection policies.
     pub const ALL: [Self; 5] = [
         Self::First,
         Self::Pack,
@@ -52,7 +52,7 @@ impl Selection {
         Self::Contiguous,
     ];
 
-    /// Its name.
+    /// The name of the policy.
     pub const fn name(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -74,7 +74,9 @@ impl FromStr for Selection {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let known = Self::ALL.into_iter().find(|it| it.name() == text);
+        let known = Self::ALL
+            .into_iter()
+            .find(|selection| selection.name() == text);
         known.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");
             let found: String = text.chars().take(40).flat_map(char::escape_debug).collect();
@@ -85,7 +87,7 @@ impl FromStr for Selection {
     }
 }
 
-/// Goes over the leaves that fit.
+/// Visits the leaves that fit, each once.
 pub(super) trait Walk {
     /// The next leaf.
     fn next(&mut self, tree: &Tree) -> Option<u32>;
@@ -96,7 +98,7 @@ mod tests {
     use super::Selection;
 
     #[test]
-    fn names_read_as_they_are_written() {
+    fn names_parse_as_they_are_written() {
         for selection in Selection::ALL {
             assert_eq!(selection.to_string().parse(), Ok(selection));
         }

@@ -1,9 +1,9 @@
-//! The fullest first.
+//! Best-fit selection: the fullest nodes first.
 
 use super::Walk;
 use crate::machine::index::{Query, Tree};
 
-/// Leaves by ascending number, equal ones in their order.
+/// Visits leaves by ascending number, equal ones in their order.
 pub(in super::super) struct Pack {
     number: u32,
     query: Option<Query>,
@@ -11,14 +11,14 @@ pub(in super::super) struct Pack {
 }
 
 impl Pack {
-    /// Leaves with at least this number.
-    pub fn new(tree: &Tree, least: u32) -> Self {
+    /// Visits the leaves with at least this number.
+    pub fn new(tree: &Tree, min_number: u32) -> Self {
         let mut walk = Self {
-            number: least,
+            number: min_number,
             query: None,
             next: 0,
         };
-        walk.seek(tree, least);
+        walk.seek(tree, min_number);
         walk
     }
 

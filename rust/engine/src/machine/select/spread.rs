@@ -1,21 +1,21 @@
-//! The emptiest first.
+//! Worst-fit selection: the emptiest nodes first.
 
 use super::Walk;
 use crate::machine::index::{Query, Tree};
 
-/// Leaves by descending number, equal ones in their order.
+/// Visits leaves by descending number, equal ones in their order.
 pub(in super::super) struct Spread {
-    least: u32,
+    min_number: u32,
     number: u32,
     query: Option<Query>,
     next: u32,
 }
 
 impl Spread {
-    /// Leaves with at least this number.
-    pub fn new(tree: &Tree, least: u32) -> Self {
+    /// Visits the leaves with at least this number.
+    pub fn new(tree: &Tree, min_number: u32) -> Self {
         let mut walk = Self {
-            least,
+            min_number,
             number: 0,
             query: None,
             next: 0,
@@ -26,7 +26,7 @@ impl Spread {
 
     fn seek(&mut self, tree: &Tree, from: u32) {
         self.next = 0;
-        self.query = tree.last_count(from, self.least).map(|number| {
+        self.query = tree.last_count(from, self.min_number).map(|number| {
             self.number = number;
             tree.query(number, number)
         });

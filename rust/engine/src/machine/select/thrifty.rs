@@ -1,43 +1,45 @@
-//! Those of which the least is wasted first: the leaves themselves are in that order.
+//! Thrifty selection: the nodes of which a shape wastes the least first. The leaves of the view are
+//! in that order, so the walk is that of first fit.
 
 use penstock_jobspec::Constraint;
 
-use crate::machine::book::Book;
+use crate::ids::NodeIndex;
+use crate::machine::directory::NodeDirectory;
 use crate::machine::nodes::Nodes;
 use crate::machine::shape::Shape;
 
-/// What of each node a shape does not ask for: gpus, if it asks for none, and properties.
+/// What a shape wastes of a node: gpus, if it requests none, and properties that it does not name.
 pub(in super::super) fn waste<'a>(
     nodes: &'a Nodes,
-    book: &'a Book,
+    directory: &'a NodeDirectory,
     shape: &'a Shape,
-) -> impl Fn(u32) -> (u32, u32) + 'a {
-    let mut asked = Vec::new();
+) -> impl Fn(NodeIndex) -> (u32, u32) + 'a {
+    let mut named = Vec::new();
     if let Some(constraint) = &shape.request.constraint {
-        names(constraint, &mut asked);
+        collect_names(constraint, &mut named);
     }
-    let profiles = book.profiles();
-    let numbers = (0..profiles.count()).zip(0_u32..);
-    let unasked: Vec<u32> = numbers
-        .map(|(_, number)| profiles.unasked(number, &asked))
+    let property_sets = directory.property_sets();
+    let numbers = (0..property_sets.count()).zip(0_u32..);
+    let unnamed: Vec<u32> = numbers
+        .map(|(_, number)| property_sets.count_unnamed(number, &named))
         .collect();
     let wants_gpus = shape.gpus > 0;
-    move |place| {
+    move |node| {
         let gpus = if wants_gpus {
             0
         } else {
-            nodes.kind(place).gpus.len
+            nodes.class(node).gpus.len
         };
-        (gpus, unasked[profiles.number(place) as usize])
+        (gpus, unnamed[property_sets.number(node) as usize])
     }
 }
 
-/// The properties that a constraint names, in whatever way.
-fn names<'a>(constraint: &'a Constraint, found: &mut Vec<&'a str>) {
+/// Collects the properties that a constraint names, other than to exclude nodes with them.
+fn collect_names<'a>(constraint: &'a Constraint, found: &mut Vec<&'a str>) {
     match constraint {
         Constraint::And(parts) | Constraint::Or(parts) | Constraint::Not(parts) => {
             for part in parts {
-                names(part, found);
+                collect_names(part, found);
             }
         }
         Constraint::Properties(all) => {

@@ -1,11 +1,11 @@
-//! A machine that looks at every node.
+//! The model: a machine that scans every node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Count, Request};
 
-use crate::machine::{Free, Selection};
+use crate::machine::{NodeResources, Selection};
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -19,9 +19,9 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn free(&self) -> Free {
+    pub(super) fn free(&self) -> NodeResources {
         let whole = self.free_cores == self.cores && self.free_gpus == self.gpus;
-        Free {
+        NodeResources {
             cores: size(&self.free_cores),
             gpus: size(&self.free_gpus),
             whole,
@@ -31,16 +31,16 @@ impl Node {
     pub(super) fn has_property(&self, name: &str) -> bool {
         let suffixed = format!("{name}@");
         let mut properties = self.properties.iter();
-        properties.any(|it| it == name || it.starts_with(&suffixed))
+        properties.any(|known| known == name || known.starts_with(&suffixed))
     }
 
     pub(super) fn meets(&self, rank: u32, constraint: &Constraint) -> bool {
         match constraint {
-            Constraint::And(parts) => parts.iter().all(|it| self.meets(rank, it)),
+            Constraint::And(parts) => parts.iter().all(|part| self.meets(rank, part)),
             Constraint::Or(parts) => {
-                parts.is_empty() || parts.iter().any(|it| self.meets(rank, it))
+                parts.is_empty() || parts.iter().any(|part| self.meets(rank, part))
             }
-            Constraint::Not(parts) => !parts.iter().all(|it| self.meets(rank, it)),
+            Constraint::Not(parts) => !parts.iter().all(|part| self.meets(rank, part)),
             Constraint::Properties(names) => names.iter().all(|it| match it.strip_prefix('^') {
                 Some(name) => !self.has_property(name),
                 None => self.has_property(it),
@@ -55,11 +55,11 @@ pub(super) fn size(ids: &IdSet) -> u32 {
     u32::try_from(ids.len()).unwrap()
 }
 
-/// A part of a rank: cores and gpus.
+/// Cores and gpus of a rank.
 pub(super) type Part = (IdSet, IdSet);
 
-/// What is granted, by rank.
-pub(super) type Granted = BTreeMap<u32, Part>;
+/// An allocation, by rank.
+pub(super) type Allocated = BTreeMap<u32, Part>;
 
 /// The naive machine.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ pub(super) fn lowest(ids: &IdSet, count: u32) -> IdSet {
 }
 
 impl Naive {
-    pub(super) fn units(&self, rank: u32, request: &Request, free: Free) -> u32 {
+    pub(super) fn units(&self, rank: u32, request: &Request, free: NodeResources) -> u32 {
         let node = &self.nodes[&rank];
         let allowed = request.constraint.as_ref();
         if !node.up || allowed.is_some_and(|it| !node.meets(rank, it)) {
@@ -89,7 +89,7 @@ impl Naive {
         }
     }
 
-    /// What a policy sees of a node: the less the earlier.
+    /// How a selection policy ranks a node: the less, the earlier it is taken.
     pub(super) fn order(
         &self,
         rank: u32,
@@ -130,8 +130,12 @@ impl Naive {
         (first, second, rank)
     }
 
-    /// What the request gets, and how many slots that are.
-    pub(super) fn place(&self, request: &Request, selection: Selection) -> Option<(Granted, u32)> {
+    /// The allocation that a request gets, and its number of slots.
+    pub(super) fn place(
+        &self,
+        request: &Request,
+        selection: Selection,
+    ) -> Option<(Allocated, u32)> {
         let mut fits: Vec<(u32, u32)> = self
             .nodes
             .iter()
@@ -139,9 +143,9 @@ impl Naive {
             .filter(|(_, units)| *units > 0)
             .collect();
         fits.sort_by_key(|(rank, _)| self.order(*rank, request, selection));
-        let there: u32 = fits.iter().map(|(_, units)| units).sum();
+        let available: u32 = fits.iter().map(|(_, units)| units).sum();
         let units = request.nnodes.as_ref().unwrap_or(&request.slots);
-        let want = (1..=there).rev().find(|it| units.contains(*it))?;
+        let want = (1..=available).rev().find(|count| units.contains(*count))?;
         if selection == Selection::Contiguous && want > 1 {
             let enough = |(from, to): &(usize, usize)| {
                 fits[*from..=*to]
@@ -169,7 +173,7 @@ impl Naive {
         let largest = |count: &Count, fits: &dyn Fn(u32) -> bool| {
             (0..=200).rev().find(|it| count.contains(*it) && fits(*it))
         };
-        let frees: Vec<(Free, u32)> = picks
+        let frees: Vec<(NodeResources, u32)> = picks
             .iter()
             .map(|(rank, units)| (self.nodes[rank].free(), *units))
             .collect();
@@ -190,7 +194,7 @@ impl Naive {
             let mut frees = frees.iter();
             frees.all(|(free, units)| units * per_unit * gpus <= free.gpus)
         })?;
-        let granted = picks.iter().map(|(rank, units)| {
+        let allocated = picks.iter().map(|(rank, units)| {
             let node = &self.nodes[rank];
             let part = if request.nnodes.is_some() && request.exclusive {
                 (node.cores.clone(), node.gpus.clone())
@@ -202,11 +206,11 @@ impl Naive {
             };
             (*rank, part)
         });
-        Some((granted.collect(), want * per_unit))
+        Some((allocated.collect(), want * per_unit))
     }
 
-    pub(super) fn take(&mut self, granted: &Granted) {
-        for (rank, (cores, gpus)) in granted {
+    pub(super) fn allocate(&mut self, allocated: &Allocated) {
+        for (rank, (cores, gpus)) in allocated {
             let node = self.nodes.get_mut(rank).unwrap();
             assert!(cores.is_subset(&node.free_cores) && gpus.is_subset(&node.free_gpus));
             node.free_cores.subtract(cores);
@@ -214,8 +218,8 @@ impl Naive {
         }
     }
 
-    pub(super) fn give(&mut self, granted: &Granted) {
-        for (rank, (cores, gpus)) in granted {
+    pub(super) fn release(&mut self, allocated: &Allocated) {
+        for (rank, (cores, gpus)) in allocated {
             if let Some(node) = self.nodes.get_mut(rank) {
                 node.free_cores.union_with(cores);
                 node.free_gpus.union_with(gpus);

@@ -1,4 +1,4 @@
-//! A machine and its naive twin.
+//! A machine and its naive model, which are driven together.
 
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
@@ -6,14 +6,17 @@ use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::naive::{Granted, Naive, Node, size};
-use crate::machine::{Free, Machine, Moves, Selection, ShapeId, Share, Shares};
+use super::naive::{Allocated, Naive, Node, size};
+use crate::ids::NodeIndex;
+use crate::machine::{
+    Allocation, Machine, NodeResources, NodeShare, Relocation, Selection, ShapeId,
+};
 
-/// A machine and its naive twin, with what was taken of both.
+/// A machine and its model, with what is allocated on both.
 pub(super) struct Pair {
     pub(super) machine: Machine,
     pub(super) naive: Naive,
-    pub(super) held: Vec<(Shares, Granted)>,
+    pub(super) held: Vec<(Allocation, Allocated)>,
     pub(super) selection: Selection,
 }
 
@@ -31,7 +34,7 @@ impl Pair {
         }
     }
 
-    pub(super) fn granted(&self, shares: &[Share]) -> Granted {
+    pub(super) fn allocated(&self, shares: &[NodeShare]) -> Allocated {
         let r = self.machine.r(shares).unwrap();
         let nodes = r.nodes();
         nodes
@@ -40,7 +43,11 @@ impl Pair {
     }
 
     pub(super) fn mark(&mut self, ranks: &IdSet, up: bool) {
-        self.machine.mark(ranks, up);
+        if up {
+            self.machine.mark_up(ranks);
+        } else {
+            self.machine.mark_down(ranks);
+        }
         for rank in ranks {
             if let Some(node) = self.naive.nodes.get_mut(&rank) {
                 node.up = up;
@@ -53,24 +60,23 @@ impl Pair {
         self.check_units(shape, request)?;
         let expected = self.naive.place(request, self.selection);
         let found = self.machine.place(shape);
-        let granted = found.as_ref().map(|it| {
+        let allocated = found.as_ref().map(|it| {
             let slots = u32::try_from(it.slots()).unwrap();
-            (self.granted(it), slots)
+            (self.allocated(it), slots)
         });
-        prop_assert_eq!(&granted, &expected, "{:?} by {}", request, self.selection);
+        prop_assert_eq!(&allocated, &expected, "{:?} by {}", request, self.selection);
         self.check_where(shape, request)?;
-        if let (true, Some(shares), Some((granted, slots))) = (keep, found, expected) {
-            let places: Vec<u32> = shares.iter().map(|it| it.place).collect();
-            prop_assert!(places.is_sorted());
+        if let (true, Some(shares), Some((allocated, slots))) = (keep, found, expected) {
+            prop_assert!(shares.iter().is_sorted_by_key(|share| share.node));
             self.check_text(&shares, slots);
-            self.machine.take(&shares);
-            self.naive.take(&granted);
-            self.held.push((shares, granted));
+            self.machine.allocate(&shares);
+            self.naive.allocate(&allocated);
+            self.held.push((shares, allocated));
         }
         Ok(())
     }
 
-    pub(super) fn check_text(&self, shares: &Shares, slots: u32) {
+    pub(super) fn check_text(&self, shares: &Allocation, slots: u32) {
         for (start, end) in [(Some(1000.0), Some(1060.25)), (None, None)] {
             let mut r = self.machine.r(shares).unwrap();
             r.set_starttime(start).unwrap();
@@ -90,14 +96,14 @@ impl Pair {
     ) -> Result<(), TestCaseError> {
         let ranks: Vec<u32> = self.naive.nodes.keys().copied().collect();
         let mut sum = 0;
-        for (rank, place) in ranks.into_iter().zip(0..) {
-            let node = &self.naive.nodes[&rank];
-            let free = self.machine.free(place);
-            prop_assert_eq!(free, node.free());
-            prop_assert_eq!(self.machine.rank(place), rank);
-            prop_assert_eq!(self.machine.place_of(rank), Some(place));
-            let units = self.machine.units(shape, place, free);
-            prop_assert_eq!(units, self.naive.units(rank, request, node.free()));
+        for (rank, node) in ranks.into_iter().zip(self.machine.node_indices()) {
+            let model = &self.naive.nodes[&rank];
+            let free = self.machine.free(node);
+            prop_assert_eq!(free, model.free());
+            prop_assert_eq!(self.machine.rank(node), rank);
+            prop_assert_eq!(self.machine.node_of(rank), Some(node));
+            let units = self.machine.units(shape, node, free);
+            prop_assert_eq!(units, self.naive.units(rank, request, model.free()));
             sum += u64::from(units);
         }
         prop_assert_eq!(self.machine.units_now(shape), sum);
@@ -115,7 +121,7 @@ impl Pair {
                 let naive = Naive {
                     nodes: [(*rank, node.clone())].into(),
                 };
-                let free = Free {
+                let free = NodeResources {
                     cores: size(&node.cores),
                     gpus: size(&node.gpus),
                     whole: true,
@@ -128,37 +134,39 @@ impl Pair {
         Ok(())
     }
 
-    /// Nodes may be refused: what is placed is on others, as needed, and legal.
+    /// Rejects every other node: what is placed is on the others, as much as needed, and free.
     pub(super) fn check_where(
         &mut self,
         shape: ShapeId,
         request: &Request,
     ) -> Result<(), TestCaseError> {
-        let odd = |machine: &Machine, place: u32| machine.rank(place) % 2 == 1;
+        let odd = |machine: &Machine, node: NodeIndex| machine.rank(node) % 2 == 1;
         let mut seen: u64 = 0;
         let found = self
             .machine
-            .place_where(shape, &mut |machine, place, units| {
-                let accepted = odd(machine, place);
+            .place_where(shape, &mut |machine, node, units| {
+                let accepted = odd(machine, node);
                 if accepted {
                     seen += u64::from(units);
                 }
                 accepted
             });
-        let there: u64 = (0..self.machine.nodes())
-            .filter(|place| odd(&self.machine, *place))
-            .map(|place| {
-                let free = self.machine.free(place);
-                u64::from(self.machine.units(shape, place, free))
+        let there: u64 = self
+            .machine
+            .node_indices()
+            .filter(|node| odd(&self.machine, *node))
+            .map(|node| {
+                let free = self.machine.free(node);
+                u64::from(self.machine.units(shape, node, free))
             })
             .sum();
         let need = self.machine.need(shape);
         prop_assert_eq!(found.is_some(), there >= need, "{:?}", request);
         if let Some(shares) = found {
             prop_assert_eq!(seen, need);
-            prop_assert!(shares.iter().all(|it| odd(&self.machine, it.place)));
+            prop_assert!(shares.iter().all(|it| odd(&self.machine, it.node)));
             let mut naive = self.naive.clone();
-            naive.take(&self.granted(&shares));
+            naive.allocate(&self.allocated(&shares));
         }
         Ok(())
     }
@@ -167,55 +175,59 @@ impl Pair {
         if self.held.is_empty() {
             return;
         }
-        let (shares, granted) = self.held.swap_remove(which.index(self.held.len()));
-        self.machine.give(&shares);
-        self.naive.give(&granted);
+        let (shares, allocated) = self.held.swap_remove(which.index(self.held.len()));
+        self.machine.release(&shares);
+        self.naive.release(&allocated);
     }
 
-    /// Gives back what is held on some ranks, and looks at what an R of it stands for.
+    /// Releases what is held on some ranks, and reads it back from its R.
     pub(super) fn free_part(&mut self, which: Index, ranks: &IdSet) -> Result<(), TestCaseError> {
         if self.held.is_empty() {
             return Ok(());
         }
-        let (shares, mut granted) = self.held.swap_remove(which.index(self.held.len()));
+        let (shares, mut allocated) = self.held.swap_remove(which.index(self.held.len()));
         let r = self.machine.r(&shares).unwrap();
-        prop_assert!(self.machine.shares(&r).is_err(), "it is allocated");
+        prop_assert!(
+            self.machine.allocation_of(&r).is_err(),
+            "all of it is allocated"
+        );
         let part = r.restrict(ranks);
-        let (named, rest) = self.machine.part(&shares, &part).unwrap();
-        let (given, kept) = self.machine.split(shares, ranks);
-        prop_assert_eq!(&*named, &*given);
-        prop_assert_eq!(&*rest, &*kept);
-        self.machine.give(&given);
-        let again = self.machine.shares(&part).unwrap();
+        let by_r = self.machine.split_by_r(&shares, &part).unwrap();
+        let by_ranks = self.machine.split_by_ranks(shares, ranks);
+        prop_assert_eq!(&*by_r.part, &*by_ranks.part);
+        prop_assert_eq!(&*by_r.rest, &*by_ranks.rest);
+        let (given, kept) = (by_ranks.part, by_ranks.rest);
+        self.machine.release(&given);
+        let again = self.machine.allocation_of(&part).unwrap();
         prop_assert_eq!(&*again, &*given);
-        let mut off = granted.clone();
+        let mut off = allocated.clone();
         off.retain(|rank, _| ranks.contains(*rank));
-        granted.retain(|rank, _| !ranks.contains(*rank));
-        self.naive.give(&off);
+        allocated.retain(|rank, _| !ranks.contains(*rank));
+        self.naive.release(&off);
         if !kept.is_empty() {
-            self.held.push((kept, granted));
+            self.held.push((kept, allocated));
         }
         Ok(())
     }
 
-    pub(super) fn moved(&mut self, moves: &Moves) {
+    pub(super) fn relocate(&mut self, relocation: &Relocation) {
         let held = std::mem::take(&mut self.held);
-        for (shares, mut granted) in held {
-            let (still, lost) = self.machine.relocate(&shares, moves);
-            for (rank, cores, gpus) in lost {
-                assert_eq!(granted.remove(&rank), Some((cores, gpus)));
+        for (shares, mut allocated) in held {
+            let (still, lost) = self.machine.relocate(&shares, relocation);
+            for lost in lost {
+                assert_eq!(allocated.remove(&lost.rank), Some((lost.cores, lost.gpus)));
             }
-            assert_eq!(self.granted(&still), granted);
+            assert_eq!(self.allocated(&still), allocated);
             if !still.is_empty() {
-                self.held.push((still, granted));
+                self.held.push((still, allocated));
             }
         }
     }
 
     pub(super) fn shrink(&mut self, ranks: &IdSet) {
-        let moves = self.machine.shrink(ranks);
+        let relocation = self.machine.shrink(ranks);
         self.naive.nodes.retain(|rank, _| !ranks.contains(*rank));
-        self.moved(&moves);
+        self.relocate(&relocation);
     }
 
     pub(super) fn grow(&mut self, nodes: &[(u32, Node)]) {
@@ -225,9 +237,9 @@ impl Pair {
             assert!(self.machine.grow(&set).is_err());
             return;
         }
-        let moves = self.machine.grow(&set).unwrap();
+        let relocation = self.machine.grow(&set).unwrap();
         self.naive.nodes.extend(nodes.iter().cloned());
-        self.moved(&moves);
+        self.relocate(&relocation);
     }
 
     pub(super) fn set_property(&mut self, name: &str, ranks: &IdSet, add: bool) {

@@ -8,7 +8,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Parts, Places, free, order};
+use super::{Event, Parts, Places, free, order};
+use crate::ids::NodeIndex;
 use crate::machine::{Machine, ShapeId};
 use crate::plan::stretches::{Few, Stretch, Stretches, Wanted, around};
 
@@ -80,14 +81,14 @@ impl Places {
         let also = also.map(|it| (it, Wanted { least, ..wanted }));
         let units = |it: &Stretch| {
             let units = |amount| {
-                let total = machine.total(it.place);
+                let total = machine.total(it.node);
                 let (cores, gpus) = if by_gpus {
                     (total.cores, amount)
                 } else {
                     (amount, total.gpus)
                 };
-                let there = free(machine, it.place, cores.into(), gpus.into());
-                machine.units(shape, it.place, there)
+                let there = free(machine, it.node, cores.into(), gpus.into());
+                machine.units(shape, it.node, there)
             };
             let low = if it.low == 0 { 0 } else { units(it.low) };
             units(it.most) - low
@@ -117,8 +118,14 @@ impl Places {
     fn make_stretches(&mut self, by_gpus: bool) {
         let always = (f64::NEG_INFINITY, f64::INFINITY);
         let places = (0_u32..).zip(&self.steps);
-        let all = places.flat_map(|(place, steps)| {
-            around(place, steps, |it| it.time, |it| it.amount(by_gpus), always)
+        let all = places.flat_map(|(node, steps)| {
+            around(
+                NodeIndex::new(node),
+                steps,
+                |it| it.time,
+                |it| it.amount(by_gpus),
+                always,
+            )
         });
         let stretches = Stretches::new(all);
         self.stretches[usize::from(by_gpus)] = Some(stretches);
@@ -126,14 +133,14 @@ impl Places {
         self.sorted = 0;
     }
 
-    /// The stretches of a place around a span, as far as they are kept: of cores, and of gpus.
-    pub(super) fn around(&self, place: u32, span: (f64, f64)) -> [Few; 2] {
+    /// The stretches of a node around a span, as far as they are kept: of cores, and of gpus.
+    pub(super) fn around(&self, node: NodeIndex, span: (f64, f64)) -> [Few; 2] {
         [false, true].map(|by_gpus| {
             if self.stretches[usize::from(by_gpus)].is_none() {
                 return Few::new();
             }
-            let steps = &self.steps[place as usize];
-            around(place, steps, |it| it.time, |it| it.amount(by_gpus), span)
+            let steps = &self.steps[node.index()];
+            around(node, steps, |it| it.time, |it| it.amount(by_gpus), span)
         })
     }
 
@@ -151,11 +158,11 @@ impl Places {
         let mut end = sorted;
         for (count, event) in fresh.iter().enumerate().rev() {
             // Many are next to each other: of one time.
-            let before = |it: &(f64, u32)| order(it, event).is_le();
+            let before = |it: &Event| order(it, event).is_le();
             if end > 0 && !before(&self.events[end - 1]) {
-                let place = self.events[..end].partition_point(before);
-                self.events.copy_within(place..end, place + count + 1);
-                end = place;
+                let node = self.events[..end].partition_point(before);
+                self.events.copy_within(node..end, node + count + 1);
+                end = node;
             }
             self.events[end + count] = *event;
         }
@@ -172,27 +179,32 @@ impl Places {
     ) -> f64 {
         self.sort();
         let mut start = from;
-        let at = |place: u32, start: f64| self.units(machine, shape, place, start, start + limit);
+        let at =
+            |node: NodeIndex, start: f64| self.units(machine, shape, node, start, start + limit);
         let (mut units, mut total) = self.units_of_all(machine, shape, start, start + limit);
-        let mut begins = self.events.partition_point(|it| it.0 <= start);
-        let mut ends = self.events.partition_point(|it| it.0 < start + limit);
+        let mut begins = self.events.partition_point(|event| event.time <= start);
+        let mut ends = self
+            .events
+            .partition_point(|event| event.time < start + limit);
         let first = begins + ends;
         while total < need {
-            let next = self.events.get(begins).filter(|it| it.0 < before);
-            let Some((time, _)) = next else {
+            let next = self.events.get(begins).filter(|event| event.time < before);
+            let Some(Event { time, .. }) = next else {
                 start = f64::INFINITY;
                 break;
             };
             start = *time;
-            let passed = self.events[begins..].iter().take_while(|it| it.0 <= start);
+            let passed = self.events[begins..]
+                .iter()
+                .take_while(|event| event.time <= start);
             let passed = begins + passed.count();
             let entered = self.events[ends..].iter();
-            let entered = entered.take_while(|it| it.0 < start + limit);
+            let entered = entered.take_while(|event| event.time < start + limit);
             let entered = ends + entered.count();
             let changed = self.events[begins..passed].iter();
-            for (_, place) in changed.chain(&self.events[ends..entered]) {
-                let after = at(*place, start);
-                let before = std::mem::replace(&mut units[*place as usize], after);
+            for Event { node, .. } in changed.chain(&self.events[ends..entered]) {
+                let after = at(*node, start);
+                let before = std::mem::replace(&mut units[node.index()], after);
                 total = total - u64::from(before) + u64::from(after);
             }
             (begins, ends) = (passed, entered);

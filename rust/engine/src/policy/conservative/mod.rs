@@ -24,7 +24,7 @@ use self::pass::{Outcome, Waiting};
 use self::reserved::Reserved;
 use crate::books::Books;
 use crate::engine::Decision;
-use crate::machine::Moves;
+use crate::machine::Relocation;
 use crate::plan::{Kept, length};
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -52,7 +52,7 @@ impl Conservative {
     }
 
     /// The places of nodes have changed.
-    pub fn relocate(&mut self, moves: &Moves) {
+    pub fn relocate(&mut self, moves: &Relocation) {
         for reserved in &mut self.groups {
             Arc::make_mut(reserved).relocate(moves);
         }

@@ -4,7 +4,7 @@ use super::freed::Freed;
 use super::reserved::Reservation;
 use crate::books::Books;
 use crate::engine::Decision;
-use crate::machine::Shares;
+use crate::machine::Allocation;
 use crate::plan::{Hold, Kept, planned};
 use crate::queue::Key;
 use crate::quotas::Quotas;
@@ -151,7 +151,7 @@ impl Pass {
         &mut self,
         books: &mut Books,
         index: usize,
-        shares: Shares,
+        shares: Allocation,
         until: f64,
     ) -> Option<Hold> {
         let it = self.line[index];

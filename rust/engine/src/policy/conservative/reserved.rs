@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 use super::freed::Freed;
 use super::pass::{Outcome, Pass, Waiting};
 use crate::books::Books;
-use crate::machine::{Machine, Moves, ShapeId, Shares};
-use crate::plan::{Hold, Kept, pick};
+use crate::machine::{Allocation, Machine, Relocation, ShapeId};
+use crate::plan::{Hold, Kept, NodeAmount, pick};
 use crate::queue::QueueId;
 use crate::quotas::Quotas;
 
@@ -110,7 +110,7 @@ impl Reserved {
     }
 
     /// The places of nodes have changed.
-    pub fn relocate(&mut self, moves: &Moves) {
+    pub fn relocate(&mut self, moves: &Relocation) {
         self.kept = None;
         for reservation in self.by_id.values_mut() {
             reservation.hold.relocate(moves);
@@ -315,7 +315,7 @@ impl Reserved {
             let shares = pass.quotas.place(books, it.class, limit, |books| {
                 let shares = plan.place(books, it.class, now, limit).ok();
                 let room = books.queues.room(asked(books, it.class).1);
-                let shares = shares.filter(|it| room.holds(it));
+                let shares = shares.filter(|it| room.admits(it));
                 shares.or_else(|| picked(&books.machine, &hold))
             });
             let Some(Ok(shares)) = shares else {
@@ -388,13 +388,13 @@ fn asked(books: &Books, class: u32) -> (ShapeId, QueueId) {
 }
 
 /// What is held, if it is free.
-fn picked(machine: &Machine, hold: &Hold) -> Option<Shares> {
+fn picked(machine: &Machine, hold: &Hold) -> Option<Allocation> {
     let Hold::Places(parts) = hold else {
         return None;
     };
-    let is_free = |(place, cores, gpus): &(u32, u32, u32)| {
-        let free = machine.free(*place);
-        free.cores >= *cores && free.gpus >= *gpus && machine.is_up(*place)
+    let is_free = |part: &NodeAmount| {
+        let free = machine.free(part.node);
+        free.cores >= part.cores && free.gpus >= part.gpus && machine.is_up(part.node)
     };
     parts.iter().all(is_free).then(|| pick(machine, parts))
 }

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::reserved::{NEAR, Reservation};
 use crate::books::Books;
+use crate::ids::NodeIndex;
 use crate::plan::{Plan, length};
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
 
@@ -275,7 +276,8 @@ impl History {
         match plan {
             Plan::Units(sums) => vec![sums.profile.least_in(time, time)],
             Plan::Places(places) => {
-                let free = (0..NODES).map(|it| places.window(machine, it, time, time));
+                let free =
+                    (0..NODES).map(|it| places.window(machine, NodeIndex::new(it), time, time));
                 free.map(|it| it.cores.into()).collect()
             }
         }

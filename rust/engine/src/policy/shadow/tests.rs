@@ -60,9 +60,12 @@ fn room_is_what_can_go_without_harm_and_follows_the_machine() {
     let one = engine.shape(&request(None, 1, 1, 100.0));
     let machine = &mut engine.books.machine;
     let shares = shadow.place_beside(machine, &mut overlay, one).unwrap();
-    assert_eq!(shares.iter().map(|it| it.place).collect::<Vec<_>>(), [2]);
+    assert_eq!(
+        shares.iter().map(|it| it.node.get()).collect::<Vec<_>>(),
+        [2]
+    );
     shadow.settle(machine, &mut overlay, &shares, false);
-    machine.take(&shares);
+    machine.allocate(&shares);
     assert_eq!(shadow.room(machine, &mut overlay), 0);
     assert_eq!(shadow.place_beside(machine, &mut overlay, one), None);
 

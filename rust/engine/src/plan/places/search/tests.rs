@@ -21,7 +21,7 @@ fn machine() -> Machine {
             .unwrap();
     }
     let mut machine = Machine::new(&r).unwrap();
-    machine.mark(&IdSet::from(0..=NODES - 2), true);
+    machine.mark_up(&IdSet::from(0..=NODES - 2));
     machine
 }
 
@@ -61,9 +61,9 @@ fn plain(
 }
 
 fn add(places: &mut Places, parts: &Parts, span: (f64, f64), sign: i64) {
-    for (place, cores, gpus) in parts {
-        let (cores, gpus) = (i64::from(*cores), i64::from(*gpus));
-        places.add(*place, span, sign * cores, sign * gpus);
+    for part in parts {
+        let (cores, gpus) = (i64::from(part.cores), i64::from(part.gpus));
+        places.add(part.node, span, sign * cores, sign * gpus);
     }
     if sign > 0 {
         places.floors.give_back(span.0);

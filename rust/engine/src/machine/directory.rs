@@ -1,5 +1,4 @@
-//! What is known of nodes beside their resources: ranks, hosts, properties; and which nodes meet
-//! a constraint.
+//! The directory of nodes: ranks, hosts and properties, and which nodes meet a constraint.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -10,23 +9,24 @@ use penstock_jobspec::Constraint;
 use penstock_rset::ResourceSet;
 
 use crate::Error;
+use crate::ids::NodeIndex;
 
-/// Ranks, hosts and properties.
+/// Ranks, hosts and properties of the nodes.
 #[derive(Clone, Debug)]
-pub(crate) struct Book {
+pub(crate) struct NodeDirectory {
     /// The ranks with their hosts and properties, without cores and gpus.
     set: Arc<ResourceSet>,
     ranks: IdSet,
     hosts: Arc<Hostlist>,
-    profiles: OnceLock<Arc<Profiles>>,
+    property_sets: OnceLock<Arc<PropertySets>>,
 }
 
-/// Which properties the nodes have: equal sets of properties have one number.
+/// Which properties each node has. Equal sets of properties have one number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Profiles {
-    /// The number of each place's set; empty where no node has a property.
+pub(crate) struct PropertySets {
+    /// The number of each node's set; empty if no node has a property.
     of: Vec<u32>,
-    /// The properties of each set, by their order in the names.
+    /// The properties of each set, as indices into `names`.
     sets: Vec<Vec<u32>>,
     names: Vec<String>,
 }
@@ -35,7 +35,8 @@ fn wrap(error: &penstock_rset::Error) -> Error {
     Error::new(error.to_string())
 }
 
-fn bare(set: &ResourceSet) -> Result<ResourceSet, Error> {
+/// A resource set without its cores and gpus.
+fn without_resources(set: &ResourceSet) -> Result<ResourceSet, Error> {
     let (ranks, hosts) = (set.ranks(), set.nodelist());
     let mut bare = ResourceSet::uniform(&ranks, &hosts, IdSet::new(), IdSet::new())
         .map_err(|error| wrap(&error))?;
@@ -46,16 +47,16 @@ fn bare(set: &ResourceSet) -> Result<ResourceSet, Error> {
     Ok(bare)
 }
 
-impl Book {
+impl NodeDirectory {
     pub fn new(set: &ResourceSet) -> Result<Self, Error> {
-        Ok(Self::of(bare(set)?))
+        Ok(Self::of(without_resources(set)?))
     }
 
     fn of(set: ResourceSet) -> Self {
         Self {
             ranks: set.ranks(),
             hosts: Arc::new(set.nodelist()),
-            profiles: OnceLock::new(),
+            property_sets: OnceLock::new(),
             set: Arc::new(set),
         }
     }
@@ -64,35 +65,39 @@ impl Book {
         &self.ranks
     }
 
-    /// One host for each place.
+    /// The host of each node.
     pub fn hosts(&self) -> &Hostlist {
         &self.hosts
     }
 
-    pub fn place_of(&self, rank: u32) -> Option<u32> {
-        u32::try_from(self.ranks.rank_of(rank)?).ok()
+    /// The node with a rank.
+    pub fn node_of(&self, rank: u32) -> Option<NodeIndex> {
+        u32::try_from(self.ranks.rank_of(rank)?)
+            .ok()
+            .map(NodeIndex::new)
     }
 
-    /// The places of ranks, all of which are there.
-    fn places(&self, ranks: &IdSet) -> IdSet {
-        let mut places = IdSet::new();
+    /// The indices of ranks, all of which exist.
+    fn nodes_with(&self, ranks: &IdSet) -> IdSet {
+        let mut nodes = IdSet::new();
         for range in ranks.ranges() {
-            // The ranks between two of them are there as well.
-            let ends = (self.place_of(*range.start()), self.place_of(*range.end()));
+            // All ranks between the ends exist, so their indices are consecutive.
+            let ends = (self.node_of(*range.start()), self.node_of(*range.end()));
             if let (Some(first), Some(last)) = ends {
-                places.insert_range(first..=last);
+                nodes.insert_range(first.get()..=last.get());
             }
         }
-        places
+        nodes
     }
 
-    /// Adds ranks that are not there yet.
+    /// The directory with more ranks, none of which it has yet.
     pub fn with(&self, more: &ResourceSet) -> Result<Self, Error> {
-        let more = bare(more)?;
+        let more = without_resources(more)?;
         let set = self.set.union(&more).map_err(|error| wrap(&error))?;
         Ok(Self::of(set))
     }
 
+    /// The directory without some ranks.
     pub fn without(&self, ranks: &IdSet) -> Self {
         let mut set = (*self.set).clone();
         set.remove_ranks(ranks);
@@ -108,38 +113,38 @@ impl Book {
         let set = Arc::make_mut(&mut self.set);
         set.add_property(name, ranks)
             .map_err(|error| wrap(&error))?;
-        self.profiles = OnceLock::new();
+        self.property_sets = OnceLock::new();
         Ok(())
     }
 
     pub fn remove_property(&mut self, name: &str, ranks: &IdSet) {
         Arc::make_mut(&mut self.set).remove_property(name, ranks);
-        self.profiles = OnceLock::new();
+        self.property_sets = OnceLock::new();
     }
 
-    /// The places that meet a constraint.
-    pub fn meeting(&self, constraint: &Constraint) -> IdSet {
-        self.places(&self.ranks_meeting(constraint))
+    /// The indices of the nodes that meet a constraint.
+    pub fn matching_nodes(&self, constraint: &Constraint) -> IdSet {
+        self.nodes_with(&self.matching_ranks(constraint))
     }
 
-    fn ranks_meeting(&self, constraint: &Constraint) -> IdSet {
+    fn matching_ranks(&self, constraint: &Constraint) -> IdSet {
         let all = |parts: &[Constraint]| {
-            let parts = parts.iter().map(|part| self.ranks_meeting(part));
+            let parts = parts.iter().map(|part| self.matching_ranks(part));
             parts.fold(self.ranks.clone(), |met, part| met.intersection(&part))
         };
-        let with = |name: &str| self.set.ranks_with_property(name);
+        let having = |name: &str| self.set.ranks_with_property(name);
         match constraint {
             Constraint::And(parts) => all(parts),
             Constraint::Or(parts) if parts.is_empty() => self.ranks.clone(),
             Constraint::Or(parts) => {
-                let parts = parts.iter().map(|part| self.ranks_meeting(part));
+                let parts = parts.iter().map(|part| self.matching_ranks(part));
                 parts.fold(IdSet::new(), |met, part| met.union(&part))
             }
             Constraint::Not(parts) => self.ranks.difference(&all(parts)),
             Constraint::Properties(names) => names.iter().fold(self.ranks.clone(), |met, name| {
                 match name.strip_prefix('^') {
-                    Some(absent) => met.difference(&with(absent)),
-                    None => met.intersection(&with(name)),
+                    Some(absent) => met.difference(&having(absent)),
+                    None => met.intersection(&having(name)),
                 }
             }),
             Constraint::Hostlist(hosts) => self.set.ranks_on(hosts),
@@ -147,29 +152,30 @@ impl Book {
         }
     }
 
-    /// Which properties the nodes have.
-    pub fn profiles(&self) -> &Profiles {
-        self.profiles.get_or_init(|| Arc::new(Profiles::new(self)))
+    /// Which properties each node has; computed on first use after a change.
+    pub fn property_sets(&self) -> &PropertySets {
+        self.property_sets
+            .get_or_init(|| Arc::new(PropertySets::new(self)))
     }
 }
 
-impl Profiles {
-    fn new(book: &Book) -> Self {
-        let properties = book.set.properties();
+impl PropertySets {
+    fn new(directory: &NodeDirectory) -> Self {
+        let properties = directory.set.properties();
         if properties.is_empty() {
             return Self::default();
         }
-        let nodes = usize::try_from(book.ranks.len()).unwrap_or_default();
-        let mut profiles = Self {
+        let nodes = usize::try_from(directory.ranks.len()).unwrap_or_default();
+        let mut property_sets = Self {
             of: vec![0; nodes],
             sets: vec![Vec::new()],
             names: properties.keys().cloned().collect(),
         };
         for (ranks, property) in properties.values().zip(0_u32..) {
             let mut grown: HashMap<u32, u32> = HashMap::new();
-            for place in &book.places(ranks) {
-                let set = &mut profiles.of[place as usize];
-                let sets = &mut profiles.sets;
+            for node in &directory.nodes_with(ranks) {
+                let set = &mut property_sets.of[node as usize];
+                let sets = &mut property_sets.sets;
                 *set = *grown.entry(*set).or_insert_with(|| {
                     let mut more = sets[*set as usize].clone();
                     more.push(property);
@@ -178,20 +184,20 @@ impl Profiles {
                 });
             }
         }
-        profiles
+        property_sets
     }
 
-    /// The number of a node's set of properties; 0 is the empty set.
-    pub fn number(&self, place: u32) -> u32 {
-        self.of.get(place as usize).copied().unwrap_or(0)
+    /// The number of a node's set of properties; 0 for the empty set.
+    pub fn number(&self, node: NodeIndex) -> u32 {
+        self.of.get(node.index()).copied().unwrap_or(0)
     }
 
-    /// Sets of properties there are.
+    /// The number of distinct sets of properties.
     pub fn count(&self) -> usize {
         self.sets.len().max(1)
     }
 
-    /// The properties of a set, by number.
+    /// The properties of a set, as indices for [`name`](Self::name).
     pub fn of_set(&self, number: u32) -> &[u32] {
         self.sets.get(number as usize).map_or(&[], Vec::as_slice)
     }
@@ -201,16 +207,16 @@ impl Profiles {
         &self.names[property as usize]
     }
 
-    /// How many of a set's properties none of these names asks for.
-    pub fn unasked(&self, number: u32, asked: &[&str]) -> u32 {
-        let is_asked = |name: &str| {
-            asked.iter().any(|asked| {
-                let rest = name.strip_prefix(asked);
+    /// How many of a set's properties are not among `names`.
+    pub fn count_unnamed(&self, number: u32, names: &[&str]) -> u32 {
+        let is_named = |property: &str| {
+            names.iter().any(|name| {
+                let rest = property.strip_prefix(name);
                 rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
             })
         };
         let set = self.of_set(number).iter();
-        let unasked = set.filter(|it| !is_asked(self.name(**it)));
-        u32::try_from(unasked.count()).unwrap_or(u32::MAX)
+        let unnamed = set.filter(|property| !is_named(self.name(**property)));
+        u32::try_from(unnamed.count()).unwrap_or(u32::MAX)
     }
 }

@@ -1,0 +1,47 @@
+//! Measures: the one number by which a view orders nodes.
+
+use super::nodes::Nodes;
+use crate::ids::NodeIndex;
+
+/// What the number of a node says in a view. A node that is down has 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Measure {
+    /// Free cores, if so many gpus are free too.
+    Cores { gpus: u32 },
+    /// Cores, if the node is idle and has so many gpus.
+    Whole { gpus: u32 },
+    /// Slots of so many cores and gpus.
+    Slots { cores: u32, gpus: u32 },
+}
+
+impl Measure {
+    /// The number of a node that is up.
+    #[inline]
+    pub fn number(self, nodes: &Nodes, node: NodeIndex) -> u32 {
+        let free = nodes.free(node);
+        let cores_if = |fits: bool| if fits { free.cores } else { 0 };
+        match self {
+            Self::Cores { gpus } => cores_if(free.gpus >= gpus),
+            Self::Whole { gpus } => cores_if(free.whole && free.gpus >= gpus),
+            Self::Slots { cores, gpus } => slots(free.cores, free.gpus, cores, gpus),
+        }
+    }
+
+    /// The largest number that a node can have.
+    pub fn largest(self, nodes: &Nodes, node: NodeIndex) -> u32 {
+        let class = nodes.class(node);
+        match self {
+            Self::Slots { cores, gpus } => slots(class.cores.len, class.gpus.len, cores, gpus),
+            _ => class.cores.len,
+        }
+    }
+}
+
+/// How many slots fit into so many cores and gpus.
+pub(crate) fn slots(cores: u32, gpus: u32, per_slot: u32, gpus_per_slot: u32) -> u32 {
+    let by_cores = cores / per_slot.max(1);
+    match gpus.checked_div(gpus_per_slot) {
+        Some(by_gpus) => by_cores.min(by_gpus),
+        None => by_cores,
+    }
+}
