@@ -171,7 +171,6 @@ impl Check {
         let children_path = format!("{path}.children");
         let children = required(&mut entry, "children", &children_path, "an object");
         let children = self.keep(children.and_then(|raw| object(raw, &children_path)));
-        let known = self.keep(only_known(&entry, path, "`rank` and `children`"));
         let mut children = children?;
         let core_path = format!("{children_path}.core");
         let cores = required(&mut children, "core", &core_path, "an idset");
@@ -181,7 +180,6 @@ impl Check {
             None => Some(IdSet::new()),
         };
         self.keep(only_known(&children, &children_path, "`core` and `gpu`"))?;
-        known?;
         let (cores, gpus) = (cores?, gpus?);
         Some((ranks?, Arc::new(Children { cores, gpus })))
     }

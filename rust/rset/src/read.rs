@@ -204,9 +204,8 @@ impl<'de> Deserialize<'de> for Properties {
     }
 }
 
-/// An entry of `R_lite`.
+/// An entry of `R_lite`; RFC 20 lets it have more keys, which are dropped.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct LiteEntry<'a> {
     rank: &'a str,
     #[serde(borrow)]
