@@ -64,9 +64,9 @@ compare: $(VENV)/.built  ## The simulator and the policies against slow referenc
 	$(BIN)/python -m pytest tests/property/test_policies.py tests/property/test_simulation.py \
 		--hypothesis-profile=thorough --hypothesis-seed=$(COMPARE_SEED)
 
-conformance: $(VENV)/.built  ## The table of what the specifications ask and which test shows it
+conformance: $(VENV)/.built  ## docs/conformance.md: what the specifications require, and which tests show it
 	mkdir -p target
-	$(BIN)/python tests/conformance/table.py > target/conformance.md
+	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
 
 # One build of everything, then one of what depends on each branch that is taken out: half an hour.

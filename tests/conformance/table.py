@@ -1,64 +1,59 @@
-"""The conformance table: `python tests/conformance/table.py > docs/conformance.md`.
+"""The conformance page: `python -m tests.conformance.table > docs/conformance.md`.
 
-The tests are asked what they show, by collecting them; a sentence that none of them shows is an
-error, and so is a note on a sentence that is not there.
+Collects the tests and lists, for each requirement, those whose markers name it. A marker of an
+unknown requirement is an error, and so is a MUST or SHOULD without a test and without a reason.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import sys
-import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from tests.conformance.mutations import MUTATIONS  # noqa: E402
-from tests.conformance.sentences import Sentence, sentences  # noqa: E402
+from tests.conformance.mutations import MUTATIONS, ROOT
+from tests.conformance.requirements import Requirement, requirements, specifications
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TITLES = {
-    "20": ("RFC 20: resource sets", "rfc20.txt"),
-    "27": ("RFC 27: allocation", "rfc27.txt"),
-    "28": ("RFC 28: acquisition", "rfc28.txt"),
-    "32": ("RFC 32: execution", "rfc32.txt"),
-    "today": ("Today's protocols", "today.txt"),
-}
+HERE = Path(__file__).parent
+# Where tests are marked.
+COLLECTED = (HERE, ROOT / "tests" / "pmix")
 
 HEAD = """\
 # Conformance
 
-Every sentence of the specifications that binds, and the tests that show that Penstock does as it
-says. The texts are those in `tests/vectors/specs`: an earlier version of RFC 20, 27, 28 and 32,
-and, sentence by sentence, what live Flux does today in another way. Penstock speaks both. A
-sentence that binds says SHALL, MUST, REQUIRED or OPTIONAL, or tells plainly what is sent.
+What RFC 20, 27, 28, 32 and PMIx RFC 0005 require, in our own words, and the tests that show that
+Penstock does it. The requirements are in `tests/conformance/requirements.toml`; `make conformance`
+makes this page from them and from the tests' markers. CI fails if the page is out of date, or if a
+MUST or SHOULD has neither a test nor a reason.
 
-A test names the sentences that it shows in its markers, and this page is made from those (`make
-conformance`). CI fails on a sentence without a test and on a page that is out of date. The tests
-are in `tests/conformance`. A note says where we do otherwise, or more; the test then shows what we
-do.
+- **MUST** includes SHALL, REQUIRED, and what the texts state plainly.
+- **current** marks what live Flux does beyond the texts, or in another way. Penstock speaks both
+  versions; a peer needs to choose neither.
+- A **note** tells where Penstock does more or otherwise. The test then shows what Penstock does.
+
+Tests are in `tests/conformance` unless another folder is named. Those in `tests/pmix` use real
+clients and need libpmix (`make test-pmix`). Beside a checkout of the texts, `sources.toml` accounts
+for each of their sentences.
 """
 
 MUTATED = """\
 ## Mutations
 
-That the tests can fail is shown by breaking what they test: `make mutations` takes each of these
-branches out of the source, builds, and sees the test fail.
+`make mutations` shows that the tests can fail: it removes each of these branches from the source,
+builds, and expects the named test to fail.
 
-| taken out | in | must fail |
+| removed | in | must fail |
 |---|---|---|
 """
 
 
 class Collector:
-    """A plugin that keeps what was collected."""
+    """A pytest plugin that keeps the collected tests, without those that are always skipped."""
 
     def __init__(self) -> None:
         self.items: list[pytest.Item] = []
@@ -71,74 +66,103 @@ class Collector:
         ]
 
 
-def shown() -> dict[str, list[str]]:
-    """The tests (`file::name`) by the id of what they show.
+def _name(item: pytest.Item) -> str:
+    folder = HERE if item.path.is_relative_to(HERE) else ROOT
+    return f"{item.path.relative_to(folder)}::{getattr(item, 'originalname', item.name)}"
+
+
+def shown_by(items: list[pytest.Item]) -> dict[str, list[str]]:
+    """The tests (`file::name`) by the id of each requirement that they show.
 
     Raises:
-        SystemExit: the tests cannot be collected, or one names a sentence that is not there.
+        LookupError: a marker names an unknown requirement.
     """
-    collector, output = Collector(), io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        args = ["--collect-only", "-q", "-p", "no:cacheprovider", str(HERE)]
-        code = pytest.main(args, plugins=[collector])
-    if code:
-        raise SystemExit(output.getvalue())
     found: dict[str, list[str]] = {}
-    for item in collector.items:
-        name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
-        for key in dict(item.user_properties).get("rfc", []):
-            tests = found.setdefault(key, [])
-            if name not in tests:
-                tests.append(name)
+    for item in items:
+        for marker in item.iter_markers("requirement"):
+            for key in marker.args:
+                if key not in requirements():
+                    raise LookupError(f"{item.nodeid}: unknown requirement `{key}`")
+                tests = found.setdefault(key, [])
+                if _name(item) not in tests:
+                    tests.append(_name(item))
     return found
 
 
-def notes() -> dict[str, str]:
-    """Where we do otherwise, and why, by the sentence's id."""
-    return tomllib.loads((HERE / "notes.toml").read_text())
-
-
-def _cell(sentence: Sentence) -> str:
-    def plain(text: str) -> str:
-        return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
-
-    if sentence.spec not in ("27", "today"):
-        # A backtick is no markup here: it is the sign.
-        return plain(sentence.text).replace("`", "&#96;")
-    parts = sentence.text.split("`")
-    return "`".join(part if at % 2 else plain(part) for at, part in enumerate(parts))
-
-
-def table() -> Iterator[str]:
-    """The page, line by line.
+def collected() -> list[pytest.Item]:
+    """The tests of the folders in which tests are marked.
 
     Raises:
-        SystemExit: a sentence has no test, or a note no sentence.
+        SystemExit: the tests cannot be collected.
     """
-    tests, remarks = shown(), notes()
-    known = {it.id for it in sentences()}
-    lost = [f"no test shows {it.id}: {it.text}" for it in sentences() if it.id not in tests]
-    lost += [f"a note is on {key}, which is no sentence" for key in remarks if key not in known]
-    if lost:
-        raise SystemExit("\n".join(lost))
+    collector, output = Collector(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        args = ["--collect-only", "-q", "-p", "no:cacheprovider", *map(str, COLLECTED)]
+        code = pytest.main(args, plugins=[collector])
+    if code:
+        raise SystemExit(output.getvalue())
+    return collector.items
+
+
+def problems(tests: dict[str, list[str]]) -> list[str]:
+    """Which requirements lack a test, or claim to lack one."""
+    found = []
+    for it in requirements().values():
+        if it.untested and it.id in tests:
+            found.append(f"{it.id}: `untested`, but {tests[it.id][0]} shows it")
+        elif it.strength != "MAY" and not it.untested and it.id not in tests:
+            found.append(f"{it.id}: a {it.strength} without a test or a reason in `untested`")
+    return found
+
+
+def _cell(text: str) -> str:
+    """Markdown for a table's cell: outside of code, signs are escaped."""
+    parts = text.split("`")
+    for at in range(0, len(parts), 2):
+        parts[at] = parts[at].replace("&", "&amp;").replace("<", "&lt;")
+    return "`".join(parts).replace("|", "&#124;")
+
+
+def _row(it: Requirement, tests: list[str]) -> str:
+    strength = it.strength if it.version == "specified" else f"{it.strength}, current"
+    shown = "<br>".join(f"`{name}`" for name in tests)
+    note = " ".join(filter(None, [it.note, it.untested and f"Not tested: {it.untested}"]))
+    name = it.id.partition(".")[2]
+    return f"| `{name}` | {strength} | {_cell(it.text)} | {shown} | {_cell(note)} |"
+
+
+def table(tests: dict[str, list[str]]) -> Iterator[str]:
+    """Yields the page, line by line."""
+    known = list(requirements().values())
+    counts = Counter(it.strength for it in known)
     yield HEAD
-    yield f"{len(known)} sentences, {len(remarks)} of them with a note."
-    for spec, (title, file) in TITLES.items():
-        yield f"\n## {title}\n\n`tests/vectors/specs/{file}`\n"
-        yield "| section | sentence | shown by | note |\n|---|---|---|---|"
-        for it in sentences():
-            if it.spec == spec:
-                names = "<br>".join(f"`{name}`" for name in tests[it.id])
-                section = it.id.partition(".")[2]
-                yield f"| {section} | {_cell(it)} | {names} | {remarks.get(it.id, '')} |"
+    yield (
+        f"{len(known)} requirements: {counts['MUST']} MUST, {counts['SHOULD']} SHOULD, "
+        f"{counts['MAY']} MAY. {sum(it.id in tests for it in known)} are shown by tests, "
+        f"{sum(bool(it.note) for it in known)} have a note."
+    )
+    for name, specification in specifications().items():
+        yield f"\n## {specification.title}\n"
+        yield f"Ids start with `{name}.`\n"
+        yield "| id | strength | requirement | shown by | note |\n|---|---|---|---|---|"
+        for it in known:
+            if it.specification == name:
+                yield _row(it, tests.get(it.id, []))
     yield f"\n{MUTATED}".removesuffix("\n")
     for mutation in MUTATIONS:
         yield f"| {mutation.what} | `{mutation.file}` | `{mutation.test}` |"
 
 
 def main() -> None:
-    """Prints the page."""
-    print("\n".join(table()))
+    """Prints the page.
+
+    Raises:
+        SystemExit: a requirement lacks a test.
+    """
+    tests = shown_by(collected())
+    if lacking := problems(tests):
+        raise SystemExit("\n".join(lacking))
+    print("\n".join(table(tests)))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from tests.conformance.ends import (
     responses,
     topics,
 )
+from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
 from penstock._core import Scheduler, fluid_dothex
@@ -35,16 +36,10 @@ ENOSYS, EINVAL, ENODATA, EPROTO = 38, 22, 61, 71
 HIGHEST = 4294967295
 
 
-def rfc(beginning):
-    """Marks a test as one that shows this sentence of RFC 27."""
-    return pytest.mark.rfc("27", beginning)
-
-
 # --- Implementation
 
 
-@rfc("The job ID MUST appear in")
-@rfc("The request payload consists of a JSON object with the following REQUIRED key: id")
+@requirement("rfc27.general.job-id", "rfc27.free.keys")
 def test_the_job_id_is_in_requests_and_responses():
     manager = Manager()
     job = manager.running()
@@ -64,7 +59,7 @@ def test_the_job_id_is_in_requests_and_responses():
     assert freed.object() == {"id": 7}
 
 
-@rfc("There SHALL NOT be more than one `sched.alloc` or `sched.free` request in flight")
+@requirement("rfc27.general.one-in-flight")
 def test_one_request_is_in_flight_for_a_job():
     manager = Manager()
     # A scheduler of the text's version, which answers what it is told to free.
@@ -86,7 +81,7 @@ def test_one_request_is_in_flight_for_a_job():
     assert (str(ResourceSet(free["R"]).ranks), free["final"]) == ("0-1", True)
 
 
-@rfc("The errnum field in `sched.alloc` and `sched.free` response messages MUST be set to zero")
+@requirement("rfc27.general.errnum-zero")
 def test_an_error_of_a_job_has_errnum_0():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
@@ -109,8 +104,11 @@ def suspended(manager):
 
 
 @pytest.mark.parametrize("topic", ["sched.alloc", "sched.free"])
-@rfc("The job manager SHALL treat a conventional Flux error response")
-@rfc("If the job manager receives a conventional Flux error response")
+@requirement(
+    "rfc27.general.error-is-fatal",
+    "rfc27.finalization.error",
+    "rfc27.finalization.resume",
+)
 def test_a_conventional_error_stops_requests_until_ready(topic):
     manager = Manager()
     job = manager.running()
@@ -125,7 +123,7 @@ def test_a_conventional_error_stops_requests_until_ready(topic):
     assert "sched.alloc" in topics(manager.ready())
 
 
-@rfc("Similarly, if the job manager receives a `disconnect` request from the scheduler")
+@requirement("rfc27.finalization.disconnect", "rfc27.finalization.resume")
 def test_a_disconnect_of_the_scheduler_suspends_scheduling():
     manager = Manager()
     manager.scheduler()
@@ -142,7 +140,7 @@ def test_a_disconnect_of_the_scheduler_suspends_scheduling():
 # --- Hello
 
 
-@rfc("Before any other RPCs are sent to the job manager, the scheduler SHALL send")
+@requirement("rfc27.hello.first")
 def test_hello_is_the_first_word_to_the_job_manager():
     sched = Sched()
     said = [*sched.said, *sched.register(), *sched.acquire(inventory())]
@@ -156,8 +154,7 @@ def test_hello_is_the_first_word_to_the_job_manager():
     assert [it.errnum for it in Manager().hello(None)] == [ENODATA]
 
 
-@rfc("The job manager SHALL send one response message for each job with allocated resources")
-@rfc("Each response payload SHALL consist of a JSON object with the following REQUIRED keys: id")
+@requirement("rfc27.hello.response-per-job", "rfc27.hello.keys")
 def test_hello_tells_every_job_with_resources_once():
     manager = Manager()
     running = manager.running(urgency=31)
@@ -180,7 +177,7 @@ def test_hello_tells_every_job_with_resources_once():
     assert isinstance(row["t_submit"], float)
 
 
-@rfc("For each job response, the scheduler SHALL mark its assigned resources *allocated*")
+@requirement("rfc27.hello.mark-allocated")
 def test_what_hello_tells_of_is_not_allocated_again():
     sched = Sched()
     sched.register()
@@ -194,8 +191,7 @@ def test_what_hello_tells_of_is_not_allocated_again():
     assert granted(sched.free(5))[7].summary() == "rank0/core0"
 
 
-@rfc("The scheduler SHALL wait for an error response with ENODATA set")
-@rfc("Once the scheduler has processed the `job-manager.sched-hello` handshake")
+@requirement("rfc27.hello.lookup", "rfc27.hello.end", "rfc27.ready.after-hello")
 def test_ready_comes_after_the_end_of_hello():
     sched = Sched()
     sched.register()
@@ -223,8 +219,7 @@ def script(**refused):
 
 
 @pytest.mark.parametrize("name", ["hello", "ready"])
-@rfc("If an error response other than ENODATA is returned to the `job-manager.sched-hello`")
-@rfc("If an error response is returned to the `job-manager.sched-ready` request")
+@requirement("rfc27.hello.error", "rfc27.ready.error")
 def test_the_scheduler_logs_a_refusal_and_exits(name, caplog):
     caplog.set_level(logging.INFO)
     # Without a refusal it goes on until the connection ends.
@@ -238,10 +233,12 @@ def test_the_scheduler_logs_a_refusal_and_exits(name, caplog):
 # --- Ready
 
 
-@rfc("The request payload SHALL consist of a JSON object with the following REQUIRED key: mode")
-@rfc("The mode string SHALL be one of the following")
-@rfc("The following key is REQUIRED for `limited` mode only: limit")
-@rfc("`limit` can be in the range of 1 to 2147483647")
+@requirement(
+    "rfc27.ready.mode",
+    "rfc27.ready.modes",
+    "rfc27.ready.limit",
+    "rfc27.ready.limit-range",
+)
 def test_ready_names_a_mode_and_limited_a_limit():
     for limit, payload in [
         (None, {"mode": "unlimited"}),
@@ -272,7 +269,7 @@ def test_ready_names_a_mode_and_limited_a_limit():
         assert bool(requests(manager.sent, "sched.alloc")) == (errnum == 0), payload
 
 
-@rfc("unlimited: The job manager SHALL send a `sched.alloc` request for all jobs in SCHED state")
+@requirement("rfc27.ready.unlimited")
 def test_unlimited_asks_for_all_jobs():
     manager = Manager()
     jobs = [manager.submit() for _ in range(50)]
@@ -283,7 +280,7 @@ def test_unlimited_asks_for_all_jobs():
     assert [it["id"] for it in payloads(sent, "sched.alloc")] == jobs
 
 
-@rfc("limited: The job manager SHALL limit the number of concurrent `sched.alloc` requests")
+@requirement("rfc27.ready.limited")
 def test_limited_asks_for_no_more_at_a_time():
     manager = Manager()
     manager.exec_hello()
@@ -298,7 +295,7 @@ def test_limited_asks_for_no_more_at_a_time():
     assert asked(manager.respond_alloc(jobs[0], DENY)) == [jobs[3]]
 
 
-@rfc("The response payload is a JSON object with the following REQUIRED keys: count")
+@requirement("rfc27.ready.count")
 def test_ready_is_answered_with_the_depth_of_the_queue():
     manager = Manager()
     for _ in range(3):
@@ -314,7 +311,7 @@ def test_ready_is_answered_with_the_depth_of_the_queue():
 # --- Alloc
 
 
-@rfc("The job manager SHALL send a `sched.alloc` request when a job enters SCHED state")
+@requirement("rfc27.ready.send-at-once", "rfc27.alloc.when")
 def test_a_job_in_sched_is_asked_for_as_soon_as_the_scheduler_is_ready():
     manager = Manager()
     job = manager.submit()
@@ -332,7 +329,7 @@ def test_a_job_in_sched_is_asked_for_as_soon_as_the_scheduler_is_ready():
     assert [it["id"] for it in payloads(sent, "sched.alloc")] == [waiting]
 
 
-@rfc("The request payload consists of a JSON object with the following REQUIRED keys: id")
+@requirement("rfc27.alloc.keys")
 def test_an_alloc_request_has_its_keys():
     manager = Manager()
     manager.scheduler()
@@ -359,7 +356,7 @@ def test_an_alloc_request_has_its_keys():
         assert (told["type"], "priority" in told["note"] or "u32" in told["note"]) == (DENY, True)
 
 
-@rfc("Should it be needed, the full jobspec SHALL be stable in the KVS")
+@requirement("rfc27.alloc.redacted", "rfc27.alloc.jobspec-stored")
 def test_the_full_jobspec_is_in_the_store_when_alloc_is_received(tmp_path):
     manager = Manager(path=tmp_path / "jobs.sqlite")
     manager.scheduler()
@@ -387,7 +384,7 @@ def stored_value(response):
     return json.loads(base64.b64decode(response.object()["val"]["data"]))
 
 
-@rfc("The response payload is a JSON object with the following REQUIRED keys: id")
+@requirement("rfc27.alloc.response-keys", "rfc27.alloc.types")
 def test_an_alloc_response_has_an_id_and_a_type():
     sched = Sched.running()
     sent = [*sched.alloc(1), *sched.alloc(2, cores=9), *sched.alloc(3, nodes=4, cores=2)]

@@ -23,14 +23,15 @@ from tests.conformance.ends import (
     responses,
     topics,
 )
-from tests.conformance.test_rfc27 import EINVAL, HIGHEST, rfc, suspended
+from tests.conformance.requirements import requirement
+from tests.conformance.test_rfc27 import EINVAL, HIGHEST, suspended
 
-from penstock._core import fluid_dothex
+from penstock._core import Message, fluid_dothex
 
 # --- Alloc Success
 
 
-@rfc("If resources can be allocated, the scheduler SHALL ensure that *R* has been")
+@requirement("rfc27.success.commit-first")
 def test_success_follows_the_commit_of_r():
     sched = Sched.running()
     sched.storing = False
@@ -53,10 +54,14 @@ def test_success_follows_the_commit_of_r():
     assert any("R" in line for line in manager.log)
 
 
-@rfc("In addition to the above REQUIRED keys, the SUCCESS response includes the OPTIONAL key")
-@rfc("If present, the job manager SHALL update the job's annotation dictionary")
-@rfc("The job manager posts an `alloc` event in response to the successful allocation")
-@rfc("A snapshot of job's annotation dictionary, after the above update, is included")
+@requirement(
+    "rfc27.success.annotations",
+    "rfc27.success.ends-request",
+    "rfc27.annotate.keys",
+    "rfc27.success.annotations-merged",
+    "rfc27.success.event",
+    "rfc27.success.event-annotations",
+)
 def test_annotations_of_success_are_in_the_alloc_event():
     (told,) = allocs(Sched.running().alloc(5))
     assert told["annotations"]["sched"]["resource_summary"] == "rank0/core0"
@@ -90,7 +95,12 @@ def annotated(*updates):
     return manager.row(job).get("annotations", {})
 
 
-@rfc("In addition to the above REQUIRED keys, the ANNOTATE response includes the REQUIRED key")
+@requirement(
+    "rfc27.alloc.several-responses",
+    "rfc27.annotate.repeated",
+    "rfc27.annotate.key",
+    "rfc27.annotate.keys",
+)
 def test_annotate_carries_annotations():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
@@ -107,7 +117,7 @@ def test_annotate_carries_annotations():
     assert "alloc" in manager.names(job)
 
 
-@rfc("The job manager SHALL maintain a dictionary of annotations for each job")
+@requirement("rfc27.annotate.per-job", "rfc27.annotate.more-keys")
 def test_each_job_has_its_own_annotations():
     manager = Manager()
     manager.scheduler()
@@ -118,8 +128,7 @@ def test_each_job_has_its_own_annotations():
     assert told == [{"sched": {"n": 0}}, {"sched": {"n": 1}}, None]
 
 
-@rfc("Each ANNOTATE response and the SUCCESS response")
-@rfc("If a key exists and is a dictionary, and the new value is a dictionary")
+@requirement("rfc27.annotate.merge", "rfc27.annotate.recursive")
 def test_dictionaries_are_merged_recursively():
     deep = {"sched": {"a": {"b": {"c": 1, "d": 2}}}, "user": {"x": 1}}
     update = {"sched": {"a": {"b": {"c": 3, "e": None}}}}
@@ -127,24 +136,24 @@ def test_dictionaries_are_merged_recursively():
     assert annotated(deep, update) == merged
 
 
-@rfc("If a key exists, its value SHALL be replaced with the new value")
+@requirement("rfc27.annotate.replace", "rfc27.annotate.values")
 def test_a_value_is_replaced():
     assert annotated({"a": 1, "b": {"x": 1}}, {"a": [2], "b": "y"}) == {"a": [2], "b": "y"}
     assert annotated({"a": 1}, {"a": {"x": False}}) == {"a": {"x": False}}
 
 
-@rfc("If a key exists and the new value is JSON null, the key SHALL be removed")
+@requirement("rfc27.annotate.null")
 def test_null_removes_a_key():
     first = {"sched": {"a": 1, "b": 2}, "user": {"x": 1}}
     assert annotated(first, {"sched": {"a": None}, "user": None}) == {"sched": {"b": 2}}
 
 
-@rfc("If a key does not exist, the key SHALL be added with the new value")
+@requirement("rfc27.annotate.add", "rfc27.annotate.values")
 def test_a_new_key_is_added():
     assert annotated({"a": 1}, {"b": {"c": 2.5}}) == {"a": 1, "b": {"c": 2.5}}
 
 
-@rfc("Annotations SHALL be considered *volatile* until a SUCCESS response")
+@requirement("rfc27.annotate.volatile")
 def test_annotations_are_not_in_the_record_before_success():
     manager = Manager()
     manager.scheduler()
@@ -161,7 +170,7 @@ def test_annotations_are_not_in_the_record_before_success():
 
 
 @pytest.mark.parametrize("how", ["deny", "cancel", "exception"])
-@rfc("Annotations SHALL be discarded by the job manager if the allocation fails")
+@requirement("rfc27.annotate.discard")
 def test_annotations_go_when_the_allocation_fails(how):
     manager = Manager()
     manager.scheduler()
@@ -181,8 +190,7 @@ def test_annotations_go_when_the_allocation_fails(how):
 # --- Alloc Deny
 
 
-@rfc("If the resource request can never be fulfilled, the scheduler SHALL respond")
-@rfc("In addition to the above REQUIRED Keys, the DENY response includes the OPTIONAL key")
+@requirement("rfc27.deny.never", "rfc27.deny.ends-request", "rfc27.deny.note")
 def test_what_can_never_be_is_denied():
     sched = Sched.running(inventory(2, 2))
     for spec in ({"cores": 3}, {"nodes": 3}, {"constraints": {"properties": ["nosuch"]}}):
@@ -199,7 +207,7 @@ def test_what_can_never_be_is_denied():
     assert (manager.event(job, "exception")["severity"], manager.row(job)["state"]) == (0, 64)
 
 
-@rfc("If present, the note SHALL be added to the `exception` event context")
+@requirement("rfc27.deny.exception-note")
 def test_the_note_of_deny_is_in_the_exception():
     manager = Manager()
     manager.scheduler()
@@ -211,9 +219,12 @@ def test_the_note_of_deny_is_in_the_exception():
 # --- Cancel
 
 
-@rfc("When the scheduler receives a `sched.cancel` request for a job")
-@rfc("Only the REQUIRED keys above are allowed in a CANCEL response")
-@rfc("Instead, if a `sched.alloc` request is pending for the specified job")
+@requirement(
+    "rfc27.alloc-cancel.respond",
+    "rfc27.alloc-cancel.ends-request",
+    "rfc27.alloc-cancel.keys",
+    "rfc27.cancel.pending",
+)
 def test_a_pending_request_is_cancelled():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
@@ -223,7 +234,7 @@ def test_a_pending_request_is_cancelled():
     assert granted(sched.free(1)) == {}
 
 
-@rfc("The scheduler SHALL NOT respond directly to the `sched.cancel` request")
+@requirement("rfc27.cancel.no-response")
 def test_cancel_itself_is_not_answered():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
@@ -233,7 +244,7 @@ def test_cancel_itself_is_not_answered():
     assert [it.topic for it in responses(sent)] == ["sched.alloc"]
 
 
-@rfc("If the specified job does not have a pending `sched.alloc` request")
+@requirement("rfc27.cancel.unknown")
 def test_a_cancel_for_a_job_that_asked_for_nothing_is_ignored():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
@@ -244,8 +255,7 @@ def test_a_cancel_for_a_job_that_asked_for_nothing_is_ignored():
     assert 2 in granted(sched.free(1))
 
 
-@rfc("The job manager may cancel a pending `sched.alloc` request by sending")
-@rfc("Upon the job entering CLEANUP state, the job manager sends a `sched.cancel` request")
+@requirement("rfc27.cancel.request", "rfc27.exceptions.cleanup", "rfc27.exceptions.cancel")
 def test_the_manager_cancels_what_it_has_asked_for():
     manager = Manager()
     manager.scheduler()
@@ -263,8 +273,7 @@ def test_the_manager_cancels_what_it_has_asked_for():
 # --- Prioritize
 
 
-@rfc("The request payload consists of a JSON object with the following REQUIRED key: jobs")
-@rfc("Each tuple SHALL consist of a two element array")
+@requirement("rfc27.prioritize.request", "rfc27.prioritize.jobs", "rfc27.prioritize.pair")
 def test_a_new_priority_is_told_as_a_pair():
     manager = Manager()
     manager.scheduler()
@@ -280,8 +289,7 @@ def test_a_new_priority_is_told_as_a_pair():
     assert [list(granted(sched.free(it))) for it in (1, 4, 3)] == [[4], [3], []]
 
 
-@rfc("Job IDs which cannot be correlated to a pending `sched.alloc` request")
-@rfc("No response is sent to the `sched.prioritize` request")
+@requirement("rfc27.prioritize.unknown", "rfc27.prioritize.no-response")
 def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
     sched = Sched.running(inventory(1, 1))
     for number in (1, 2, 3):
@@ -296,8 +304,7 @@ def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
 # --- Free
 
 
-@rfc("The job manager SHALL send a `sched.free` request when a job that is holding resources")
-@rfc("If the job is holding resources when it enters CLEANUP, the job manager sends")
+@requirement("rfc27.free.when", "rfc27.exceptions.free")
 def test_resources_are_freed_when_the_job_is_cleaned_up():
     # Nothing was started: the resources go back at once.
     manager = Manager()
@@ -311,7 +318,7 @@ def test_resources_are_freed_when_the_job_is_cleaned_up():
     assert topics(manager.finish(job)).count("sched.free") == 1
 
 
-@rfc("Once the `sched.free` request has been processed by the scheduler, it SHALL send a response")
+@requirement("rfc27.free.reuse", "rfc27.free.response", "rfc27.free.ends-request")
 def test_a_free_of_the_whole_is_answered_with_the_id():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
@@ -328,6 +335,21 @@ def test_a_free_of_the_whole_is_answered_with_the_id():
     assert manager.answer(request, {"id": job}) == []
     assert manager.log == []
     assert not suspended(manager)
+
+
+@requirement("rfc27.exceptions.no-conflict")
+def test_the_scheduler_leaves_exceptions_to_the_job_manager():
+    sched = Sched()
+    sched.register()
+    sent = [*sched.said, *sched.acquire(inventory()), *sched.greeted()]
+    assert "event.subscribe" not in topics(sent)
+    sched.answer("job-manager.sched-ready", {"count": 0})
+    sched.alloc(1)
+    # Told all the same, it does nothing: the allocation is freed when the job manager says so.
+    raised = Message.event("job-exception", {"id": 1, "type": "cancel", "severity": 0})
+    assert sched.take(raised) == []
+    assert sched.phase == "running"
+    assert responses(sched.free(1), "sched.free")[0].errnum == 0
 
 
 def test_an_operation_of_the_store_is_what_the_manager_checks():

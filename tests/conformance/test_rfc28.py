@@ -19,17 +19,13 @@ from tests.conformance.ends import (
     requests,
     topics,
 )
+from tests.conformance.requirements import requirement
 
 from penstock import IDset, ResourceSet
 from penstock._core import Scheduler
 from penstock.client import Client
 from penstock.errors import RpcError
 from penstock.sched import _converse
-
-
-def rfc(beginning):
-    """Marks a test as one that shows this sentence of RFC 28."""
-    return pytest.mark.rfc("28", beginning)
 
 
 @pytest.fixture
@@ -40,8 +36,7 @@ def provider(start):
         yield client, client.stream("resource.acquire")
 
 
-@rfc("The scheduler SHALL send a resource.acquire streaming RPC request at initialization")
-@rfc("The resource.acquire request has no payload")
+@requirement("rfc28.general.acquire", "rfc28.request.empty")
 def test_the_scheduler_acquires_before_anything_else():
     # Ours asks for Penstock's own `grow` unless it is told not to.
     (asked,) = Sched().register()
@@ -59,8 +54,7 @@ def test_the_scheduler_acquires_before_anything_else():
     assert list(granted(sched.change(up="1"))) == [1]
 
 
-@rfc("The resource.acquire request has no payload")
-@rfc("The initial resource.acquire response SHALL include the following keys")
+@requirement("rfc28.request.empty", "rfc28.initial.resources", "rfc28.initial.up")
 def test_the_first_response_has_the_inventory_less_exclusions_and_what_is_up(start, tmp_path):
     config = tmp_path / "penstock.toml"
     config.write_text("[resource]\nexclude = '3'\n")
@@ -82,7 +76,7 @@ def test_the_first_response_has_the_inventory_less_exclusions_and_what_is_up(sta
         assert missing in sched.scheduler.failure
 
 
-@rfc("The scheduler SHALL only allocate the resources associated with an execution target")
+@requirement("rfc28.initial.allocate-up")
 def test_only_what_is_up_is_allocated():
     sched = Sched.running(inventory(4, 1), up="1,3")
     granted_ranks = IDset()
@@ -94,11 +88,14 @@ def test_only_what_is_up_is_allocated():
     assert DENY not in [it["type"] for it in allocs(sched.alloc(9, nodes=4))]
 
 
-@rfc("Subsequent resource.acquire responses SHALL include one or more of the following")
-@rfc("up: (string) RFC 22 idset of execution targets that should be marked available")
-@rfc("The idset only contains targets that are transitioning, not the full set of available")
-@rfc("down: (string) RFC 22 idset of execution targets that should be marked unavailable")
-@rfc("The idset only contains targets that are transitioning, not the full set of unavailable")
+@requirement(
+    "rfc28.additional.keys",
+    "rfc28.additional.drained",
+    "rfc28.additional.up",
+    "rfc28.additional.up-changes",
+    "rfc28.additional.down",
+    "rfc28.additional.down-changes",
+)
 def test_changes_tell_transitions_and_nothing_else(provider):
     client, changes = provider
     assert next(changes)["up"] == "0-3"
@@ -113,8 +110,7 @@ def test_changes_tell_transitions_and_nothing_else(provider):
     assert next(changes) == {"up": "0,2"}
 
 
-@rfc("up: (string) RFC 22 idset of execution targets that should be marked available")
-@rfc("down: (string) RFC 22 idset of execution targets that should be marked unavailable")
+@requirement("rfc28.additional.up", "rfc28.additional.down")
 def test_the_scheduler_goes_by_what_is_told_to_be_up_and_down():
     sched = Sched.running(inventory(2, 1), up="0")
     sched.change(up="1", down="0")
@@ -133,8 +129,12 @@ def remove(client, name, targets):
     client.rpc("resource.property-remove", {"name": name, "targets": targets})
 
 
-@rfc("property-add: (object) RFC 20 conforming properties object")
-@rfc("property-remove: (object) RFC 20 conforming properties object")
+@requirement(
+    "rfc28.initial.satisfiability",
+    "rfc28.additional.property-add",
+    "rfc28.additional.properties-decide",
+    "rfc28.additional.property-remove",
+)
 def test_properties_are_added_and_removed(provider):
     client, changes = provider
     next(changes)
@@ -146,8 +146,12 @@ def test_properties_are_added_and_removed(provider):
     assert next(changes) == {"property-remove": {"big": "0,2"}}
 
 
-@rfc("property-add: (object) RFC 20 conforming properties object")
-@rfc("property-remove: (object) RFC 20 conforming properties object")
+@requirement(
+    "rfc28.initial.satisfiability",
+    "rfc28.additional.property-add",
+    "rfc28.additional.properties-decide",
+    "rfc28.additional.property-remove",
+)
 def test_the_scheduler_goes_by_properties_as_they_come_and_go():
     sched = Sched.running(inventory(2, 1))
     big = {"constraints": {"properties": ["big"]}}
@@ -159,7 +163,7 @@ def test_the_scheduler_goes_by_properties_as_they_come_and_go():
     assert [it["type"] for it in allocs(sched.alloc(3, **big))] == [DENY]
 
 
-@rfc("(float) When present, this key notifies the scheduler")
+@requirement("rfc28.additional.expiration")
 def test_the_expiration_of_the_resources_is_told(provider):
     client, changes = provider
     next(changes)
@@ -168,7 +172,7 @@ def test_the_expiration_of_the_resources_is_told(provider):
     assert next(changes) == {"expiration": end}
 
 
-@rfc("(float) When present, this key notifies the scheduler")
+@requirement("rfc28.additional.expiration")
 def test_the_scheduler_heeds_the_expiration_of_the_resources():
     sched = Sched.running(inventory(2, 1))
     sched.change(expiration=1105.0)
@@ -184,7 +188,7 @@ def test_the_scheduler_heeds_the_expiration_of_the_resources():
     assert granted(sched.alloc(4)) == {}
 
 
-@rfc("If down resources are assigned to a job, the scheduler SHALL NOT raise an exception")
+@requirement("rfc28.additional.no-exception")
 def test_a_job_on_a_target_that_goes_down_is_left_alone():
     sched = Sched.running(inventory(2, 2))
     sched.alloc(1, nodes=2, cores=2)
@@ -196,7 +200,7 @@ def test_a_job_on_a_target_that_goes_down_is_left_alone():
     assert list(granted(sched.change(up="1"))) == [2]
 
 
-@rfc("If an error response is returned to resource.acquire")
+@requirement("rfc28.error.exit")
 def test_the_scheduler_logs_a_refusal_of_acquire_and_exits(caplog):
     caplog.set_level(logging.INFO)
     wire = Wire({"service.add": [{}], "resource.acquire": [{"errnum": errno.EBUSY}]})
@@ -221,8 +225,7 @@ def acquired(client):
     raise AssertionError("the resources were never free")
 
 
-@rfc("This cancels the resource.acquire request and makes resources available")
-@rfc("Running jobs are unaffected")
+@requirement("rfc28.disconnect.release", "rfc28.disconnect.jobs", "rfc28.disconnect.hello")
 def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         instance.lines("submit", "--time-limit=1h", "true")
@@ -244,7 +247,7 @@ def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
         assert row["state"] == 16
 
 
-@rfc("Running jobs are unaffected")
+@requirement("rfc28.disconnect.jobs", "rfc28.disconnect.hello")
 def test_a_job_ends_in_order_after_its_scheduler_has_gone():
     manager = Manager()
     job = manager.running()

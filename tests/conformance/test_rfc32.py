@@ -24,6 +24,7 @@ from tests.conformance.ends import (
     topics,
 )
 from tests.conformance.mock import Mock, told_by
+from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
@@ -40,16 +41,10 @@ EINVAL, ENOSYS, EPROTO = 22, 38, 71
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def rfc(beginning):
-    """Marks a test as one that shows this sentence of RFC 32."""
-    return pytest.mark.rfc("32", beginning)
-
-
 # --- Implementation
 
 
-@rfc("The job ID MUST appear in the <service>.start request and response")
-@rfc("The response payload SHALL be a JSON object containing the following REQUIRED keys: id")
+@requirement("rfc32.general.job-id", "rfc32.start.response-keys", "rfc32.start.types")
 def test_the_job_id_is_in_requests_and_responses():
     manager = Manager()
     manager.scheduler()
@@ -78,7 +73,7 @@ def test_the_job_id_is_in_requests_and_responses():
     assert "start" not in manager.names(job)
 
 
-@rfc("There SHALL NOT be more than one <service>.start request in flight for each job")
+@requirement("rfc32.general.one-in-flight")
 def test_a_job_is_started_once():
     manager = Manager()
     job = manager.running()
@@ -93,7 +88,7 @@ def test_a_job_is_started_once():
     assert requests(manager.raise_exception(job, 3, "mild"), "job-exec.start") == []
 
 
-@rfc("The errnum field in <service>.start response messages MUST be set to zero")
+@requirement("rfc32.general.errnum-zero")
 def test_an_error_of_a_job_has_errnum_0(start):
     told = Mock().start(7, spec={"attributes": {"system": {"duration": "x"}}})
     assert [(it[0], it[1]) for it in told] == [(7, "exception"), (7, "release")]
@@ -111,7 +106,7 @@ def test_an_error_of_a_job_has_errnum_0(start):
             assert [it["type"] for it in told] == ["exception", "release"], broken
 
 
-@rfc("The job manager SHALL treat a conventional Flux error response to <service>.start")
+@requirement("rfc32.general.error-is-fatal")
 def test_a_conventional_error_stops_starts_until_exec_hello():
     manager = Manager()
     manager.scheduler()
@@ -133,8 +128,7 @@ def test_a_conventional_error_stops_starts_until_exec_hello():
 # --- Hello
 
 
-@rfc("The Flux execution service SHALL register a service name with the job manager")
-@rfc("The execution service calls the job-manager.exec-hello RPC whose request payload SHALL")
+@requirement("rfc32.hello.register", "rfc32.hello.name", "rfc32.hello.request")
 def test_a_service_says_hello_with_its_name():
     for name in ("job-exec", "sim-exec"):
         said = list(MockExec(name).start())
@@ -152,8 +146,7 @@ def test_a_service_says_hello_with_its_name():
     assert "sim-exec.start" in topics(manager.allocate(manager.submit()))
 
 
-@rfc("If an execution service is already loaded, the job manager SHALL allow the new one")
-@rfc("The response payload SHALL be empty on success")
+@requirement("rfc32.hello.override", "rfc32.hello.response")
 def test_another_service_overrides_the_one_before():
     manager = Manager()
     manager.scheduler()
@@ -168,7 +161,7 @@ def test_another_service_overrides_the_one_before():
     assert "sim-exec.start" in topics(manager.allocate(manager.submit()))
 
 
-@rfc("The job manager SHALL issue a failure response if any jobs have an outstanding start")
+@requirement("rfc32.hello.outstanding")
 def test_hello_is_refused_while_starts_are_outstanding_where_so_configured():
     manager = Manager(exec_hello="refuse")
     assert responses(manager.exec_hello())[0].errnum == 0
@@ -213,7 +206,7 @@ async def said_by_local():
     return sent
 
 
-@rfc("The execution service SHALL treat a failure response to exec-hello as fatal")
+@requirement("rfc32.hello.error")
 def test_a_refusal_of_hello_ends_the_service():
     sent = []
     mock = MockExecService(fake_broker(sent), "job-exec")
@@ -229,7 +222,7 @@ def test_a_refusal_of_hello_ends_the_service():
         local.deliver(Batch([hello.respond(errnum=EINVAL)]))
 
 
-@rfc("The execution service SHALL treat a failure response to exec-hello as fatal")
+@requirement("rfc32.hello.error")
 def test_a_refusal_of_hello_ends_the_example_of_a_service(start, tmp_path):
     config = tmp_path / "refuse.toml"
     config.write_text('[compat]\nexec_hello = "refuse"\n')
@@ -249,7 +242,7 @@ def test_a_refusal_of_hello_ends_the_example_of_a_service(start, tmp_path):
 # --- Start
 
 
-@rfc("Once the execution service is registered, the job manager SHALL send <service>.start")
+@requirement("rfc32.start.when")
 def test_every_job_with_resources_is_started():
     manager = Manager()
     manager.scheduler()
@@ -264,7 +257,7 @@ def test_every_job_with_resources_is_started():
     assert request.matchtag == 0
 
 
-@rfc("The request payload SHALL be a JSON object containing the following REQUIRED keys: id")
+@requirement("rfc32.start.keys")
 def test_a_start_request_has_its_keys(tmp_path):
     environment = {"PATH": "/bin"}
     path = tmp_path / "jobs.sqlite"
@@ -286,7 +279,7 @@ def test_a_start_request_has_its_keys(tmp_path):
     assert asked["jobspec"] == spec
 
 
-@rfc("start: Indicates that the job shells have started")
+@requirement("rfc32.start.start")
 def test_start_has_no_data_and_is_an_event():
     manager = Manager()
     manager.scheduler()
@@ -299,7 +292,7 @@ def test_start_has_no_data_and_is_an_event():
     assert Mock().start(7, duration=5) == [(7, "start", {})]
 
 
-@rfc("data contains two keys: ranks (string), an idset representing subset")
+@requirement("rfc32.start.release")
 def test_a_release_names_ranks_and_whether_it_is_the_last():
     manager = Manager()
     job = manager.running()
@@ -320,8 +313,7 @@ def test_a_release_names_ranks_and_whether_it_is_the_last():
         assert "release" not in manager.names(job)
 
 
-@rfc("data contains two required keys: severity (integer), the exception severity; and type")
-@rfc("A third key, note (string), is a human readable description")
+@requirement("rfc32.start.exception", "rfc32.start.exception-note")
 def test_an_exception_has_a_severity_a_type_and_a_note():
     manager = Manager()
     job = manager.running()
@@ -343,7 +335,7 @@ def test_an_exception_has_a_severity_a_type_and_a_note():
     assert told_by(stream.exception("timeout", note)) == (9, "exception", data)
 
 
-@rfc("data contains one required key: status (integer), the numerically greatest wait status")
+@requirement("rfc32.start.finish")
 def test_finish_has_the_greatest_wait_status(start):
     manager = Manager()
     job = manager.running()
@@ -362,7 +354,7 @@ def test_finish_has_the_greatest_wait_status(start):
 
 
 @pytest.mark.parametrize("when", range(4))
-@rfc("An exception response MAY be sent at any point")
+@requirement("rfc32.start.types", "rfc32.start.exception-any-time")
 def test_an_exception_may_come_at_any_point(when):
     manager = Manager()
     manager.scheduler()
@@ -390,7 +382,7 @@ def test_an_exception_may_come_at_any_point(when):
     assert manager.row(job)["state"] == 64
 
 
-@rfc("start and/or finish responses MAY be omitted depending on when a fatal exception")
+@requirement("rfc32.start.omitted")
 def test_after_a_fatal_exception_start_and_finish_may_be_missing():
     for said in ([], ["start"]):
         manager = Manager()
@@ -420,7 +412,7 @@ def test_after_a_fatal_exception_start_and_finish_may_be_missing():
 FINAL = ("release", {"ranks": "all", "final": True})
 
 
-@rfc("The execution service MUST always send a release response with final set to True")
+@requirement("rfc32.start.final-release")
 def test_however_a_simulated_job_ends_its_final_release_is_sent():
     mock = Mock()
     overrun = {"duration": 1, "exec": {"test": {"run_duration": "5s"}}}
@@ -441,8 +433,7 @@ def test_however_a_simulated_job_ends_its_final_release_is_sent():
     assert mock.advance(6)[-1] == (8, *FINAL)
 
 
-@rfc("The execution service MUST always send a release response with final set to True")
-@rfc("The final release response SHALL be the last response sent by the execution service")
+@requirement("rfc32.start.final-release", "rfc32.start.final-is-last")
 def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start):
     options = ["--nodes=1", "--cores=8", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
@@ -473,7 +464,7 @@ def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start)
             assert events[-1]["name"] == "clean"
 
 
-@rfc("The final release response SHALL be the last response sent by the execution service")
+@requirement("rfc32.start.final-is-last")
 def test_nothing_comes_after_the_final_release():
     manager = Manager()
     job = manager.running()

@@ -24,6 +24,7 @@ from tests.conformance.ends import (
     responses,
     topics,
 )
+from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
 from penstock.client import Client
@@ -32,15 +33,10 @@ from penstock.errors import ResourceSetError, RpcError
 EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO = 16, 22, 61, 38, 71
 
 
-def rfc(beginning):
-    """Marks a test as one that shows this sentence of `today.txt`."""
-    return pytest.mark.rfc("today", beginning)
-
-
 # --- hello
 
 
-@rfc("A `sched-hello` request MAY carry `partial-ok`: true")
+@requirement("rfc27.hello.partial-ok")
 def test_hello_with_and_without_partial_ok():
     sched = Sched()
     sched.register()
@@ -53,7 +49,7 @@ def test_hello_with_and_without_partial_ok():
         assert (told.object()["id"], end.errnum) == (job, ENODATA)
 
 
-@rfc("A hello response SHALL name in `free` the ranks that the job has already given back")
+@requirement("rfc27.hello.free")
 def test_hello_tells_what_was_given_back():
     manager = Manager()
     job = manager.running()
@@ -74,7 +70,7 @@ def test_hello_tells_what_was_given_back():
     assert granted(sched.alloc(7)) == {}
 
 
-@rfc("A `sched-hello` request without the streaming flag SHALL be refused with EPROTO")
+@requirement("rfc27.hello.streaming")
 def test_hello_must_be_streaming():
     manager = Manager()
     (answer,) = responses(manager.hello(streaming=False))
@@ -85,7 +81,7 @@ def test_hello_must_be_streaming():
 # --- alloc and cancel
 
 
-@rfc("The alloc SUCCESS response SHALL carry R as `R` besides R in the KVS")
+@requirement("rfc27.success.r")
 def test_success_carries_r():
     sent = Sched.running().alloc(5)
     (told,) = allocs(sent)
@@ -104,7 +100,7 @@ def test_success_carries_r():
     assert "alloc" not in manager.names(job)
 
 
-@rfc("The `sched.alloc` request SHALL carry `t_submit`")
+@requirement("rfc27.alloc.t-submit")
 def test_alloc_carries_the_time_of_submission():
     manager = Manager()
     manager.scheduler()
@@ -114,7 +110,7 @@ def test_alloc_carries_the_time_of_submission():
     assert isinstance(asked["t_submit"], float)
 
 
-@rfc("In limited mode a job that a re-prioritised job displaces SHALL be cancelled and sent again")
+@requirement("rfc27.alloc.displaced", "rfc27.cancel.not-the-job")
 def test_in_limited_mode_a_displaced_job_is_cancelled_and_sent_again():
     manager = Manager()
     first, second = manager.submit(), manager.submit()
@@ -129,7 +125,7 @@ def test_in_limited_mode_a_displaced_job_is_cancelled_and_sent_again():
     assert [it["id"] for it in payloads(sent, "sched.alloc")] == [first]
 
 
-@rfc("A `sched.cancel` for a job that was just denied MUST be ignored")
+@requirement("rfc27.cancel.denied")
 def test_a_cancel_after_a_denial_is_ignored():
     sched = Sched.running()
     assert [it["type"] for it in allocs(sched.alloc(5, cores=99))] == [DENY]
@@ -137,7 +133,7 @@ def test_a_cancel_after_a_denial_is_ignored():
     assert sched.phase == "running"
 
 
-@rfc("`sched.cancel` and `sched.prioritize` SHALL be sent with the flag that no response")
+@requirement("rfc27.cancel.flag")
 def test_cancel_and_prioritize_want_no_response():
     manager = Manager()
     manager.scheduler()
@@ -148,7 +144,7 @@ def test_cancel_and_prioritize_want_no_response():
     assert [bool(it.flags & NORESPONSE) for it in unanswered] == [True, True]
 
 
-@rfc("The annotation `sched.queue` SHALL NOT be sent by the scheduler")
+@requirement("rfc27.annotate.no-queue")
 def test_the_queue_is_no_annotation_of_ours():
     sched = Sched.running(inventory(1, 1))
     sent = sched.alloc(1) + sched.alloc(2) + sched.free(1)
@@ -158,7 +154,7 @@ def test_the_queue_is_no_annotation_of_ours():
     assert kept({"queue": "batch"}) == {"queue": "batch"}
 
 
-@rfc("A scheduler MAY tell in the annotation `sched.selection_type` how it has selected a job")
+@requirement("rfc27.success.annotations-dropped", "rfc27.annotate.selection-type")
 def test_how_a_job_was_selected_is_kept():
     assert kept({"selection_type": "backfill"}) == {"selection_type": "backfill"}
     sched = Sched.running()
@@ -178,7 +174,7 @@ def kept(annotations):
     return waiting
 
 
-@rfc("One `kvs.commit` MAY carry R of many jobs, and SHALL commit all of it or none")
+@requirement("rfc27.kvs.commit")
 def test_a_commit_is_of_all_or_none():
     manager = Manager()
     manager.scheduler()
@@ -196,7 +192,7 @@ def test_a_commit_is_of_all_or_none():
 # --- free
 
 
-@rfc("The `sched.free` request SHALL carry `R` and `final`, and MAY be a part")
+@requirement("rfc20.use.release", "rfc27.free.parts")
 def test_a_free_may_be_of_a_part():
     manager = Manager()
     job = manager.running()
@@ -218,7 +214,7 @@ def test_a_free_may_be_of_a_part():
     assert granted(sched.alloc(4, priority=17))[4].summary() == "rank0/core0"
 
 
-@rfc("The scheduler SHALL NOT answer a `sched.free` that came with `R`")
+@requirement("rfc27.free.no-response")
 def test_todays_free_is_not_answered():
     sched = Sched.running(inventory(1, 1))
     r = granted(sched.alloc(1))[1].to_dict()
@@ -234,8 +230,7 @@ def test_todays_free_is_not_answered():
 # --- expiration and feasibility
 
 
-@rfc("To `sched.expiration` with `id` and `expiration` the scheduler SHALL respond empty")
-@rfc("The `expiration` of `sched.expiration` SHALL be taken as an integer and as a float")
+@requirement("rfc27.expiration.change", "rfc27.expiration.number")
 def test_the_scheduler_takes_another_expiration():
     sched = Sched.running()
     sched.alloc(1, duration=60)
@@ -268,8 +263,7 @@ def updated(errnum):
 
 
 @pytest.mark.parametrize("errnum", [0, ENOSYS])
-@rfc("The job manager SHALL take ENOSYS from `sched.expiration` as success")
-@rfc("`<service>.expiration` with `id` and `expiration` SHALL tell the execution service")
+@requirement("rfc27.expiration.enosys", "rfc32.start.expiration")
 def test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made(errnum):
     manager, job, expiration, sent = updated(errnum)
     assert [it.errnum for it in responses(sent)] == [0]
@@ -278,7 +272,7 @@ def test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made(errnu
     assert manager.row(job)["expiration"] == expiration
 
 
-@rfc("The job manager SHALL take ENOSYS from `sched.expiration` as success")
+@requirement("rfc27.expiration.enosys")
 def test_a_change_of_expiration_that_the_scheduler_refuses_is_not_made():
     manager, job, _, sent = updated(EINVAL)
     assert [it.errnum for it in responses(sent)] == [EINVAL]
@@ -286,7 +280,7 @@ def test_a_change_of_expiration_that_the_scheduler_refuses_is_not_made():
     assert "job-exec.expiration" not in topics(sent)
 
 
-@rfc("`<service>.expiration` with `id` and `expiration` SHALL tell the execution service")
+@requirement("rfc32.start.expiration")
 def test_the_execution_service_ends_a_job_at_its_new_expiration(start):
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
@@ -299,7 +293,7 @@ def test_the_execution_service_ends_a_job_at_its_new_expiration(start):
         assert row["exception_type"] == "timeout"
 
 
-@rfc("To `feasibility.check` with `jobspec` the scheduler SHALL respond empty")
+@requirement("rfc27.feasibility.check")
 def test_feasibility_is_checked_with_a_reason():
     sched = Sched.running(inventory(2, 2), up="")
     (answer,) = responses(sched.ask("feasibility.check", {"jobspec": jobspec(nodes=2)}))
@@ -313,13 +307,13 @@ def test_feasibility_is_checked_with_a_reason():
 # --- R
 
 
-@rfc("R SHALL have `nslots` in allocations")
+@requirement("rfc20.execution.nslots")
 def test_an_allocation_has_its_number_of_slots():
     sent = Sched.running().alloc(5, nodes=2)
     assert [r.nslots for r in (*granted(sent).values(), *committed(sent).values())] == [2, 2]
 
 
-@rfc("A property whose name begins with `+` is local to the instance")
+@requirement("rfc20.execution.local-properties")
 def test_local_properties_stay_with_the_instance():
     resources = inventory(2, 1)
     for name in ("+here", "shared"):
@@ -329,7 +323,7 @@ def test_local_properties_stay_with_the_instance():
     assert set(r.properties) == {"shared"}
 
 
-@rfc("`scheduling.writer` SHALL be carried unharmed")
+@requirement("rfc20.scheduling.writer")
 def test_the_writer_of_scheduling_is_carried():
     scheduling = {"writer": "fluxion", "graph": {"nodes": [], "edges": []}}
     r = ResourceSet({**inventory().to_dict(), "scheduling": scheduling})
@@ -337,7 +331,7 @@ def test_the_writer_of_scheduling_is_carried():
     assert r.restrict(ranks="0-3").scheduling == scheduling
 
 
-@rfc("A `starttime` or `expiration` of 0 means unset")
+@requirement("rfc20.execution.zero-is-unset")
 def test_a_time_of_0_is_unset():
     def made(starttime, expiration):
         document = inventory().to_dict()
@@ -351,7 +345,7 @@ def test_a_time_of_0_is_unset():
         made(6, 5)
 
 
-@rfc("One string of `nodelist` MAY hold several hosts with commas")
+@requirement("rfc20.execution.nodelist-commas")
 def test_one_string_may_hold_several_hosts():
     document = inventory(4).to_dict()
     document["execution"]["nodelist"] = ["b[1-2],a", "c"]
@@ -361,7 +355,7 @@ def test_one_string_may_hold_several_hosts():
 # --- acquire
 
 
-@rfc("An additional acquire response SHALL name ranks that are gone for good in `shrink`")
+@requirement("rfc28.additional.shrink")
 def test_what_is_gone_for_good_is_told(start):
     with start("--nodes=4", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         changes = client.stream("resource.acquire")
@@ -377,7 +371,7 @@ def test_what_is_gone_for_good_is_told(start):
         assert next(changes) == {"shrink": "1"}
 
 
-@rfc("Ranks in `shrink` SHALL be taken out of the scheduler's inventory")
+@requirement("rfc28.additional.shrink-inventory")
 def test_the_scheduler_does_not_count_on_what_is_gone():
     sched = Sched.running(inventory(2, 1))
     sched.alloc(1, nodes=2)
@@ -391,8 +385,7 @@ def test_the_scheduler_does_not_count_on_what_is_gone():
     assert DENY not in [it["type"] for it in allocs(sched.alloc(3, nodes=2))]
 
 
-@rfc("A second `resource.acquire` while one is active SHALL be refused with EBUSY")
-@rfc("A `resource.acquire` without the streaming flag SHALL be refused with EPROTO")
+@requirement("rfc28.request.busy", "rfc28.request.streaming")
 def test_acquire_is_for_one_and_streaming(start):
     with start("--nodes=4", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         with pytest.raises(RpcError) as error:

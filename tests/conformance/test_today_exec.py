@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.conformance.ends import Manager, jobspec, payloads, requests, responses
 from tests.conformance.mock import Mock, told_by
-from tests.conformance.test_today import rfc
+from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
 from penstock._core import Message
@@ -17,7 +17,7 @@ from penstock.protocol.execution import StartStream
 EINVAL = 22
 
 
-@rfc("The start request SHALL carry `R`, and the execution service SHALL serve one without")
+@requirement("rfc32.start.r")
 def test_a_start_request_comes_with_r_or_without(start):
     manager = Manager()
     manager.scheduler()
@@ -37,7 +37,7 @@ def test_a_start_request_comes_with_r_or_without(start):
         assert [next(told)["type"] for _ in range(3)] == ["start", "finish", "release"]
 
 
-@rfc("To a start request with `reattach` the execution service SHALL respond `reattached`")
+@requirement("rfc32.start.reattached")
 def test_a_reattached_job_goes_on():
     assert Mock().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
     manager = Manager()
@@ -51,7 +51,7 @@ def test_a_reattached_job_goes_on():
 
 
 @pytest.mark.parametrize("settings", [{}, {"exec_hello": "replace"}])
-@rfc("An `exec-hello` while starts are outstanding SHALL replace the old service")
+@requirement("rfc32.hello.replace")
 def test_a_new_service_replaces_one_with_running_jobs(settings):
     manager = Manager(**settings)
     job = manager.running()
@@ -62,7 +62,7 @@ def test_a_new_service_replaces_one_with_running_jobs(settings):
     assert "exception" not in manager.names(job)
 
 
-@rfc("Where so configured, an `exec-hello` while starts are outstanding SHALL fail with EINVAL")
+@requirement("rfc32.hello.outstanding")
 def test_a_new_service_is_refused_where_so_configured():
     manager = Manager(exec_hello="refuse")
     manager.running()
@@ -75,7 +75,7 @@ WAIT_STATUSES = [(0, 0), (1 << 8, 1), (255 << 8, 255), (9, 137), (15, 143), (11 
 
 
 @pytest.mark.parametrize(("wait_status", "code"), WAIT_STATUSES)
-@rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
+@requirement("rfc32.start.wait-status")
 def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, code):
     manager = Manager()
     job = manager.running()
@@ -98,7 +98,7 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
 
 
 @pytest.mark.parametrize(("wait_status", "code"), [(7 << 8, 7), (15, 143)])
-@rfc("The status of `finish` SHALL be the `wait_status` of the job's first severity-0 exception")
+@requirement("rfc32.start.wait-status")
 def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(
     start, tmp_path, wait_status, code
 ):
@@ -118,7 +118,7 @@ def test_a_process_ends_with_the_wait_status_of_the_first_fatal_exception(
         assert row["waitstatus"] == code << 8
 
 
-@rfc("The start request comes without the streaming flag")
+@requirement("rfc32.start.stream", "rfc32.start.no-flag")
 def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
     manager = Manager()
     manager.scheduler()
@@ -131,7 +131,7 @@ def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
     assert told_by(StartStream(request, 7).start())[1] == "start"
 
 
-@rfc("The `ranks` of a release MAY be the word `all`")
+@requirement("rfc32.start.release-all")
 def test_a_release_may_be_of_all():
     manager = Manager()
     job = manager.running()
@@ -141,7 +141,7 @@ def test_a_release_may_be_of_all():
     assert (str(ResourceSet(free["R"]).ranks), free["final"]) == ("0-1", True)
 
 
-@rfc("An execution service learns of exceptions from the event `job-exception`")
+@requirement("rfc32.start.exception-event")
 def test_exceptions_are_published_and_end_the_job(start):
     manager = Manager()
     job = manager.running()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pmixdaemon import compile_program, ended_well, finish, requests, server_program
+from tests.conformance.requirements import requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_program(source, tmp_path_factory.mktemp("attributes"))
 
 
+@requirement(
+    "pmix5.server.forward",
+    "pmix5.attributes.array",
+    "pmix5.attributes.network",
+    "pmix5.attributes.time",
+)
 def test_every_attribute_comes_in_its_type(start: Start, program: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
     [(code, lines)] = finish(daemon.run(program, ["2", *WORDS]))
@@ -95,6 +102,7 @@ def test_every_directive_is_the_instances_to_judge(
 @pytest.mark.parametrize(
     "status", [-29, -23, -47, -27, -46, -180, -24, -25], ids=lambda status: f"status{status}"
 )
+@requirement("pmix5.answer.status")
 def test_every_refusal_comes_as_its_code(start: Start, program: Path, status: int) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": status, "reason": "no", "results": []})
     [(code, lines)] = finish(daemon.run(program, ["1", "pmix.alloc.nnodes:uint64=1"]))

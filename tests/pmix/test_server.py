@@ -26,6 +26,7 @@ from pmixdaemon import (
     server_program,
     text,
 )
+from tests.conformance.requirements import requirement
 
 from penstock._core import Decoder
 from penstock.instance.pmix_server import MAX_FRAME
@@ -41,6 +42,14 @@ if TYPE_CHECKING:
 ROUNDS = int(os.environ.get("PENSTOCK_PMIX_ROUNDS", "5"))
 
 
+@requirement(
+    "pmix5.server.forward",
+    "pmix5.server.requester",
+    "pmix5.server.attributes-live",
+    "pmix5.answer.release-function",
+    "pmix5.events.complete",
+    "pmix5.query.status",
+)
 def test_three_tasks_granted(start: Start, alloc: Path) -> None:
     book = Book({"MYALLOCATION": (0, "", GRANTED)})
     daemon = start(3, book.answer)
@@ -81,6 +90,7 @@ def test_three_tasks_granted(start: Start, alloc: Path) -> None:
     ended_well(daemon)
 
 
+@requirement("pmix5.attributes.required", "pmix5.answer.status")
 def test_required_and_too_big(start: Start, alloc: Path) -> None:
     book = Book({"MYALLOCATION": (-29, "12 nodes are more than there are", [])})
     daemon = start(3, book.answer)
@@ -97,6 +107,7 @@ def test_required_and_too_big(start: Start, alloc: Path) -> None:
     ended_well(daemon)
 
 
+@requirement("pmix5.query.status", "pmix5.events.complete", "pmix5.server.attributes-live")
 def test_queued_then_granted(start: Start, alloc: Path) -> None:
     book = Book({})
     daemon = start(3, book.answer)
@@ -117,6 +128,7 @@ def test_queued_then_granted(start: Start, alloc: Path) -> None:
     ended_well(daemon)
 
 
+@requirement("pmix5.directives.cancel")
 def test_cancelled(start: Start, alloc: Path) -> None:
     daemon = start(3, Book({}).answer)
     arguments = ["new:nodes=12,id=MYALLOCATION,nowait", "cancel:id=MYALLOCATION"]
@@ -150,6 +162,7 @@ def test_released_and_extended(start: Start, alloc: Path) -> None:
     ended_well(daemon)
 
 
+@requirement("pmix5.query.id")
 def test_all_requests_are_listed(start: Start, alloc: Path) -> None:
     daemon = start(1, Book({"A": (0, "", GRANTED), "B": (-29, "none", [])}).answer)
     [(code, lines)] = finish(daemon.run(alloc, ["new:id=A,nodes=1", "new:id=B,nodes=2", "status"]))
@@ -194,6 +207,7 @@ def test_the_tasks_know_where_they_run(start: Start, tmp_path: Path) -> None:
     ended_well(daemon)
 
 
+@requirement("pmix5.events.complete", "pmix5.events.id")
 def test_who_registers_late_hears_of_it(start: Start, alloc: Path) -> None:
     book = Book({"A": (0, "", GRANTED), "B": (-29, "none", [])})
     daemon = start(2, book.answer)
@@ -246,6 +260,7 @@ def test_the_instance_goes_away_and_the_task_learns_why(start: Start, alloc: Pat
     assert "rank 0: new: status -25" in codes(lines)
 
 
+@requirement("pmix5.answer.release-function")
 def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) -> None:
     daemon = start(2, lambda _daemon, _request: None)
     tasks = daemon.run(alloc, ["new:nodes=1"])
