@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from penstock.client import calls
 from penstock.client.calls import submissions
-from penstock.client.connection import NoInstanceError
 from penstock.client.methods import Methods
 from penstock.client.trio_connection import Connection, Stream, open_socket, running
-from penstock.errors import JobspecError, RpcError
+from penstock.errors import JobspecError, NoInstanceError, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:

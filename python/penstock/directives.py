@@ -16,7 +16,7 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import Error
+from penstock.errors import DirectiveError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 SENTINEL = re.compile(r"([^\w]*)(?:flux|FLUX|penstock|PENSTOCK):")
 # What a backslash escapes within double quotes (POSIX shell).
 ESCAPED = '$`"\\'
-
-
-class DirectiveError(Error, ValueError):
-    """A directive cannot be read; the text names the line."""
 
 
 @dataclass(frozen=True)

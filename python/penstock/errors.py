@@ -12,17 +12,29 @@ if TYPE_CHECKING:
     from penstock._core import Batch
 
 __all__ = [
+    "AddressError",
+    "ConfigError",
+    "DeniedError",
+    "DirectiveError",
     "EngineError",
     "Error",
+    "FailuresError",
+    "FilesError",
+    "FormatError",
     "HostlistError",
     "IdsetError",
+    "JobException",
     "JobspecError",
+    "MachineError",
     "MendedWarning",
+    "NoInstanceError",
     "NotFoundError",
     "ResourceSetError",
     "RpcError",
+    "ScriptError",
     "StartError",
     "StoreError",
+    "TraceError",
     "WireError",
     "WorkloadError",
 ]
@@ -128,3 +140,99 @@ class WorkloadError(Error, ValueError):
 
 class StartError(Error):
     """An instance cannot be started; the text says why, and how to start it."""
+
+
+class AddressError(Error, ValueError):
+    """The address of an instance is of an unsupported kind."""
+
+
+class ConfigError(Error, ValueError):
+    """A configuration is invalid.
+
+    Attributes:
+        problems: Every problem, each with the dotted path of its key.
+    """
+
+    def __init__(self, name: str, problems: list[str]) -> None:
+        super().__init__("\n".join(f"{name}: {problem}" for problem in problems))
+        self.problems = problems
+
+
+class NoInstanceError(Error, ConnectionError):
+    """No instance listens at the address, or the connection was rejected or lost."""
+
+
+class JobException(Error, RuntimeError):  # noqa: N818 - RFC 21 calls it an exception
+    """A job's fatal exception (RFC 21): it was denied, cancelled, timed out or could not run.
+
+    Attributes:
+        jobid: The job.
+        type: The exception's type, such as `alloc`, `cancel`, `timeout` or `exec`.
+        severity: 0.
+        note: Human-readable text; may be empty.
+    """
+
+    def __init__(self, jobid: int, type: str, severity: int, note: str) -> None:  # noqa: A002
+        super().__init__(jobid, type, severity, note)
+        self.jobid = jobid
+        self.type = type
+        self.severity = severity
+        self.note = note
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.note}" if self.note else self.type
+
+
+# The names of the `pmix_status_t` values that deny a request.
+_PMIX_DENIALS = {
+    -23: "no permission",
+    -24: "timeout",
+    -25: "unreachable",
+    -27: "bad parameter",
+    -29: "out of resources",
+    -46: "not found",
+    -47: "not supported",
+    -180: "cancelled",
+}
+
+
+class DeniedError(Error, OSError):
+    """A request of a running job was not granted (PMIx RFC 0005).
+
+    Attributes:
+        status: The PMIx status, such as -29.
+        reason: The reason, in words.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{_PMIX_DENIALS.get(status, 'denied')} ({status}): {reason}")
+        self.status = status
+        self.reason = reason
+
+
+class DirectiveError(Error, ValueError):
+    """A submission directive (RFC 36) cannot be read; the text names the line."""
+
+
+class ScriptError(DirectiveError):
+    """A script cannot be submitted."""
+
+
+class FormatError(Error, ValueError):
+    """An output format names an unknown field, or cannot be read."""
+
+
+class TraceError(Error, ValueError):
+    """A trace cannot be read; the text says which one and why."""
+
+
+class MachineError(Error, ValueError):
+    """The machine to simulate cannot be determined; the text says what is wrong and where."""
+
+
+class FailuresError(Error, ValueError):
+    """The node failures to simulate cannot be read; the text says what is wrong and where."""
+
+
+class FilesError(Error, ValueError):
+    """The files of a simulation's results cannot be written; the text says why."""

@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.errors import Error
-
-
-class AddressError(Error, ValueError):
-    """An instance's address is of a kind that is not supported."""
+from penstock.errors import AddressError
 
 
 def default_socket() -> Path:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 from penstock.client import Client
 from penstock.client.calls import raw_call, raw_stream
-from penstock.errors import Error
+from penstock.errors import DeniedError, Error
 from penstock.jobid import parse
 
 if TYPE_CHECKING:
@@ -42,31 +42,6 @@ Directive = Literal["new", "extend", "release", "reacquire"]
 State = Literal["queued", "granted", "refused", "cancelled"]
 
 SUCCESS, QUEUED = 0, 1
-# The names of what a request is refused for (`pmix_status_t`).
-NAMES = {
-    -23: "no permission",
-    -24: "timeout",
-    -25: "unreachable",
-    -27: "bad parameter",
-    -29: "out of resources",
-    -46: "not found",
-    -47: "not supported",
-    -180: "cancelled",
-}
-
-
-class DeniedError(Error, OSError):
-    """A request was not granted.
-
-    Attributes:
-        status: the PMIx status, such as -29.
-        reason: why, in words.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(f"{NAMES.get(status, 'refused')} ({status}): {reason}")
-        self.status = status
-        self.reason = reason
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from penstock.cli.rows import exit_code
 from penstock.cli.submit import submit
 from penstock.cli.text import json_text
 from penstock.client import Client
-from penstock.directives import DirectiveError, parse
+from penstock.directives import parse
+from penstock.errors import DirectiveError, ScriptError
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -32,10 +33,6 @@ script's arguments, and in the line of --wrap; a script is left as it is."""
 OUTPUT = "penstock-{{id}}.out"
 # A regular file that its owner may read, write and execute.
 MODE = 0o100700
-
-
-class ScriptError(DirectiveError):
-    """A script cannot be submitted."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,8 @@ from penstock.cli.arguments import seconds, whole
 from penstock.cli.rows import job_id
 from penstock.cli.text import json_text, safe
 from penstock.cli.when import clock
-from penstock.pmix import KEYS, Answer, DeniedError, Job
+from penstock.errors import DeniedError
+from penstock.pmix import KEYS, Answer, Job
 
 if TYPE_CHECKING:
     import argparse

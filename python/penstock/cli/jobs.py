@@ -19,7 +19,7 @@ from penstock.cli.rows import ABBREVIATIONS, KEYS, RESULTS, STATES, job_id, job_
 from penstock.cli.text import json_text, safe
 from penstock.cli.when import clock
 from penstock.client import Client
-from penstock.errors import Error, NotFoundError
+from penstock.errors import FormatError, NotFoundError
 
 if TYPE_CHECKING:
     import argparse
@@ -65,10 +65,6 @@ FIELDS = frozenset(
         *("runtime", "info", "uri", "t_estimate"),
     )
 )
-
-
-class FormatError(Error, ValueError):
-    """An output format names a field that does not exist, or cannot be read."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

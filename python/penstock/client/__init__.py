@@ -15,6 +15,7 @@ your own is a `Call` or a `StreamCall`, for `Client.do` and `Client.stream`.
 
 from penstock.client.calls import Call, StreamCall
 from penstock.client.client import Client
-from penstock.client.connection import NoInstanceError, Stream, connect
+from penstock.client.connection import Stream, connect
+from penstock.errors import NoInstanceError
 
 __all__ = ["Call", "Client", "NoInstanceError", "Stream", "StreamCall", "connect"]

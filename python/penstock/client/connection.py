@@ -18,7 +18,7 @@ from penstock.client.outstanding import (
     is_good_end,
     payload_of,
 )
-from penstock.errors import Error, RpcError
+from penstock.errors import NoInstanceError, RpcError
 from penstock.paths import default_uri, socket_of
 
 if TYPE_CHECKING:
@@ -33,10 +33,6 @@ T = TypeVar("T")
 Key = TypeVar("Key")
 
 READ_SIZE = 256 * 1024
-
-
-class NoInstanceError(Error, ConnectionError):
-    """No instance listens at the address, or the connection was rejected or lost."""
 
 
 def connect(uri: str | None = None) -> socket.socket:

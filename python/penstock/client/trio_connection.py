@@ -13,7 +13,7 @@ import trio
 
 from penstock._core import Batch, Decoder, Message
 from penstock.client.calls import raw_stream
-from penstock.client.connection import READ_SIZE, NoInstanceError
+from penstock.client.connection import READ_SIZE
 from penstock.client.outstanding import (
     STREAMING,
     Outstanding,
@@ -22,7 +22,7 @@ from penstock.client.outstanding import (
     is_good_end,
     payload_of,
 )
-from penstock.errors import RpcError, WireError
+from penstock.errors import NoInstanceError, RpcError, WireError
 from penstock.paths import socket_of
 
 if TYPE_CHECKING:

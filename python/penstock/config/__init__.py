@@ -45,7 +45,6 @@ from penstock.config.config import (
     Amounts,
     Compat,
     Config,
-    ConfigError,
     Constraint,
     Count,
     Defaults,
@@ -74,6 +73,7 @@ from penstock.config.config import (
     scheduler_settings,
     to_toml,
 )
+from penstock.errors import ConfigError
 
 __all__ = [
     "Access",

@@ -16,25 +16,13 @@ from typing import Any
 
 from penstock._core import parse_duration, validate_constraint
 from penstock.config.contradictions import contradictions
-from penstock.errors import Error
+from penstock.errors import ConfigError, Error
 
 Seconds = typing.NewType("Seconds", float)
 # A number of things, or -1 for any number.
 Count = typing.NewType("Count", int)
 # A constraint of RFC 31.
 Constraint = typing.NewType("Constraint", dict[str, Any])
-
-
-class ConfigError(Error, ValueError):
-    """The configuration is wrong.
-
-    Attributes:
-        problems: every problem, each with the dotted path of the key it is about.
-    """
-
-    def __init__(self, name: str, problems: list[str]) -> None:
-        super().__init__("\n".join(f"{name}: {problem}" for problem in problems))
-        self.problems = problems
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ with JobExecutor() as executor:
 It runs jobs, not Python callables. It needs no third-party package.
 """
 
-from penstock.executor.executor import EVENTS, JobException, JobExecutor, JobFuture
+from penstock.errors import JobException
+from penstock.executor.executor import EVENTS, JobExecutor, JobFuture
 
 __all__ = ["EVENTS", "JobException", "JobExecutor", "JobFuture"]

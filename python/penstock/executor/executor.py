@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import fluid_parse
 from penstock.client.calls import encoded_jobspec
-from penstock.errors import Error
+from penstock.errors import JobException
 from penstock.executor.worker import Worker
 from penstock.jobspec import from_command
 
@@ -40,27 +40,6 @@ EVENTS = frozenset(
         "reattached",
     )
 )
-
-
-class JobException(Error, RuntimeError):  # noqa: N818 - RFC 21 calls it an exception
-    """A job's fatal exception (RFC 21): it was denied, cancelled, timed out or could not run.
-
-    Attributes:
-        jobid: The job.
-        type: What kind, such as `alloc`, `cancel`, `timeout` or `exec`.
-        severity: 0.
-        note: What was said about it; may be empty.
-    """
-
-    def __init__(self, jobid: int, type: str, severity: int, note: str) -> None:  # noqa: A002
-        super().__init__(jobid, type, severity, note)
-        self.jobid = jobid
-        self.type = type
-        self.severity = severity
-        self.note = note
-
-    def __str__(self) -> str:
-        return f"{self.type}: {self.note}" if self.note else self.type
 
 
 class JobFuture(concurrent.futures.Future[int]):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._core import Decoder, Message
 from penstock.client.calls import MAX_SUBMISSION_BYTES, Call, StreamCall, submit_batch
-from penstock.client.connection import READ_SIZE, NoInstanceError, connect
+from penstock.client.connection import READ_SIZE, connect
 from penstock.client.methods import Methods
 from penstock.client.outstanding import STREAMING, Outstanding, error_of, is_good_end, payload_of
-from penstock.errors import Error, RpcError
+from penstock.errors import Error, NoInstanceError, RpcError
 from penstock.paths import default_uri
 
 if TYPE_CHECKING:

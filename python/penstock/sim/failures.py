@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock._core import parse_duration
-from penstock.errors import Error
+from penstock.errors import Error, FailuresError
 from penstock.instance.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -17,10 +17,6 @@ __all__ = ["Failure", "FailuresError", "load"]
 
 Failure = tuple[float, str, bool]
 """When (seconds of the trace), which ranks (an idset), and whether they come up or go down."""
-
-
-class FailuresError(Error, ValueError):
-    """Failures of nodes cannot be made out; the text says what is wrong and where."""
 
 
 def load(path: Path, resources: ResourceSet) -> list[Failure]:

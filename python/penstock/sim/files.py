@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
-from penstock.errors import Error
+from penstock.errors import FilesError
 from penstock.sim.units import plain
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ COLUMNS = ("policy", "id", "submit", "start", "end", "cores", "nodes", "wait", "
 
 TIMES = {"submit", "start", "end", "wait"}
 JOBS, SUMMARY, PARQUET = "jobs.csv", "summary.json", "jobs.parquet"
-
-
-class FilesError(Error, ValueError):
-    """Results cannot be written; the text says why."""
 
 
 class Writer:

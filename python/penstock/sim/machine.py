@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import Error
+from penstock.errors import Error, MachineError
 from penstock.instance import inventory
 from penstock.instance.ledger import Ledger
 
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from penstock._core import ResourceSet
 
 __all__ = ["Machine", "MachineError", "from_file", "made_up", "pool", "read_with"]
-
-
-class MachineError(Error, ValueError):
-    """The machine to simulate cannot be made out; the text says what is wrong and where."""
 
 
 @dataclass(frozen=True)

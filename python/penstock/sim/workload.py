@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock._core import Workload
-from penstock.errors import Error
+from penstock.errors import TraceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,10 +18,6 @@ __all__ = ["DEFAULT_CORES", "Synthesis", "TraceError", "Workload", "load", "synt
 DEFAULT_CORES = 256
 MIX_LOAD = 0.9
 ENDINGS = (".swf", ".swf.gz", ".jsonl", ".jsonl.gz")
-
-
-class TraceError(Error, ValueError):
-    """A trace cannot be read; the text says which and why."""
 
 
 @dataclass(frozen=True)
