@@ -94,6 +94,7 @@ lint: $(VENV)/.built  ## Formats, lints and types, with warnings as errors
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m tests.lint.prose
 	$(BIN)/mypy
 	$(BIN)/stubtest penstock._core --mypy-config-file pyproject.toml \
 		--allowlist .stubtest-allowlist --ignore-unused-allowlist

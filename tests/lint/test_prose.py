@@ -1,0 +1,174 @@
+"""The check of words: what it reads, what it reports, and how its baseline falls."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from tests.lint import prose
+
+RULE = prose.Rule("made-up", r"(?i)\bmade up\b", "simulated", "because", {})
+
+
+def found(file, text, rule=RULE):
+    """Line and text of what is found."""
+    return [(it.line, " ".join(it.text.split())) for it in prose.findings(file, text, [rule])]
+
+
+RUST = """\
+//! Made up, and made
+//! up.
+let made_up = "made up"; // not `made up`
+/// A lifetime 'a, a quote '"', and text: made up
+fn nodes_made_up<'a>(x: &'a str) { r#"a "made up" one"#; '\\''; /* made
+up */ "made \\
+up"; "a\\"made up" }
+"""
+
+
+def test_rust_is_read_by_comments_strings_and_function_names():
+    lines = [line for line, _ in found("x.rs", RUST)]
+    assert sorted(lines) == [1, 1, 3, 4, 5, 5, 5, 6, 7]
+
+
+PYTHON = '''\
+"""Made
+up."""
+made_up = 1  # Made
+# up.
+def nodes_made_up():
+    x = f"made up {made_up}"  # `made up` is code
+    return 'made up'
+'''
+
+
+def test_python_is_read_by_comments_strings_and_function_names():
+    assert [line for line, _ in found("x.py", PYTHON)] == [1, 3, 5, 6, 7]
+
+
+MARKDOWN = """\
+# Made up
+
+```python
+made up
+```
+
+A `made up` word, made
+up.
+"""
+
+
+def test_markdown_is_read_without_code():
+    assert found("x.md", MARKDOWN) == [(1, "Made up"), (7, "made up")]
+
+
+def test_a_finding_names_the_place_the_word_and_what_to_write():
+    (finding,) = prose.findings("docs/x.md", "Nodes that are\nmade\nup.", [RULE])
+    assert str(finding) == "docs/x.md:2: `made up`: write simulated (because)"
+    assert finding.folder == "docs"
+
+
+def test_a_file_may_be_allowed():
+    rule = prose.Rule("made-up", "made up", "simulated", "because", {"docs/gloss*.md": "lists it"})
+    assert found("docs/glossary.md", "made up", rule) == []
+    assert len(found("docs/other.md", "made up", rule)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "folder"),
+    [
+        ("README.md", "."),
+        ("docs/a.md", "docs"),
+        ("rust/sim/src/a/b.rs", "rust/sim"),
+        ("tests/unit/cli/test_a.py", "tests/unit"),
+    ],
+)
+def test_the_baseline_counts_by_folder(file, folder):
+    text = (
+        "made up" if file.endswith(".md") else "'made up'" if file.endswith(".py") else '"made up"'
+    )
+    (finding,) = prose.findings(file, text, [RULE])
+    assert finding.folder == folder
+
+
+def occurrences(**numbers):
+    """Findings: so many in `docs/<name>.md` and in `rust/<name>/x.rs`."""
+    text = "// made up\n"
+    return [
+        it
+        for name, number in numbers.items()
+        for it in prose.findings(f"rust/{name}/x.rs", text * number, [RULE])
+    ]
+
+
+def test_more_than_the_baseline_is_reported_and_less_is_not():
+    baseline = {"made-up": {"rust/a": 2, "rust/b": 2}}
+    assert prose.excess(occurrences(a=2, b=1), baseline) == []
+    assert len(prose.excess(occurrences(a=3, b=1), baseline)) == 3
+    assert len(prose.excess(occurrences(c=1), baseline)) == 1
+
+
+def test_tightening_lowers_the_baseline_and_never_raises_it():
+    baseline = {"made-up": {"rust/a": 2, "rust/b": 2, "rust/c": 1}, "gone": {"rust/a": 1}}
+    lower = prose.tightened(occurrences(a=1, b=5), baseline)
+    assert lower == {"made-up": {"rust/a": 1, "rust/b": 2}}
+    assert tomllib.loads(prose.written(lower)) == lower
+
+
+def test_a_rule_needs_all_its_keys():
+    table = '[rule.x]\npattern = "a"\ninstead = "b"\n'
+    (rule,) = prose.rules('[allow]\n"*.md" = "d"\n' + table + 'reason = "c"\nallow = {"a" = "e"}\n')
+    assert (rule.name, rule.allow) == ("x", {"*.md": "d", "a": "e"})
+    for wrong in (table, table + 'reason = "c"\nmore = 1\n'):
+        with pytest.raises(TypeError):
+            prose.rules(wrong)
+
+
+def test_the_rules_compile_and_the_baseline_is_of_them():
+    rules = prose.rules(prose.RULES.read_text())
+    for rule in rules:
+        assert isinstance(rule.compiled(), re.Pattern)
+    assert tomllib.loads(prose.BASELINE.read_text()).keys() <= {rule.name for rule in rules}
+
+
+# What each rule is for, and what it must leave alone.
+EXAMPLES = [
+    ("made-up", "nodes that are made up", "what made the job start"),
+    ("what-waits", "the order of what waits", "a job that waits for a hook"),
+    ("what-runs", "what runs on a node", "what a run costs"),
+    ("is-asked", "nothing is asked of it", "it asks for nodes"),
+    ("any-more", "it is not there any more", "any more than two"),
+    ("as-long-as-not", "as long as it is not there", "as long as the job runs"),
+    ("nobody", "nobody reads it", "no client reads it"),
+    ("who-may", "who may submit", "users who maintain it"),
+    ("is-none", "a queue that is none", "the limit is None"),
+    ("give-back", "nodes that a job gives back", "goes back to the pool"),
+    ("have-back", "nodes that are had back, or that it has it back", "a backward pass"),
+    ("take-back", "the request is taken back", "it takes a backup"),
+    ("put-off", "the pass is put off", "a put request"),
+    ("anew", "it is computed anew", "a new one"),
+    ("is-over", "the job is over", "the limit is over the maximum"),
+    ("no-good", "a file that is no good", "no goods"),
+    ("goes-by", "it goes by the id", "it goes bytewise"),
+    ("hears-of", "the scheduler hears of it", "a heart beat"),
+    ("how-far", "how far a dialogue has come", "however fast"),
+    ("what-there-is", "more than what there is", "what is there"),
+    ("for-ever", "it waits for ever", "for every job"),
+    ("less-and-less", "less and less often", "less memory"),
+    ("in-vain", "it looked in vain", "in vanilla Python"),
+    ("refuse", "the request is refused", "a request that is rejected"),
+]
+
+
+@pytest.mark.parametrize(("name", "bad", "good"), EXAMPLES)
+def test_a_rule_finds_the_habit_and_leaves_the_rest_alone(name, bad, good):
+    (rule,) = (it for it in prose.rules(prose.RULES.read_text()) if it.name == name)
+    assert found("x.md", bad, rule)
+    assert found("x.md", good, rule) == []
+
+
+def test_every_rule_has_an_example():
+    assert [name for name, _, _ in EXAMPLES] == [
+        rule.name for rule in prose.rules(prose.RULES.read_text())
+    ]
