@@ -161,13 +161,13 @@ def test_questions_that_make_no_sense_name_the_field(start):
         started(client)
         for topic, payload, text in [
             ("sched.explain", {}, "ids"),
-            ("sched.explain", {"ids": ["x"]}, "ids: expected a list of job ids"),
-            ("sched.estimate", {"max_entries": -1}, "max_entries: expected a whole number"),
+            ("sched.explain", {"ids": ["x"]}, "`ids[0]`: expected a non-negative integer"),
+            ("sched.estimate", {"max_entries": -1}, "`max_entries`: expected a non-negative integer"),
             ("sched.what-if", {}, "submit"),
-            ("sched.what-if", {"cancel": "x"}, "cancel: expected a job id"),
-            ("sched.what-if", {"down": "x"}, "down: "),
-            ("sched.what-if", {"submit": {}}, "submit: "),
-            ("sched.what-if", {"job": 1}, "job: ƒ2 does not wait"),
+            ("sched.what-if", {"cancel": "x"}, "`cancel`: expected a non-negative integer"),
+            ("sched.what-if", {"down": "x"}, "`down`: "),
+            ("sched.what-if", {"submit": {}}, "`submit`: "),
+            ("sched.what-if", {"job": 1}, "`job`: ƒ2 is not pending"),
             ("sched.config-reload", {"policy": "sjf"}, "policy: "),
         ]:
             with pytest.raises(RpcError) as caught:

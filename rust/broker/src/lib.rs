@@ -1,58 +1,65 @@
-//! The broker's data plane: who gets which message.
+//! The broker's data plane: routing of messages between peers.
 //!
-//! Requests go to the peer that has registered the first word of their topic, responses back
-//! along their route stack, events to whoever subscribed to a prefix of their topic. Peers are
-//! sockets or the daemon's own services: the router does not tell them apart, so a service can
-//! move out of the daemon and back without anybody noticing.
+//! A request goes to the peer that has registered the first word of its topic, a response back
+//! along its route stack, an event to the subscribers of a prefix of its topic. Peers are
+//! sockets or the daemon's own services: the router does not distinguish them, so that a service
+//! can move out of the daemon and back unnoticed.
 //!
-//! The crate is sans-IO and knows neither sockets nor time; accepting, authenticating and the
-//! control services (`service.add`, `event.subscribe`) are the daemon's.
+//! The crate is sans-IO and knows neither sockets nor time. The daemon accepts and authenticates
+//! connections, and serves `service.add` and `event.subscribe`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 
-use penstock_wire::{Kind, Message, NORESPONSE, PRIVATE, STREAMING};
-
-/// Function not implemented: no such service.
-const ENOSYS: u32 = 38;
-
-/// The instance owner's role (RFC 12).
-pub const ROLE_OWNER: u32 = 1;
-/// A guest's role (RFC 12).
-pub const ROLE_USER: u32 = 2;
-/// The role of whoever connected on this machine (RFC 12).
-pub const ROLE_LOCAL: u32 = 4;
+use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
+use penstock_flux::{Credentials, errno, topic};
+use penstock_wire::{Kind, Message};
 
 /// Number of a connected peer.
 pub type PeerId = u32;
-
-/// What a peer is entitled to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credentials {
-    /// User id, as the kernel told it.
-    pub userid: u32,
-    /// RFC 12 roles.
-    pub rolemask: u32,
-}
 
 #[derive(Debug)]
 struct Peer {
     uuid: Vec<u8>,
     credentials: Credentials,
     subscriptions: Vec<String>,
-    /// Services that hear of its disconnect: those it has sent a request to.
-    used: BTreeSet<String>,
+    /// The services that it has sent a request to: they are told of its disconnect.
+    services_used: BTreeSet<String>,
 }
 
 /// Why a service cannot be registered or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceError {
-    /// Another peer has the name.
+    /// The name is registered by a peer already.
     Taken,
     /// The name is empty, or has a character other than letters, digits, `-` and `_`.
-    Invalid,
-    /// The peer does not have this service, or there is no such peer.
+    InvalidName,
+    /// The peer has not registered this service, or is unknown.
     Unknown,
 }
+
+impl ServiceError {
+    /// The error number of the response.
+    pub const fn errnum(self) -> u32 {
+        match self {
+            Self::Taken => errno::EEXIST,
+            Self::InvalidName => errno::EINVAL,
+            Self::Unknown => errno::ENOENT,
+        }
+    }
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Taken => "the service name is taken",
+            Self::InvalidName => "invalid service name: expected letters, digits, - or _",
+            Self::Unknown => "the peer has no service of this name",
+        })
+    }
+}
+
+impl std::error::Error for ServiceError {}
 
 /// Messages for one peer, in order.
 pub type Delivery = (PeerId, Vec<Message>);
@@ -68,27 +75,27 @@ pub struct Router {
     sequence: u32,
 }
 
-/// Collects deliveries, one run a peer, in the order in which peers first get something.
+/// Collects deliveries: one batch a peer, in the order of each peer's first message.
 #[derive(Default)]
 struct Outbox {
     deliveries: Vec<Delivery>,
-    places: HashMap<PeerId, usize>,
+    indices: HashMap<PeerId, usize>,
 }
 
 impl Outbox {
     fn push(&mut self, peer: PeerId, message: Message) {
         let deliveries = &mut self.deliveries;
-        let place = *self.places.entry(peer).or_insert_with(|| {
+        let index = *self.indices.entry(peer).or_insert_with(|| {
             deliveries.push((peer, Vec::new()));
             deliveries.len() - 1
         });
-        deliveries[place].1.push(message);
+        deliveries[index].1.push(message);
     }
 }
 
 impl Router {
-    /// A router without peers. `uuid` is the hop that it adds to requests; what it answers itself
-    /// comes from `owner`, the user id of the instance owner.
+    /// A router without peers. `uuid` is the hop that it adds to requests; its own responses are
+    /// sent as `owner`, the user id of the instance owner.
     pub fn new(uuid: &str, owner: u32) -> Self {
         Self {
             uuid: uuid.as_bytes().to_vec(),
@@ -108,12 +115,12 @@ impl Router {
             uuid,
             credentials,
             subscriptions: Vec::new(),
-            used: BTreeSet::new(),
+            services_used: BTreeSet::new(),
         };
         self.peers.insert(id, peer);
     }
 
-    /// Removes a peer and its services. Returns the disconnect notices for services it used.
+    /// Removes a peer and its services. Returns disconnect requests to the services that it used.
     pub fn remove_peer(&mut self, id: PeerId) -> Vec<Delivery> {
         let Some(peer) = self.peers.remove(&id) else {
             return Vec::new();
@@ -121,9 +128,9 @@ impl Router {
         self.by_uuid.remove(&peer.uuid);
         self.services.retain(|_, owner| *owner != id);
         let mut outbox = Outbox::default();
-        for service in &peer.used {
+        for service in &peer.services_used {
             if let Some(&owner) = self.services.get(service) {
-                let notice = Message::request(&format!("{service}.disconnect"), "");
+                let notice = Message::request(&format!("{service}.{}", topic::DISCONNECT), "");
                 let mut notice = notice.with_flags(NORESPONSE);
                 notice.userid = peer.credentials.userid;
                 notice.rolemask = peer.credentials.rolemask;
@@ -137,9 +144,9 @@ impl Router {
 
     /// Registers a service for a peer.
     pub fn add_service(&mut self, name: &str, id: PeerId) -> Result<(), ServiceError> {
-        let valid = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
+        let valid = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
         if name.is_empty() || !name.chars().all(valid) {
-            return Err(ServiceError::Invalid);
+            return Err(ServiceError::InvalidName);
         }
         if !self.peers.contains_key(&id) {
             return Err(ServiceError::Unknown);
@@ -165,14 +172,14 @@ impl Router {
         self.services.iter().map(|(name, id)| (name.as_str(), *id))
     }
 
-    /// Sends events whose topic starts with `prefix` to a peer.
+    /// Subscribes a peer to the events whose topic starts with `prefix`.
     pub fn subscribe(&mut self, id: PeerId, prefix: &str) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.subscriptions.push(prefix.to_owned());
         }
     }
 
-    /// Takes one subscription to `prefix` back. Returns whether there was one.
+    /// Removes one subscription to `prefix`. Returns whether there was one.
     pub fn unsubscribe(&mut self, id: PeerId, prefix: &str) -> bool {
         let Some(peer) = self.peers.get_mut(&id) else {
             return false;
@@ -212,8 +219,8 @@ impl Router {
         request.rolemask = peer.credentials.rolemask;
         let service = request.service();
         if let Some(&owner) = self.services.get(service) {
-            if !peer.used.contains(service) {
-                peer.used.insert(service.to_owned());
+            if !peer.services_used.contains(service) {
+                peer.services_used.insert(service.to_owned());
             }
             request.push_route(&peer.uuid);
             request.push_route(&self.uuid);
@@ -221,9 +228,9 @@ impl Router {
         } else if !request.is_noresponse() {
             let topic = request.topic();
             let text = format!("No service matching {topic} is registered");
-            let mut response = Message::error_to(&request, ENOSYS, &text);
+            let mut response = Message::error_to(&request, errno::ENOSYS, &text);
             response.userid = self.owner;
-            response.rolemask = ROLE_OWNER | ROLE_LOCAL;
+            response.rolemask = Credentials::owner(self.owner).rolemask;
             outbox.push(from, response);
         }
     }
@@ -243,12 +250,12 @@ impl Router {
         }
     }
 
-    /// Only the owner's peers publish; private events stay with the owner.
+    /// Publishes an event of an owner's peer; a private one goes to the owner's subscribers only.
     fn publish(&mut self, from: PeerId, mut event: Message, outbox: &mut Outbox) {
         let Some(peer) = self.peers.get(&from) else {
             return;
         };
-        if peer.credentials.rolemask & ROLE_OWNER == 0 {
+        if !peer.credentials.is_owner() {
             return;
         }
         self.sequence = self.sequence.wrapping_add(1);
@@ -258,18 +265,18 @@ impl Router {
         event.flags &= !STREAMING;
         let private = event.flags & PRIVATE != 0;
         let topic = event.topic();
-        let mut hearers: Vec<PeerId> = self
+        let mut subscribers: Vec<PeerId> = self
             .peers
             .iter()
-            .filter(|(_, peer)| !private || peer.credentials.rolemask & ROLE_OWNER != 0)
+            .filter(|(_, peer)| !private || peer.credentials.is_owner())
             .filter(|(_, peer)| {
                 let mut prefixes = peer.subscriptions.iter();
                 prefixes.any(|prefix| topic.starts_with(prefix.as_str()))
             })
             .map(|(id, _)| *id)
             .collect();
-        hearers.sort_unstable();
-        for id in hearers {
+        subscribers.sort_unstable();
+        for id in subscribers {
             outbox.push(id, event.clone());
         }
     }

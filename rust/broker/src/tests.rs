@@ -1,12 +1,14 @@
+use penstock_flux::{errno, role};
+
 use super::*;
 
 const OWNER: Credentials = Credentials {
     userid: 1000,
-    rolemask: ROLE_OWNER | ROLE_LOCAL,
+    rolemask: role::OWNER | role::LOCAL,
 };
 const GUEST: Credentials = Credentials {
     userid: 1001,
-    rolemask: ROLE_USER | ROLE_LOCAL,
+    rolemask: role::USER | role::LOCAL,
 };
 
 fn router() -> Router {
@@ -44,8 +46,8 @@ fn an_unknown_service_is_enosys_unless_no_response_is_wanted() {
     let request = Message::request("nosuch.thing", "{}");
     let silent = request.clone().with_flags(request.flags | NORESPONSE);
     let (peer, response) = one(router.route(3, vec![silent, request]));
-    assert_eq!((peer, response.errnum()), (3, ENOSYS));
-    // It is the instance that says so, to whomever.
+    assert_eq!((peer, response.errnum()), (3, errno::ENOSYS));
+    // The response is from the instance.
     assert_eq!((response.userid, response.rolemask), (1000, 5));
     assert_eq!(
         response.error_text().as_deref(),
@@ -54,11 +56,11 @@ fn an_unknown_service_is_enosys_unless_no_response_is_wanted() {
 }
 
 #[test]
-fn names_are_unique_well_formed_and_go_with_their_peer() {
+fn service_names_are_unique_well_formed_and_removed_with_their_peer() {
     let mut router = router();
     assert_eq!(router.add_service("echo", 1), Err(ServiceError::Taken));
     for name in ["", "a.b", "a b", "ä"] {
-        assert_eq!(router.add_service(name, 1), Err(ServiceError::Invalid));
+        assert_eq!(router.add_service(name, 1), Err(ServiceError::InvalidName));
     }
     assert_eq!(router.add_service("x", 99), Err(ServiceError::Unknown));
     assert_eq!(router.remove_service("echo", 1), Err(ServiceError::Unknown));
@@ -69,7 +71,7 @@ fn names_are_unique_well_formed_and_go_with_their_peer() {
 }
 
 #[test]
-fn services_hear_of_the_disconnect_of_those_who_used_them() {
+fn services_are_told_of_the_disconnect_of_their_clients() {
     let mut router = router();
     router.route(3, vec![Message::request("echo.hello", "{}")]);
     assert!(router.remove_peer(1).is_empty());
@@ -82,7 +84,7 @@ fn services_hear_of_the_disconnect_of_those_who_used_them() {
 }
 
 #[test]
-fn a_response_whose_way_back_is_gone_or_forged_is_dropped() {
+fn a_response_with_a_stale_or_forged_route_is_dropped() {
     let mut router = router();
     let (_, arrived) = one(router.route(3, vec![Message::request("echo.hello", "{}")]));
     let mut forged = Message::response_to(&arrived, 0, None);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::payload::{Json, Payload, Text, object, parse_u64, write_value};
+use crate::payload::{Json, Member, Payload, Text, object, parse_u64, write_value};
 
 /// `job-manager.sched-hello`: a scheduler asks which jobs hold resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,41 +147,6 @@ impl<'a, A> AllocResponse<'a, A> {
     }
 }
 
-/// What an annotation does to the key that it is written under.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Annotation<T> {
-    /// Nothing: the key is left out.
-    #[default]
-    Unchanged,
-    /// Removes the key: it is written as null.
-    Remove,
-    /// Sets the key.
-    Set(T),
-}
-
-impl<T> Annotation<T> {
-    /// Whether the key is left out.
-    pub fn is_unchanged(&self) -> bool {
-        matches!(self, Self::Unchanged)
-    }
-}
-
-impl<T: Serialize> Serialize for Annotation<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Set(value) => value.serialize(serializer),
-            Self::Unchanged | Self::Remove => serializer.serialize_none(),
-        }
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Annotation<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Option::deserialize(deserializer)?;
-        Ok(value.map_or(Self::Remove, Self::Set))
-    }
-}
-
 /// The annotations that a scheduler makes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Annotations<'a> {
@@ -190,18 +155,18 @@ pub struct Annotations<'a> {
     pub sched: SchedAnnotations<'a>,
 }
 
-/// The annotations under `sched`.
+/// The annotations under `sched`: null removes one, absence leaves it unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SchedAnnotations<'a> {
     /// The allocated resources in short, for people.
-    #[serde(borrow, default, skip_serializing_if = "Annotation::is_unchanged")]
-    pub resource_summary: Annotation<Text<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Member::is_absent")]
+    pub resource_summary: Member<Text<'a>>,
     /// Why the job is pending.
-    #[serde(borrow, default, skip_serializing_if = "Annotation::is_unchanged")]
-    pub reason_pending: Annotation<Text<'a>>,
+    #[serde(borrow, default, skip_serializing_if = "Member::is_absent")]
+    pub reason_pending: Member<Text<'a>>,
     /// When the job is expected to start, seconds since the epoch.
-    #[serde(default, skip_serializing_if = "Annotation::is_unchanged")]
-    pub t_estimate: Annotation<f64>,
+    #[serde(default, skip_serializing_if = "Member::is_absent")]
+    pub t_estimate: Member<f64>,
 }
 
 /// `sched.cancel`: the job no longer wants resources. It is not answered by itself.

@@ -32,13 +32,15 @@ pub mod job_manager;
 pub mod kvs;
 mod payload;
 pub mod pmix;
-pub mod questions;
+mod request_error;
 pub mod resource;
 pub mod role;
+pub mod sched;
 pub mod topic;
 
 pub use error::Error;
-pub use payload::{Json, Payload, Text, read};
+pub use payload::{Json, Member, Payload, Text, read};
+pub use request_error::RequestError;
 pub use role::Credentials;
 
 use serde::{Deserialize, Serialize};

@@ -160,6 +160,49 @@ impl<'de: 'a, 'a> Deserialize<'de> for Json<'a> {
     }
 }
 
+/// The value of a key for which null and absence differ.
+///
+/// A field of this type has `#[serde(default, skip_serializing_if = "Member::is_absent")]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Member<T> {
+    /// The key is absent.
+    #[default]
+    Absent,
+    /// The value is null.
+    Null,
+    /// A value.
+    Value(T),
+}
+
+impl<T> Member<T> {
+    /// Whether the key is absent.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+/// `None` is null.
+impl<T> From<Option<T>> for Member<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Self::Value)
+    }
+}
+
+impl<T: Serialize> Serialize for Member<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Value(value) => value.serialize(serializer),
+            Self::Absent | Self::Null => serializer.serialize_none(),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Member<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(Self::from)
+    }
+}
+
 /// Reads a value from a string; `parse` is called where the parser still knows the position of an error.
 pub(crate) fn parse_str<'de, D: Deserializer<'de>, T>(
     deserializer: D,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotation, Annotations};
+use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
-    Json, Payload, StreamCancelRequest, Text, acquire, alloc, broker, exec, hooks, job_info,
-    job_ingest, job_list, job_manager, kvs, pmix, questions, read, resource,
+    Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, exec, hooks,
+    job_info, job_ingest, job_list, job_manager, kvs, pmix, read, resource, sched,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -215,9 +215,9 @@ fn payloads_of_broker_store_and_resources_round_trip() {
 }
 
 #[test]
-fn questions_and_pmix_payloads_round_trip() {
-    round_trip::<questions::JobsRequest>(r#"{"ids":[1],"id":2,"max_entries":3}"#);
-    round_trip::<questions::ExplainResponse>(
+fn sched_and_pmix_payloads_round_trip() {
+    round_trip::<sched::JobsRequest>(r#"{"ids":[1],"id":2,"max_entries":3}"#);
+    round_trip::<sched::ExplainResponse>(
         r#"{"jobs":[{"id":1,"kind":"limit","reason":"r","details":{"count":3},"start":1.5,
             "earliest":1.0,"latest":2.0}],"errors":{"2":"unknown"}}"#,
     );
@@ -225,19 +225,21 @@ fn questions_and_pmix_payloads_round_trip() {
     let estimates = format!(
         r#"{{"jobs":[{{"id":1,"start":1.5}},{{"id":2,"reason":"held","start":null}}],"accuracy":{accuracy},"errors":{{}}}}"#
     );
-    round_trip::<questions::EstimateResponse>(Box::leak(estimates.into_boxed_str()));
-    round_trip::<questions::WhatIfRequest>(
+    round_trip::<sched::EstimateResponse>(Box::leak(estimates.into_boxed_str()));
+    round_trip::<sched::WhatIfRequest>(
         r#"{"submit":{"version":1},"urgency":16,"cancel":1,"down":"0","up":"1","fit":2,"job":3,
             "nodes":4,"duration":60.0}"#,
     );
-    round_trip::<questions::WhatIfResponse>(
-        r#"{"text":"t","start":1.5,"ranks":"0-1","asked":4,"largest":2,
-            "moved":[{"id":1,"before":1.0,"after":null}]}"#,
+    round_trip::<sched::WhatIfResponse>(
+        r#"{"text":"t","start":1.5,"ranks":"0-1","moved":[{"id":1,"before":1.0,"after":null}]}"#,
     );
+    round_trip::<sched::WhatIfResponse>(r#"{"text":"t","start":null,"moved":[]}"#);
+    round_trip::<sched::WhatIfResponse>(r#"{"text":"t","moved":[]}"#);
+    round_trip::<sched::FitResponse>(r#"{"text":"t","asked":4,"largest":null,"moved":[]}"#);
     let stats = format!(
         r#"{{"ready":true,"queued":1,"running":2,"unanswered":1,"policy":"easy","selection":"first","estimates":{accuracy}}}"#
     );
-    round_trip::<questions::StatsResponse>(Box::leak(stats.into_boxed_str()));
+    round_trip::<sched::StatsResponse>(Box::leak(stats.into_boxed_str()));
     round_trip::<pmix::AllocRequest>(
         r#"{"job":1,"rank":0,"host":"n0","directive":"extend","attributes":[{"key":"a"}]}"#,
     );
@@ -346,7 +348,7 @@ fn an_array_is_no_object_within_a_payload_either() {
         error::<job_list::ListResponse>(r#"{"jobs":[[]]}"#),
         error::<AllocResponse<Annotations>>(r#"{"id":1,"type":1,"annotations":{"sched":[]}}"#),
         error::<resource::HistoryResponse>(r#"{"events":[[]]}"#),
-        error::<questions::ExplainResponse>(r#"{"errors":{},"jobs":[[1]]}"#),
+        error::<sched::ExplainResponse>(r#"{"errors":{},"jobs":[[1]]}"#),
         error::<pmix::QueryResponse>(r#"{"status":0,"reason":"","requests":[[1]]}"#),
     ];
     let places = [
@@ -425,8 +427,8 @@ fn data_of_a_start_response_is_read_by_its_type() {
 fn an_annotation_is_left_out_removed_or_set() {
     let annotations = Annotations {
         sched: alloc::SchedAnnotations {
-            reason_pending: Annotation::Remove,
-            t_estimate: Annotation::Set(1.5),
+            reason_pending: Member::Null,
+            t_estimate: Member::Value(1.5),
             ..alloc::SchedAnnotations::default()
         },
     };

@@ -1,16 +1,13 @@
 //! `Router`: the broker's data plane.
 
-use penstock_broker::{Credentials, ServiceError};
+use penstock_broker::ServiceError;
+use penstock_flux::Credentials;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::wire::Batch;
 
-const ENOENT: u32 = 2;
-const EEXIST: u32 = 17;
-const EINVAL: u32 = 22;
-
-/// Who gets which message: routing tables of services, peers and subscriptions.
+/// The broker's routing tables: services, peers and subscriptions.
 #[pyclass(module = "penstock._core")]
 struct Router(penstock_broker::Router);
 
@@ -22,12 +19,7 @@ fn deliveries(routed: Vec<penstock_broker::Delivery>) -> Deliveries {
 }
 
 fn errnum(result: Result<(), ServiceError>) -> u32 {
-    match result {
-        Ok(()) => 0,
-        Err(ServiceError::Taken) => EEXIST,
-        Err(ServiceError::Invalid) => EINVAL,
-        Err(ServiceError::Unknown) => ENOENT,
-    }
+    result.map_or_else(ServiceError::errnum, |()| 0)
 }
 
 #[pymethods]

@@ -1,4 +1,4 @@
-//! `Scheduler`: RFC 27 and 28 from the scheduler's side.
+//! `Scheduler`: the scheduler's side of RFC 27 and RFC 28.
 
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use crate::errors::EngineError;
 use crate::wire::Batch;
 
-/// Reasons and estimates take no more than one part in so many of the time.
-const SHARE: f64 = 20.0;
-/// Nor are they made more often than this, in seconds.
-const PAUSE: f64 = 1.0;
+/// The interval between two annotations, in multiples of the time that the first takes.
+const ANNOTATION_INTERVAL_FACTOR: f64 = 20.0;
+/// The shortest interval between two annotations.
+const MIN_ANNOTATION_INTERVAL_S: f64 = 1.0;
 
 /// A Flux scheduler, sans-IO: messages in, messages out.
 #[pyclass(module = "penstock._core")]
@@ -22,7 +22,8 @@ impl Scheduler {
     #[new]
     #[pyo3(signature = (*, limit = None, grow = true, settings = "{}"))]
     fn new(limit: Option<u32>, grow: bool, settings: &str) -> PyResult<Self> {
-        let settings = Settings::from_json(settings).map_err(EngineError::new_err)?;
+        let settings = Settings::from_json(settings)
+            .map_err(|error| EngineError::new_err(error.to_string()))?;
         let options = Options {
             limit,
             grow,
@@ -47,13 +48,15 @@ impl Scheduler {
         py.detach(|| self.0.schedule(now))
     }
 
-    /// Tells jobs that wait why, and says for how long that is enough.
+    /// Annotates pending jobs, and sets the earliest time of the next annotation.
     fn annotate(&mut self, py: Python<'_>, now: f64) {
         py.detach(|| {
             let began = Instant::now();
             self.0.annotate(now);
             let took = began.elapsed().as_secs_f64();
-            self.0.rest(now + (SHARE * took).max(PAUSE));
+            self.0.defer_annotations(
+                now + (ANNOTATION_INTERVAL_FACTOR * took).max(MIN_ANNOTATION_INTERVAL_S),
+            );
         });
     }
 

@@ -1,105 +1,75 @@
-//! RFC 27 as the scheduler speaks it: requests into the engine, decisions back.
+//! RFC 27 from the scheduler's side: requests go into the engine, its decisions come back as responses.
 
-use penstock_engine::{Decision, Job};
-use penstock_idset::IdSet;
+use std::collections::HashMap;
+
+use penstock_engine::{Decision, Engine, Job, QueueId};
+use penstock_flux::alloc::{
+    AllocRequest, AllocResponse, AllocResponseType, Annotations, CancelRequest, ExpirationRequest,
+    FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest, SchedAnnotations,
+};
+use penstock_flux::errno::{EAGAIN, EINVAL};
+use penstock_flux::{Payload, RequestError};
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::{EAGAIN, EINVAL, Outcome, Phase, Scheduler, Settings, Waiting, malformed, payload};
+use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings, invalid, read};
 
-/// Alloc response types (RFC 27).
-pub(crate) const SUCCESS: u64 = 0;
-pub(crate) const ANNOTATE: u64 = 1;
-pub(crate) const DENY: u64 = 2;
-pub(crate) const CANCEL: u64 = 3;
+/// The greatest number of allocations in one commit.
+const MAX_COMMIT_JOBS: usize = 1024;
 
-/// Allocations that go into one commit at the most.
-const BATCH: usize = 1024;
-
-#[derive(Deserialize)]
-struct Alloc {
-    id: u64,
-    priority: u32,
-    userid: Option<u32>,
-    jobspec: Box<RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Id {
-    id: u64,
-}
-
-#[derive(Deserialize)]
-struct Prioritize {
-    jobs: Vec<(u64, u32)>,
-}
-
-#[derive(Deserialize)]
-struct Free {
-    id: u64,
-    #[serde(rename = "R")]
-    r: Option<Box<RawValue>>,
-    #[serde(rename = "final", default)]
-    last: bool,
-}
-
-#[derive(Deserialize)]
-struct Expiration {
-    id: u64,
-    expiration: f64,
-}
-
-#[derive(Deserialize)]
-struct Feasibility {
-    jobspec: Box<RawValue>,
+/// The engine's queue of a name, which is configured when a job first names it.
+pub(crate) fn queue_of(
+    engine: &mut Engine,
+    queues: &mut HashMap<String, QueueId>,
+    settings: &Settings,
+    name: &str,
+) -> QueueId {
+    if let Some(queue) = queues.get(name) {
+        return *queue;
+    }
+    let queue = engine.queue(name);
+    engine.set_queue(queue, settings.queue(name));
+    queues.insert(name.to_owned(), queue);
+    queue
 }
 
 impl Scheduler {
     pub(crate) fn alloc(&mut self, request: &Message) {
-        // The job manager means a predecessor, and does not know yet that it has gone: it asks
-        // again after the answer to our ready.
+        // The request is for a predecessor whose disconnect the job manager has not seen yet: it
+        // will be sent again after the response to our ready.
         if self.phase != Phase::Running {
             let text = "sched.alloc before job-manager.sched-ready is answered: ignored";
             return self.log.push(text.to_owned());
         }
-        let mut header = request.clone();
-        header.set_payload(None);
-        let alloc: Alloc = match payload(request) {
+        let alloc: AllocRequest = match read(request) {
             Ok(alloc) => alloc,
-            Err(error) => return self.malformed_alloc(request, header, error),
+            Err(error) => return self.deny_malformed(request, &error),
         };
-        let waiting = Waiting {
-            header,
+        let call = OutstandingAlloc {
+            header: request.header(),
             userid: alloc.userid,
         };
-        let known = self.requests.insert(alloc.id, waiting).is_some();
-        let (settings, names) = (&self.options.settings, &mut self.queues);
+        let is_repeated = self.allocs.insert(alloc.id, call).is_some();
         let Some(engine) = &mut self.engine else {
             return;
         };
-        if known {
-            // RFC 27 allows one request a job: the later one is answered.
+        if is_repeated {
+            // RFC 27 allows one request a job: the later one will be answered.
             engine.prioritize(&[(alloc.id, alloc.priority)]);
-            self.stale = true;
+            self.needs_pass = true;
             let name = Fluid(alloc.id);
             return self
                 .log
-                .push(format!("sched.alloc for job {name} comes a second time"));
+                .push(format!("repeated sched.alloc for job {name}"));
         }
-        let queued = Jobspec::from_json(alloc.jobspec.get())
+        let settings = &self.options.settings;
+        let queued = Jobspec::from_json(alloc.jobspec.as_str())
             .map_err(|error| error.to_string())
             .and_then(|jobspec| {
                 let name = jobspec.queue().unwrap_or_default();
-                let queue = *names.entry(name.to_owned()).or_insert_with(|| {
-                    let queue = engine.queue(name);
-                    engine.set_queue(queue, settings.queue(name));
-                    queue
-                });
+                let queue = queue_of(engine, &mut self.queues, settings, name);
                 let job = Job {
                     id: alloc.id,
                     priority: alloc.priority,
@@ -109,121 +79,129 @@ impl Scheduler {
                 engine.submit(job).map_err(|error| error.to_string())
             });
         match queued {
-            Ok(()) => self.stale = true,
-            Err(note) => self.answer(alloc.id, DENY, &json!({ "note": note })),
+            Ok(()) => self.needs_pass = true,
+            Err(note) => self.deny(alloc.id, &note),
         }
     }
 
-    /// A job whose request cannot be read is denied; without an id there is only the error that
-    /// ends the conversation (RFC 27, Finalization).
-    fn malformed_alloc(&mut self, request: &Message, header: Message, error: String) {
-        if let Ok(Id { id }) = payload(request) {
-            let userid = None;
-            self.requests.insert(id, Waiting { header, userid });
-            self.answer(id, DENY, &json!({ "note": error }));
+    /// Denies the job of a malformed request; without a job id, an error response ends the
+    /// conversation (RFC 27, Finalization).
+    fn deny_malformed(&mut self, request: &Message, error: &str) {
+        if let Ok(CancelRequest { id }) = request.read() {
+            let call = OutstandingAlloc {
+                header: request.header(),
+                userid: None,
+            };
+            self.allocs.insert(id, call);
+            self.deny(id, error);
         } else {
-            self.out.push(Message::error_to(request, EINVAL, &error));
-            self.log.push(error);
+            self.out.push(Message::error_to(request, EINVAL, error));
+            self.log.push(error.to_owned());
         }
     }
 
     pub(crate) fn cancel(&mut self, request: &Message) {
-        // Neither a cancel for an unknown job nor one for a job just answered means anything.
-        let Ok(Id { id }) = payload(request) else {
+        // A cancel for an unknown or an answered job has no effect.
+        let Ok(CancelRequest { id }) = request.read() else {
             return;
         };
         if self.engine.as_mut().is_some_and(|engine| engine.cancel(id)) {
-            self.stale = true;
-            self.answer(id, CANCEL, &json!({}));
-        } else if self.requests.contains_key(&id) {
-            // Its R is on the way to the store: it is cancelled should it not get there.
-            self.recalled.insert(id);
+            self.needs_pass = true;
+            self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
+        } else if self.allocs.contains_key(&id) {
+            // Its R is being committed: it is cancelled only if the commit fails.
+            self.cancelled_in_commit.insert(id);
         }
     }
 
     pub(crate) fn prioritize(&mut self, request: &Message) {
-        let (Ok(Prioritize { jobs }), Some(engine)) = (payload(request), &mut self.engine) else {
+        let (Ok(PrioritizeRequest { jobs }), Some(engine)) = (request.read(), &mut self.engine)
+        else {
             return;
         };
         engine.prioritize(&jobs);
-        self.stale = true;
+        self.needs_pass = true;
     }
 
-    /// Gives resources back. Only a free without `R` is answered: today's manager expects none.
-    pub(crate) fn free(&mut self, request: &Message) -> Outcome {
-        let free: Free = payload(request).map_err(malformed)?;
+    /// Frees resources. Only a free without `R` is answered: the current version expects no response.
+    pub(crate) fn free(&mut self, request: &Message) -> Reply {
+        let free: FreeRequest = read(request).map_err(invalid)?;
         let Some(engine) = &mut self.engine else {
             return Ok(None);
         };
         let ranks = match &free.r {
-            Some(r) if !free.last => {
-                let r = ResourceSet::from_json(r.get());
-                Some(r.map_err(|error| malformed(error.to_string()))?.ranks())
+            Some(r) if !free.is_final => {
+                let r = ResourceSet::from_json(r.as_str());
+                Some(r.map_err(|error| invalid(error.to_string()))?.ranks())
             }
-            _ => None::<IdSet>,
+            _ => None,
         };
         if let Err(error) = engine.free(free.id, ranks.as_ref()) {
             self.log.push(format!("sched.free: {error}"));
         }
-        self.stale = true;
-        Ok(free.r.is_none().then(|| json!({"id": free.id}).to_string()))
+        self.needs_pass = true;
+        let response = FreeResponse { id: free.id };
+        Ok(free.r.is_none().then(|| response.to_payload()))
     }
 
-    pub(crate) fn expiration(&mut self, request: &Message) -> Outcome {
-        let change: Expiration = payload(request).map_err(malformed)?;
+    pub(crate) fn set_expiration(&mut self, request: &Message) -> Reply {
+        let change: ExpirationRequest = read(request).map_err(invalid)?;
         if let Some(engine) = &mut self.engine {
-            let changed = engine.set_expiration(change.id, change.expiration);
-            changed.map_err(|error| malformed(error.to_string()))?;
+            engine
+                .set_expiration(change.id, change.expiration)
+                .map_err(|error| invalid(error.to_string()))?;
         }
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
     }
 
-    /// The configuration has changed: from the next pass on it is so.
-    pub(crate) fn reload(&mut self, request: &Message) -> Outcome {
+    /// Applies a changed configuration from the next pass on.
+    pub(crate) fn reload_config(&mut self, request: &Message) -> Reply {
         let bytes = request.payload_json().unwrap_or(b"{}");
-        let text = std::str::from_utf8(bytes).map_err(|error| malformed(error.to_string()))?;
-        let settings = Settings::from_json(text).map_err(malformed)?;
+        let text = std::str::from_utf8(bytes).map_err(|error| invalid(error.to_string()))?;
+        let settings = Settings::from_json(text).map_err(|error| invalid(error.to_string()))?;
         let before = std::mem::replace(&mut self.options.settings, settings);
         if let Some(engine) = &mut self.engine {
-            engine.set_options(self.options.settings.engine());
-            self.options.settings.set_queues(engine, &before);
+            engine.set_options(self.options.settings.engine_options());
+            self.options.settings.configure_queues(engine, &before);
         }
-        self.stale = true;
-        Ok(Some("{}".to_owned()))
+        self.needs_pass = true;
+        Ok(Some(Message::json_payload("{}")))
     }
 
-    pub(crate) fn feasibility(&mut self, request: &Message) -> Outcome {
-        let check: Feasibility = payload(request).map_err(malformed)?;
-        let jobspec = Jobspec::from_json(check.jobspec.get());
-        let jobspec = jobspec.map_err(|error| malformed(error.to_string()))?;
+    pub(crate) fn check_feasibility(&mut self, request: &Message) -> Reply {
+        let check: FeasibilityRequest = read(request).map_err(invalid)?;
+        let jobspec = Jobspec::from_json(check.jobspec.as_str())
+            .map_err(|error| invalid(error.to_string()))?;
         let Some(engine) = &mut self.engine else {
-            return Err((EAGAIN, "no resources are acquired yet".to_owned()));
+            return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));
         };
-        engine.feasible(jobspec.request()).map_err(malformed)?;
+        engine.feasible(jobspec.request()).map_err(invalid)?;
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
     }
 
-    /// Lets the engine decide, if anything has changed since it last did. Denials are answered
-    /// at once; allocations go into the store first. Then answers what people have asked. `now` is
-    /// in seconds since the epoch. Returns whether there may be more to do.
+    /// Runs a pass if anything has changed since the last one, then answers the queries that have
+    /// arrived. `now` is in seconds since the epoch.
+    ///
+    /// Denials are answered at once; allocations are committed to the KVS first. Returns whether
+    /// another call may do more.
     pub fn schedule(&mut self, now: f64) -> bool {
-        let more = self.pass(now);
-        self.answer_questions(now);
+        let more = self.run_pass(now);
+        self.answer_queries(now);
         more
     }
 
-    fn pass(&mut self, now: f64) -> bool {
-        if !self.stale || self.phase != Phase::Running {
+    fn run_pass(&mut self, now: f64) -> bool {
+        if !self.needs_pass || self.phase != Phase::Running {
             return false;
         }
-        self.stale = false;
+        self.needs_pass = false;
         let Some(engine) = &mut self.engine else {
             return false;
         };
-        let decisions = engine.schedule(now, BATCH);
-        let more = decisions.len() >= BATCH;
+        let decisions = engine.schedule(now, MAX_COMMIT_JOBS);
+        let more = decisions.len() >= MAX_COMMIT_JOBS;
         let mut allocated = Vec::new();
         for decision in decisions {
             match decision {
@@ -231,43 +209,40 @@ impl Scheduler {
                     self.accuracy.started(id, now);
                     allocated.push(id);
                 }
-                Decision::Deny { id, note } => self.answer(id, DENY, &json!({ "note": note })),
+                Decision::Deny { id, note } => self.deny(id, &note),
             }
         }
         if !allocated.is_empty() {
-            self.commit(allocated);
+            self.commit(&allocated);
         }
-        self.stale = more;
-        self.pass_ended(now);
+        self.needs_pass = more;
+        self.annotate_head(now);
         more
     }
 
-    /// Answers an alloc request; anything but an annotation is its last answer.
-    pub(crate) fn answer(&mut self, id: u64, kind: u64, extra: &Value) {
-        let mut payload = json!({ "id": id, "type": kind });
-        if let (Some(payload), Some(extra)) = (payload.as_object_mut(), extra.as_object()) {
-            payload.extend(extra.clone());
-        }
-        let payload = payload.to_string();
-        if kind == ANNOTATE {
-            if let Some(waiting) = self.requests.get(&id) {
-                let payload = Some(Message::json_payload(&payload));
-                let response = Message::response_to(&waiting.header, 0, payload);
-                self.out.push(response);
-            }
-        } else {
-            self.respond(id, &payload);
+    pub(crate) fn deny(&mut self, id: u64, note: &str) {
+        self.respond(&AllocResponse::<()>::deny(id, note));
+    }
+
+    /// Sends the last response to a job's alloc request.
+    pub(crate) fn respond<A: serde::Serialize>(&mut self, response: &AllocResponse<A>) {
+        let id = response.id;
+        self.cancelled_in_commit.remove(&id);
+        self.annotator.forget(id);
+        self.accuracy.forget(id);
+        if let Some(call) = self.allocs.remove(&id) {
+            self.out.push(Message::success_to(&call.header, response));
         }
     }
 
-    pub(crate) fn respond(&mut self, id: u64, payload: &str) {
-        self.recalled.remove(&id);
-        self.notes.forget(id);
-        self.accuracy.forget(id);
-        if let Some(waiting) = self.requests.remove(&id) {
-            let payload = Some(Message::json_payload(payload));
-            let response = Message::response_to(&waiting.header, 0, payload);
-            self.out.push(response);
+    /// Sends annotations of a pending job.
+    pub(crate) fn send_annotations(&mut self, id: u64, sched: SchedAnnotations) {
+        if let Some(call) = self.allocs.get(&id) {
+            let response = AllocResponse {
+                annotations: Some(Annotations { sched }),
+                ..AllocResponse::new(id, AllocResponseType::Annotate)
+            };
+            self.out.push(Message::success_to(&call.header, &response));
         }
     }
 }

@@ -1,37 +1,39 @@
-//! R on its way into the store, which must have it before the job manager hears of it (RFC 27).
+//! Commits of R to the KVS, which must succeed before the job manager is told of an allocation (RFC 27).
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations, SchedAnnotations};
+use penstock_flux::kvs::{CommitRequest, Dirent, Operation, PRIMARY};
+use penstock_flux::{Json, Member, errno, topic};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
-use serde_json::{Value, json};
 
-use crate::alloc::{CANCEL, DENY, SUCCESS};
-use crate::{EINVAL, Scheduler, Sent, describe};
+use crate::{Outstanding, Scheduler, failure_text};
 
-/// Allocations of one commit: whose they are, and their R as text, one after the other.
+/// The KVS key of a job's R (RFC 16).
+pub(crate) fn r_key(id: u64) -> String {
+    format!("job.{}.R", Fluid(id).dothex())
+}
+
+/// The allocations of one commit: job ids, and each job's R as a part of one text.
 #[derive(Debug)]
-pub(crate) struct Allocated {
+pub(crate) struct CommittedJobs {
     jobs: Vec<(u64, Range<usize>)>,
     text: String,
 }
 
-/// Bytes of a job's entry in a commit, without R.
-const ENTRY: usize = 120;
-
 impl Scheduler {
-    /// Has what jobs get written down.
-    pub(crate) fn commit(&mut self, ids: Vec<u64>) {
+    /// Commits R of allocated jobs.
+    pub(crate) fn commit(&mut self, ids: &[u64]) {
         let Some(engine) = &mut self.engine else {
             return;
         };
         let mut text = String::new();
         let mut jobs = Vec::with_capacity(ids.len());
         let mut failed = Vec::new();
-        for id in ids {
+        for &id in ids {
             let start = text.len();
             if let Err(error) = engine.write_r(id, &mut text) {
                 text.truncate(start);
@@ -42,96 +44,99 @@ impl Scheduler {
             }
         }
         for (id, note) in failed {
-            self.answer(id, DENY, &json!({ "note": note }));
+            self.deny(id, &note);
         }
         if jobs.is_empty() {
             return;
         }
-        let size = text.len() / 3 * 4 + (ENTRY + 4) * jobs.len();
-        let mut payload = String::with_capacity(size);
-        payload.push_str(r#"{"namespace":"primary","flags":0,"ops":["#);
-        let mut mark = "";
-        for (id, r) in &jobs {
-            // Writing to a String does not fail.
-            let _ = write!(
-                payload,
-                r#"{mark}{{"key":"job.{}.R","flags":0,"dirent":{{"ver":1,"type":"val","data":""#,
-                Fluid(*id).dothex()
-            );
-            BASE64.encode_string(&text[r.clone()], &mut payload);
-            payload.push_str(r#""}}"#);
-            mark = ",";
-        }
-        payload.push_str("]}");
-        let allocated = Allocated { jobs, text };
-        self.ask("kvs.commit", &payload, 0, Sent::Commit(allocated));
+        let operation = |(id, range): &(u64, Range<usize>)| Operation {
+            key: r_key(*id).into(),
+            flags: 0,
+            dirent: Some(Dirent::val(BASE64.encode(&text[range.clone()]))),
+        };
+        let request = CommitRequest {
+            namespace: Some(PRIMARY.into()),
+            flags: 0,
+            ops: jobs.iter().map(operation).collect(),
+        };
+        let message = Message::request(topic::kvs::COMMIT, "").with_payload(&request);
+        self.send(message, Outstanding::Commit(CommittedJobs { jobs, text }));
     }
 
-    /// R is in the store: now the job manager may hear of it.
-    pub(crate) fn committed(&mut self, allocated: Allocated, response: &Message) {
-        let Allocated { jobs, text } = allocated;
+    /// Handles the response to a commit.
+    pub(crate) fn commit_response(&mut self, committed: CommittedJobs, response: &Message) {
+        let CommittedJobs { jobs, text } = committed;
         if response.errnum() == 0 {
-            for (id, r) in jobs {
-                self.succeed(id, &text[r]);
+            for (id, range) in jobs {
+                self.succeed(id, &text[range]);
             }
         } else if jobs.len() > 1 {
-            // One bad entry fails a commit as a whole: find out which.
+            // One invalid operation fails a commit as a whole: commit each for itself.
             for (id, _) in jobs {
-                self.commit(vec![id]);
+                self.commit(&[id]);
             }
         } else {
-            let reason = describe(response);
+            let reason = failure_text(response);
             for (id, _) in jobs {
-                if response.errnum() == EINVAL {
-                    self.not_committed(id, &reason);
+                if response.errnum() == errno::EINVAL {
+                    self.reject_allocation(id, &reason);
                 } else {
-                    self.not_wanted(id, &reason);
+                    self.reject_job(id, &reason);
                 }
             }
         }
     }
 
     fn succeed(&mut self, id: u64, r: &str) {
-        let summary = self.summary(id);
-        // What a job was told while it waited does not hold any more.
-        let mut told = json!({"resource_summary": summary, "reason_pending": null});
-        if self.notes.has_start(id) {
-            told["t_estimate"] = Value::Null;
-        }
-        let annotations = json!({ "sched": told });
-        // R is JSON text already: it goes in as it is.
-        let payload =
-            format!("{{\"id\":{id},\"type\":{SUCCESS},\"R\":{r},\"annotations\":{annotations}}}");
-        self.respond(id, &payload);
+        let sched = SchedAnnotations {
+            resource_summary: Member::Value(self.resource_summary(id).into()),
+            // The annotations of the pending job no longer hold.
+            reason_pending: Member::Null,
+            t_estimate: if self.annotator.has_estimate(id) {
+                Member::Null
+            } else {
+                Member::Absent
+            },
+        };
+        self.respond(&AllocResponse {
+            r: Some(Json(r)),
+            annotations: Some(Annotations { sched }),
+            ..AllocResponse::new(id, AllocResponseType::Success)
+        });
     }
 
-    /// What a job holds, in short.
-    fn summary(&self, id: u64) -> String {
+    /// The resources of a job in short.
+    fn resource_summary(&self, id: u64) -> String {
         let r = self.engine.as_ref().and_then(|engine| engine.r(id).ok());
         r.map_or_else(String::new, |r| r.summary())
     }
 
-    /// The store takes no R for this job, whatever it is: what it was to get is free again.
-    fn not_wanted(&mut self, id: u64, reason: &str) {
+    fn respond_cancel(&mut self, id: u64) {
+        self.respond(&AllocResponse::<()>::new(id, AllocResponseType::Cancel));
+    }
+
+    /// Frees the resources of a job for which the KVS accepts no R at all.
+    fn reject_job(&mut self, id: u64, reason: &str) {
         let name = Fluid(id);
-        self.log.push(format!("job {name} gets nothing: {reason}"));
+        self.log
+            .push(format!("allocation of job {name} is withdrawn: {reason}"));
         if let Some(engine) = &mut self.engine
             && let Err(error) = engine.free(id, None)
         {
             self.log.push(error.to_string());
         }
-        if self.recalled.contains(&id) {
-            self.answer(id, CANCEL, &json!({}));
+        if self.cancelled_in_commit.contains(&id) {
+            self.respond_cancel(id);
         } else {
-            self.answer(id, DENY, &json!({ "note": reason }));
+            self.deny(id, reason);
         }
-        self.stale = true;
+        self.needs_pass = true;
     }
 
-    /// The store does not take a job's R: somebody else has these resources, or they have left
-    /// the inventory. The job gets others; these are given to nobody until the next start.
-    fn not_committed(&mut self, id: u64, reason: &str) {
-        let (name, summary) = (Fluid(id), self.summary(id));
+    /// Queues a job again whose R the KVS rejects: its resources are allocated to another job, or
+    /// have left the inventory. They are set aside until the next start of the scheduler.
+    fn reject_allocation(&mut self, id: u64, reason: &str) {
+        let (name, summary) = (Fluid(id), self.resource_summary(id));
         self.log.push(format!(
             "{summary} set aside, job {name} is queued again: {reason}"
         ));
@@ -140,13 +145,13 @@ impl Scheduler {
         };
         let job = engine.job(id);
         engine.set_aside(id);
-        if self.recalled.contains(&id) {
-            self.answer(id, CANCEL, &json!({}));
+        if self.cancelled_in_commit.contains(&id) {
+            self.respond_cancel(id);
         } else if let Some(job) = job
             && let Err(error) = engine.submit(job)
         {
             self.log.push(error.to_string());
         }
-        self.stale = true;
+        self.needs_pass = true;
     }
 }

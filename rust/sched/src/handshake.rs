@@ -1,173 +1,191 @@
-//! From registration to readiness: which message leads from which phase to the next.
+//! The handshake, from registration to readiness: which response leads from which phase to the next.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::acquire::AcquireRequest;
+use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest};
+use penstock_flux::broker::ServiceRequest;
+use penstock_flux::errno::{EEXIST, ENODATA};
+use penstock_flux::kvs::{LookupRequest, LookupResponse, PRIMARY};
+use penstock_flux::{flags, topic};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
-use penstock_wire::{Message, STREAMING};
-use serde::Deserialize;
-use serde_json::json;
+use penstock_wire::Message;
 
-use crate::{EEXIST, ENODATA, Scheduler, Sent, describe, payload};
+use crate::commit::r_key;
+use crate::{Outstanding, Scheduler, failure_text, read};
 
-/// Where the scheduler is in its handshake.
+/// The phase of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Service names are being registered.
+    /// The service names are being registered.
     Registering,
-    /// The inventory is awaited (RFC 28).
+    /// The inventory is requested (RFC 28).
     Acquiring,
-    /// The jobs that hold resources are being learnt (RFC 27, Hello).
+    /// The jobs that hold resources are requested (RFC 27, Hello).
     Greeting,
-    /// The answer to ready is awaited.
+    /// Ready is sent and not answered yet.
     Readying,
     /// Alloc requests are served.
     Running,
-    /// Over, and why.
+    /// The scheduler has ended, with the reason.
     Failed(String),
 }
 
-/// A job that holds resources, as hello tells it.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Held {
+/// A job that holds resources, as a response to hello announces it.
+#[derive(Debug)]
+pub(crate) struct AllocatedJob {
     id: u64,
-    /// Ranks already given back.
-    #[serde(default)]
-    free: Option<String>,
+    /// An idset of the ranks that it has released already.
+    freed: Option<String>,
 }
 
-/// What hello still waits for.
+/// The progress of hello.
 #[derive(Debug, Default)]
 pub(crate) struct Hello {
-    ended: bool,
-    lookups: usize,
-}
-
-#[derive(Deserialize)]
-struct Lookup {
-    val: Value,
-}
-
-#[derive(Deserialize)]
-struct Value {
-    data: String,
+    has_ended: bool,
+    lookups_outstanding: usize,
 }
 
 impl Scheduler {
     /// Begins the handshake.
     pub fn start(&mut self) {
         for name in ["sched", "feasibility"] {
-            let payload = json!({ "service": name }).to_string();
-            self.ask("service.add", &payload, 0, Sent::Register(name));
+            let payload = ServiceRequest {
+                service: name.into(),
+            };
+            let request = Message::request(topic::service::ADD, "").with_payload(&payload);
+            self.send(request, Outstanding::Register(name));
         }
     }
 
-    pub(crate) fn registered(&mut self, name: &str, response: &Message) {
+    pub(crate) fn register_response(&mut self, name: &str, response: &Message) {
         match response.errnum() {
             0 => {}
-            // Somebody else may check feasibility; nobody else may schedule.
+            // Another service may check feasibility; only one may schedule.
             EEXIST if name == "feasibility" => {}
             EEXIST => return self.fail("another scheduler is registered as `sched`".to_owned()),
-            _ => return self.fail(describe(response)),
+            _ => return self.fail(failure_text(response)),
         }
-        let left = self.sent.values().any(|it| matches!(it, Sent::Register(_)));
-        if !left && self.phase == Phase::Registering {
+        let is_registering = self
+            .outstanding
+            .values()
+            .any(|request| matches!(request, Outstanding::Register(_)));
+        if !is_registering && self.phase == Phase::Registering {
             self.phase = Phase::Acquiring;
-            // RFC 28 has no payload here: it is left out where a broker might mind.
-            let payload = if self.options.grow {
-                r#"{"grow-ok":true}"#
-            } else {
-                ""
-            };
-            self.ask("resource.acquire", payload, STREAMING, Sent::Acquire);
+            let mut request = Message::request(topic::resource::ACQUIRE, "");
+            // RFC 28 has no payload here: none is sent to a broker that might reject one.
+            if self.options.grow {
+                request = request.with_payload(&AcquireRequest { grow_ok: true });
+            }
+            self.send(streaming(request), Outstanding::Acquire);
         }
     }
 
-    /// The inventory is there: asks who holds what of it.
-    pub(crate) fn greet(&mut self) {
+    /// Asks which jobs hold resources of the inventory.
+    pub(crate) fn send_hello(&mut self) {
         self.phase = Phase::Greeting;
-        let payload = r#"{"partial-ok":true}"#;
-        self.ask("job-manager.sched-hello", payload, STREAMING, Sent::Hello);
+        let payload = HelloRequest { partial_ok: true };
+        let request = Message::request(topic::job_manager::SCHED_HELLO, "").with_payload(&payload);
+        self.send(streaming(request), Outstanding::Hello);
     }
 
-    pub(crate) fn greeted(&mut self, tag: u32, response: &Message) {
+    pub(crate) fn hello_response(&mut self, tag: u32, response: &Message) {
         match response.errnum() {
             0 => {
-                self.sent.insert(tag, Sent::Hello);
-                let held: Held = match payload(response) {
-                    Ok(held) => held,
+                self.outstanding.insert(tag, Outstanding::Hello);
+                let hello: HelloResponse = match read(response) {
+                    Ok(hello) => hello,
                     Err(error) => return self.fail(error),
                 };
-                self.hello.lookups += 1;
-                let key = format!("job.{}.R", Fluid(held.id).dothex());
-                let lookup = json!({"namespace": "primary", "key": key, "flags": 0});
-                self.ask("kvs.lookup", &lookup.to_string(), 0, Sent::Lookup(held));
+                self.hello.lookups_outstanding += 1;
+                let lookup = LookupRequest {
+                    namespace: Some(PRIMARY.into()),
+                    key: r_key(hello.id).into(),
+                    flags: 0,
+                };
+                let request = Message::request(topic::kvs::LOOKUP, "").with_payload(&lookup);
+                let job = AllocatedJob {
+                    id: hello.id,
+                    freed: hello.free.map(penstock_flux::Text::into_string),
+                };
+                self.send(request, Outstanding::Lookup(job));
             }
             ENODATA => {
-                self.hello.ended = true;
-                self.get_ready();
+                self.hello.has_ended = true;
+                self.send_ready_if_done();
             }
-            _ => self.fail(describe(response)),
+            _ => self.fail(failure_text(response)),
         }
     }
 
-    pub(crate) fn looked_up(&mut self, held: &Held, response: &Message) {
-        self.hello.lookups -= 1;
-        // A job that cannot be made out keeps nobody from scheduling the rest: what is not known
-        // to be taken, the job manager does not let others have.
-        let name = Fluid(held.id);
-        match self.mark_allocated(held, response) {
-            Ok(strange) if strange.is_empty() => {}
-            Ok(strange) => self.log.push(format!(
-                "job {name} also holds ranks {strange}, which are not in the inventory"
+    pub(crate) fn lookup_response(&mut self, job: &AllocatedJob, response: &Message) {
+        self.hello.lookups_outstanding -= 1;
+        // A job whose R is unreadable does not keep the others from being scheduled: the job
+        // manager rejects allocations that overlap.
+        let name = Fluid(job.id);
+        match self.mark_allocated(job, response) {
+            Ok(unknown) if unknown.is_empty() => {}
+            Ok(unknown) => self.log.push(format!(
+                "job {name} also holds ranks {unknown}, which are not in the inventory"
             )),
             Err(error) => self
                 .log
                 .push(format!("job {name} is not accounted for: {error}")),
         }
-        self.get_ready();
+        self.send_ready_if_done();
     }
 
-    fn mark_allocated(&mut self, held: &Held, response: &Message) -> Result<IdSet, String> {
+    /// Marks the resources of a job as allocated. Returns those of its ranks that are not in the inventory.
+    fn mark_allocated(&mut self, job: &AllocatedJob, response: &Message) -> Result<IdSet, String> {
         if response.errnum() != 0 {
-            return Err(describe(response));
+            return Err(failure_text(response));
         }
-        let lookup: Lookup = payload(response)?;
-        let bytes = BASE64.decode(&lookup.val.data);
-        let bytes = bytes.map_err(|error| format!("R is not base64: {error}"))?;
+        let lookup: LookupResponse = read(response)?;
+        let bytes = BASE64
+            .decode(lookup.val.data.as_bytes())
+            .map_err(|error| format!("R is not base64: {error}"))?;
         let text = String::from_utf8(bytes).map_err(|error| format!("R is not text: {error}"))?;
-        let r = ResourceSet::from_json(&text).map_err(|error| error.to_string())?;
-        let freed = held.free.as_deref().map(str::parse::<IdSet>).transpose();
-        let freed = freed.map_err(|error| error.to_string())?;
+        let mut r = ResourceSet::from_json(&text).map_err(|error| error.to_string())?;
+        if let Some(freed) = &job.freed {
+            let freed: IdSet = freed
+                .parse()
+                .map_err(|error: penstock_idset::Error| error.to_string())?;
+            r = r.restrict(&r.ranks().difference(&freed));
+        }
         let Some(engine) = &mut self.engine else {
             return Err("hello before acquire".to_owned());
         };
-        let r = match freed {
-            Some(freed) => r.restrict(&r.ranks().difference(&freed)),
-            None => r,
-        };
-        engine.adopt(held.id, &r).map_err(|error| error.to_string())
+        engine.adopt(job.id, &r).map_err(|error| error.to_string())
     }
 
-    fn get_ready(&mut self) {
-        if self.phase == Phase::Greeting && self.hello.ended && self.hello.lookups == 0 {
+    fn send_ready_if_done(&mut self) {
+        let hello = &self.hello;
+        if self.phase == Phase::Greeting && hello.has_ended && hello.lookups_outstanding == 0 {
             self.phase = Phase::Readying;
-            let payload = match self.options.limit {
-                None => json!({ "mode": "unlimited" }),
-                Some(limit) => json!({ "mode": "limited", "limit": limit }),
+            let limit = self.options.limit.map(i64::from);
+            let ready = ReadyRequest {
+                mode: limit.map_or(ReadyMode::Unlimited, |_| ReadyMode::Limited),
+                limit,
             };
-            let payload = payload.to_string();
-            self.ask("job-manager.sched-ready", &payload, 0, Sent::Ready);
+            let request =
+                Message::request(topic::job_manager::SCHED_READY, "").with_payload(&ready);
+            self.send(request, Outstanding::Ready);
         }
     }
 
-    pub(crate) fn readied(&mut self, response: &Message) {
+    pub(crate) fn ready_response(&mut self, response: &Message) {
         if response.errnum() == 0 {
             self.phase = Phase::Running;
             self.log.push("ready".to_owned());
         } else {
-            self.fail(describe(response));
+            self.fail(failure_text(response));
         }
     }
+}
+
+fn streaming(request: Message) -> Message {
+    let flags = request.flags | flags::STREAMING;
+    request.with_flags(flags)
 }

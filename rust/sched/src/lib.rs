@@ -1,68 +1,53 @@
-//! A Flux scheduler, sans-IO: it acquires resources (RFC 28), takes allocation requests
-//! (RFC 27) and answers them with what the engine decides.
+//! The scheduler of a Flux instance, sans-IO: it acquires resources (RFC 28), takes allocation
+//! requests (RFC 27), and responds with the engine's decisions.
 //!
-//! The same program serves inside the daemon, as a process attached to Penstock's socket, and
-//! attached to a Flux broker: all it needs is a way to send and to receive messages.
-//! [`Scheduler::start`] gives the first messages, [`Scheduler::handle`] takes one in,
-//! [`Scheduler::schedule`] decides. Time comes in as an argument.
+//! The same state machine serves inside the daemon, as a process attached to Penstock's socket,
+//! and attached to a Flux broker. [`Scheduler::start`] gives the first messages,
+//! [`Scheduler::handle`] handles one, [`Scheduler::schedule`] runs a pass. Time is an argument.
 //!
-//! The handshake, each step after the answer to the one before:
+//! The handshake; each phase begins with the response that ends the one before:
 //!
-//! | phase | sent | goes on when |
+//! | phase | sent | ends with |
 //! |---|---|---|
-//! | `Registering` | `service.add` of `sched` and `feasibility` | both are answered |
-//! | `Acquiring` | `resource.acquire` | the first response has the inventory |
-//! | `Greeting` | `job-manager.sched-hello` | ENODATA, and every R is looked up |
-//! | `Readying` | `job-manager.sched-ready` | answered |
-//! | `Running` | decisions | – |
+//! | `Registering` | `service.add` of `sched` and `feasibility` | both responses |
+//! | `Acquiring` | `resource.acquire` | the first response, which has the inventory |
+//! | `Greeting` | `job-manager.sched-hello` | ENODATA, and the R of every announced job |
+//! | `Readying` | `job-manager.sched-ready` | the response |
+//! | `Running` | responses to alloc requests | – |
 //! | `Failed` | – | never: the program logs the reason and exits |
 
-mod acquire;
+mod acquisition;
 mod alloc;
-mod annotate;
-mod change;
+mod annotations;
 mod commit;
-mod expect;
-mod fields;
 mod handshake;
-mod questions;
+mod queries;
 mod settings;
+mod what_if;
 
 use std::collections::{HashMap, HashSet};
 
-use penstock_engine::{Accuracy, Engine, QueueId};
+use penstock_engine::{Engine, QueueId};
+use penstock_flux::errno::{EINVAL, ENOSYS, EPERM};
+use penstock_flux::sched::StatsResponse;
+use penstock_flux::{Payload, RequestError, topic};
 use penstock_wire::{Kind, Message};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 pub use handshake::Phase;
-pub use settings::Settings;
+pub use settings::{Settings, SettingsError};
 
-/// No data: the good end of a stream (RFC 6).
-const ENODATA: u32 = 61;
-/// Operation not permitted.
-const EPERM: u32 = 1;
-/// The instance owner's role (RFC 12).
-const ROLE_OWNER: u32 = 1;
-/// Invalid argument.
-const EINVAL: u32 = 22;
-/// Function not implemented.
-const ENOSYS: u32 = 38;
-/// Try again.
-const EAGAIN: u32 = 11;
-/// File exists: a service name is taken.
-const EEXIST: u32 = 17;
-
-/// What a scheduler is started with.
+/// The options of a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The most alloc requests the job manager may have outstanding; `None` for no limit.
+    /// The greatest number of outstanding alloc requests; `None` for no limit.
     pub limit: Option<u32>,
-    /// Whether to ask, in the payload of `resource.acquire`, to be told of new ranks: a Penstock
-    /// instance then sends `grow`. RFC 28 gives that request no payload, so this is to be off
-    /// for a Flux broker.
+    /// Whether to declare, in the payload of `resource.acquire`, that new ranks are understood: a
+    /// Penstock instance then sends `grow`. RFC 28 gives that request no payload, so this must be
+    /// off for a Flux broker.
     pub grow: bool,
-    /// How it decides.
+    /// The scheduling configuration.
     pub settings: Settings,
 }
 
@@ -76,76 +61,76 @@ impl Default for Options {
     }
 }
 
-/// What a response with a matchtag answers.
+/// An outstanding request of the scheduler, by which its response is handled.
 #[derive(Debug)]
-enum Sent {
+enum Outstanding {
     Register(&'static str),
     Acquire,
     Hello,
-    Lookup(handshake::Held),
+    Lookup(handshake::AllocatedJob),
     Ready,
-    Commit(commit::Allocated),
+    Commit(commit::CommittedJobs),
 }
 
-/// An alloc request that is not yet answered for good.
+/// An alloc request of the job manager without a last response.
 #[derive(Debug)]
-struct Waiting {
+struct OutstandingAlloc {
     /// The request without its payload, to be answered.
     header: Message,
-    /// Whose the job is, where the job manager says so.
+    /// The job's owner, if the request has it.
     userid: Option<u32>,
 }
 
-/// The scheduler: its phase, its engine, and what it has asked and been asked.
+/// The scheduler: its phase, its engine, and the outstanding requests on both sides.
 #[derive(Debug)]
 pub struct Scheduler {
     options: Options,
     phase: Phase,
     engine: Option<Engine>,
-    sent: HashMap<u32, Sent>,
-    next_tag: u32,
+    /// Requests to others, by matchtag.
+    outstanding: HashMap<u32, Outstanding>,
+    next_matchtag: u32,
     hello: handshake::Hello,
-    /// Alloc requests not yet answered for good, by job.
-    requests: HashMap<u64, Waiting>,
-    /// Jobs whose request was cancelled while their R was on its way to the store.
-    recalled: HashSet<u64>,
-    /// The queues that jobs have named, as the engine knows them.
+    /// Alloc requests, by job.
+    allocs: HashMap<u64, OutstandingAlloc>,
+    /// Jobs whose alloc request was cancelled while their R is committed.
+    cancelled_in_commit: HashSet<u64>,
+    /// The engine's queues, by the names that jobs have used.
     queues: HashMap<String, QueueId>,
-    /// Whether something has changed since the last pass.
-    stale: bool,
-    /// What jobs that wait have been told, and when they are to be told more.
-    notes: annotate::Notes,
-    /// How good estimates have been.
-    accuracy: Accuracy,
-    /// What people have asked; answered by the next call of [`schedule`](Self::schedule).
-    questions: Vec<Message>,
+    /// Whether anything has changed since the last pass.
+    needs_pass: bool,
+    annotator: annotations::Annotator,
+    /// How estimates compared with starts.
+    accuracy: penstock_engine::Accuracy,
+    /// Queries of users, which the next [`schedule`](Self::schedule) answers.
+    queries: Vec<Message>,
     out: Vec<Message>,
     log: Vec<String>,
 }
 
 impl Scheduler {
-    /// A scheduler that has not said anything yet.
+    /// A scheduler that has not sent anything yet.
     pub fn new(options: Options) -> Self {
         Self {
             options,
             phase: Phase::Registering,
             engine: None,
-            sent: HashMap::new(),
-            next_tag: 1,
+            outstanding: HashMap::new(),
+            next_matchtag: 1,
             hello: handshake::Hello::default(),
-            requests: HashMap::new(),
-            recalled: HashSet::new(),
+            allocs: HashMap::new(),
+            cancelled_in_commit: HashSet::new(),
             queues: HashMap::new(),
-            stale: false,
-            notes: annotate::Notes::default(),
-            accuracy: Accuracy::new(),
-            questions: Vec::new(),
+            needs_pass: false,
+            annotator: annotations::Annotator::default(),
+            accuracy: penstock_engine::Accuracy::new(),
+            queries: Vec::new(),
             out: Vec::new(),
             log: Vec::new(),
         }
     }
 
-    /// Where the handshake is.
+    /// The phase of the handshake.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
@@ -155,17 +140,17 @@ impl Scheduler {
         self.engine.as_ref()
     }
 
-    /// Messages to be sent, in order.
+    /// Takes the messages to be sent, in order.
     pub fn take_out(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.out)
     }
 
-    /// Lines for the log since the last call.
+    /// Takes the log lines since the last call.
     pub fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log)
     }
 
-    /// Takes one message in. What comes of it may need a call of [`schedule`](Self::schedule).
+    /// Handles one message. It may make a call of [`schedule`](Self::schedule) worthwhile.
     pub fn handle(&mut self, message: &Message) {
         match message.kind {
             Kind::Request => self.handle_request(message),
@@ -175,89 +160,90 @@ impl Scheduler {
     }
 
     fn handle_request(&mut self, request: &Message) {
-        if questions::is_one(request) {
-            return self.questions.push(request.clone());
+        if queries::is_query(request) {
+            return self.queries.push(request.clone());
         }
-        // Allocating and freeing is between the instance owner's services.
-        if request.service() == "sched" && request.rolemask & ROLE_OWNER == 0 {
+        // RFC 27 is spoken among the instance owner's services only.
+        if request.service() == "sched" && !request.credentials().is_owner() {
             if !request.is_noresponse() {
-                let text = "only the instance owner may ask the scheduler";
+                let text = "only the instance owner may send requests to the scheduler";
                 self.out.push(Message::error_to(request, EPERM, text));
             }
             return;
         }
-        let outcome = match request.topic() {
-            "sched.alloc" => return self.alloc(request),
-            "sched.cancel" => return self.cancel(request),
-            "sched.prioritize" => return self.prioritize(request),
-            "sched.free" => self.free(request),
-            "sched.expiration" => self.expiration(request),
-            "sched.config-reload" => self.reload(request),
-            "feasibility.check" => self.feasibility(request),
+        let reply = match request.topic() {
+            topic::sched::ALLOC => return self.alloc(request),
+            topic::sched::CANCEL => return self.cancel(request),
+            topic::sched::PRIORITIZE => return self.prioritize(request),
+            topic::sched::FREE => self.free(request),
+            topic::sched::EXPIRATION => self.set_expiration(request),
+            topic::sched::CONFIG_RELOAD => self.reload_config(request),
+            topic::sched::FEASIBILITY_CHECK => self.check_feasibility(request),
             topic => match request.method() {
-                "disconnect" => return,
-                "ping" => payload::<Value>(request)
-                    .map(|asked| Some(asked.to_string()))
-                    .map_err(|text| (EINVAL, text)),
-                "stats-get" => Ok(Some(self.stats().to_string())),
-                _ => Err((ENOSYS, format!("unknown method `{topic}`"))),
+                topic::DISCONNECT => return,
+                topic::PING => echo(request).map(Some),
+                topic::STATS_GET => Ok(Some(self.stats().to_payload())),
+                _ => {
+                    let text = format!("unknown method `{topic}`");
+                    Err(RequestError::new(ENOSYS, text))
+                }
             },
         };
-        self.reply(request, outcome);
+        self.reply(request, reply);
     }
 
-    /// Answers a request, where an answer is wanted and due.
-    fn reply(&mut self, request: &Message, outcome: Outcome) {
+    /// Answers a request, unless it is a no-response request or is answered elsewhere.
+    fn reply(&mut self, request: &Message, reply: Reply) {
         if request.is_noresponse() {
             return;
         }
-        match outcome {
+        match reply {
             Ok(Some(payload)) => {
-                let payload = Some(Message::json_payload(&payload));
-                self.out.push(Message::response_to(request, 0, payload));
+                self.out
+                    .push(Message::response_to(request, 0, Some(payload)));
             }
             Ok(None) => {}
-            Err((errnum, text)) => self.out.push(Message::error_to(request, errnum, &text)),
+            Err(RequestError { errnum, text }) => {
+                self.out.push(Message::error_to(request, errnum, &text));
+            }
         }
     }
 
-    fn stats(&self) -> Value {
+    fn stats(&self) -> StatsResponse<'static> {
         let engine = self.engine.as_ref();
-        json!({
-            "ready": self.phase == Phase::Running,
-            "queued": engine.map_or(0, Engine::queue_len),
-            "running": engine.map_or(0, Engine::running),
-            "unanswered": self.requests.len(),
-            "policy": self.options.settings.policy.to_string(),
-            "selection": self.options.settings.selection.to_string(),
-            "estimates": questions::described(&self.accuracy),
-        })
+        StatsResponse {
+            ready: self.phase == Phase::Running,
+            queued: engine.map_or(0, |engine| engine.queue_len() as u64),
+            running: engine.map_or(0, |engine| engine.running() as u64),
+            unanswered: self.allocs.len() as u64,
+            policy: self.options.settings.policy.to_string().into(),
+            selection: self.options.settings.selection.to_string().into(),
+            estimates: self.accuracy(),
+        }
     }
 
     fn handle_response(&mut self, response: &Message) {
         let tag = response.matchtag;
-        let Some(sent) = self.sent.remove(&tag) else {
+        let Some(request) = self.outstanding.remove(&tag) else {
             return;
         };
-        match sent {
-            Sent::Register(name) => self.registered(name, response),
-            Sent::Acquire => self.acquired(tag, response),
-            Sent::Hello => self.greeted(tag, response),
-            Sent::Lookup(held) => self.looked_up(&held, response),
-            Sent::Ready => self.readied(response),
-            Sent::Commit(allocated) => self.committed(allocated, response),
+        match request {
+            Outstanding::Register(name) => self.register_response(name, response),
+            Outstanding::Acquire => self.acquire_response(tag, response),
+            Outstanding::Hello => self.hello_response(tag, response),
+            Outstanding::Lookup(job) => self.lookup_response(&job, response),
+            Outstanding::Ready => self.ready_response(response),
+            Outstanding::Commit(committed) => self.commit_response(committed, response),
         }
     }
 
-    /// Sends a request and remembers what its response will answer.
-    fn ask(&mut self, topic: &str, payload: &str, flags: u8, sent: Sent) {
-        let tag = self.next_tag;
-        // 0 means that no response is expected: it is never used as a tag.
-        self.next_tag = self.next_tag.checked_add(1).unwrap_or(1);
-        self.sent.insert(tag, sent);
-        let request = Message::request(topic, payload).with_matchtag(tag);
-        let flags = request.flags | flags;
-        self.out.push(request.with_flags(flags));
+    /// Sends a request under a new matchtag.
+    fn send(&mut self, request: Message, outstanding: Outstanding) {
+        let tag = self.next_matchtag;
+        // 0 means that no response is expected: it is skipped.
+        self.next_matchtag = tag.checked_add(1).unwrap_or(1);
+        self.outstanding.insert(tag, outstanding);
+        self.out.push(request.with_matchtag(tag));
     }
 
     fn fail(&mut self, reason: String) {
@@ -266,23 +252,30 @@ impl Scheduler {
     }
 }
 
-/// What a request comes to: a payload, no answer, or an error number and a text.
-type Outcome = Result<Option<String>, (u32, String)>;
+/// The reply to a request: the payload of a response, none yet or ever, or an error.
+type Reply = Result<Option<Vec<u8>>, RequestError>;
 
-/// An error about what is asked.
-fn malformed(text: String) -> (u32, String) {
-    (EINVAL, text)
+/// An error about a request's content.
+fn invalid(text: String) -> RequestError {
+    RequestError::new(EINVAL, text)
 }
 
-/// Reads a payload; the error names the message and the field.
-fn payload<T: DeserializeOwned>(message: &Message) -> Result<T, String> {
-    let bytes = message.payload_json().unwrap_or(b"{}");
-    serde_json::from_slice(bytes)
-        .map_err(|error| format!("{}: malformed payload: {error}", message.topic()))
+/// Reads a payload; the error names the topic and the key.
+fn read<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, String> {
+    let value = message.read();
+    value.map_err(|error| format!("{}: {error}", message.topic()))
+}
+
+/// A request's own payload, for `ping`.
+fn echo(request: &Message) -> Result<Vec<u8>, RequestError> {
+    let bytes = request.payload_json().unwrap_or(b"{}");
+    let json: &RawValue = serde_json::from_slice(bytes)
+        .map_err(|error| invalid(format!("{}: {error}", request.topic())))?;
+    Ok(Message::json_payload(json.get()))
 }
 
 /// An error response in words.
-fn describe(response: &Message) -> String {
+fn failure_text(response: &Message) -> String {
     let (topic, errnum) = (response.topic(), response.errnum());
     match response.error_text() {
         Some(text) => format!("{topic} failed with errnum {errnum}: {text}"),

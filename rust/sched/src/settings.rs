@@ -1,27 +1,27 @@
-//! What a scheduler is told of the configuration, at its start and when that changes.
+//! The scheduling configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use penstock_engine::{Engine, Options, Overlong, Policy, QueueOptions, Selection};
 use serde_json::{Map, Value};
 
-/// Jobs, from the first in the queue on, that are told why they wait unless it is said otherwise.
-const ANNOTATED: usize = 100;
+/// The default number of annotated jobs.
+const DEFAULT_ANNOTATED_JOBS: usize = 100;
 
-/// The table `penstock.scheduler` of the configuration, as far as it is about deciding.
+/// The table `penstock.scheduler` of the configuration, without the keys that choose a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// In what order jobs start.
+    /// The order in which jobs start.
     pub policy: Policy,
-    /// Which nodes a job gets of those that would do.
+    /// Which of the nodes that fit a job gets.
     pub selection: Selection,
-    /// What becomes of a job that would outlive the resources.
+    /// The treatment of a job that would end after the resources expire.
     pub overlong: Overlong,
-    /// How many of the jobs that wait, from the first on, are told why, and until when.
-    pub annotate: usize,
-    /// Queues that are treated in a way of their own; the others share one order, without limits.
+    /// The number of pending jobs, from the first of the queue, that are annotated with reason and estimate.
+    pub max_annotated_jobs: usize,
+    /// Queues with options of their own; the others share one order, without limits.
     pub queues: BTreeMap<String, QueueOptions>,
 }
 
@@ -31,21 +31,21 @@ impl Default for Settings {
             policy: Policy::Easy,
             selection: Selection::First,
             overlong: Overlong::Shorten,
-            annotate: ANNOTATED,
+            max_annotated_jobs: DEFAULT_ANNOTATED_JOBS,
             queues: BTreeMap::new(),
         }
     }
 }
 
 impl Settings {
-    /// Reads a JSON object; what is left out has its default.
+    /// Reads a JSON object; absent keys have their defaults.
     ///
     /// # Errors
     ///
-    /// Fails where a key is unknown, or its value is not one that it may have: the error names it.
-    pub fn from_json(text: &str) -> Result<Self, String> {
-        let fields: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| format!("expected an object: {error}"))?;
+    /// Fails if a key is unknown or its value is invalid. The error names the key.
+    pub fn from_json(text: &str) -> Result<Self, SettingsError> {
+        let fields: Map<String, Value> = serde_json::from_str(text)
+            .map_err(|error| SettingsError::new("", format!("expected an object: {error}")))?;
         let mut settings = Self::default();
         for (key, value) in &fields {
             match key.as_str() {
@@ -56,25 +56,28 @@ impl Settings {
                         Some("shorten") => Overlong::Shorten,
                         Some("deny") => Overlong::Deny,
                         _ => {
-                            let expected = "expected `shorten` or `deny`";
-                            return Err(format!("{key}: {expected}, found {value}"));
+                            let text = format!("expected `shorten` or `deny`, found {value}");
+                            return Err(SettingsError::new(key, text));
                         }
                     }
                 }
                 "annotate" => {
-                    let number = value.as_u64().and_then(|it| usize::try_from(it).ok());
-                    let expected = || format!("{key}: expected a whole number, found {value}");
-                    settings.annotate = number.ok_or_else(expected)?;
+                    let number = value
+                        .as_u64()
+                        .and_then(|number| usize::try_from(number).ok());
+                    settings.max_annotated_jobs = number.ok_or_else(|| {
+                        SettingsError::new(key, format!("expected a whole number, found {value}"))
+                    })?;
                 }
                 "queues" => settings.queues = queues(value)?,
-                _ => return Err(format!("unknown key `{key}`")),
+                _ => return Err(SettingsError::unknown(key)),
             }
         }
         Ok(settings)
     }
 
-    /// What an engine gets to know of it.
-    pub(crate) fn engine(&self) -> Options {
+    /// The engine's part of the settings.
+    pub(crate) fn engine_options(&self) -> Options {
         Options {
             selection: self.selection,
             policy: self.policy,
@@ -82,9 +85,9 @@ impl Settings {
         }
     }
 
-    /// Tells an engine how queues are treated, the one without a name and those that these
-    /// settings or those before name.
-    pub(crate) fn set_queues(&self, engine: &mut Engine, before: &Self) {
+    /// Sets the options of an engine's queues: the one without a name, and all that these settings or the ones
+    /// before them name.
+    pub(crate) fn configure_queues(&self, engine: &mut Engine, before: &Self) {
         let mut names: BTreeSet<&str> = self.queues.keys().map(String::as_str).collect();
         names.extend(before.queues.keys().map(String::as_str));
         names.insert("");
@@ -94,24 +97,70 @@ impl Settings {
         }
     }
 
-    /// How a queue is treated.
+    /// The options of a queue.
     pub(crate) fn queue(&self, name: &str) -> QueueOptions {
-        let known = self.queues.get(name).cloned();
-        let mut options = known.unwrap_or_default();
+        let mut options = self.queues.get(name).cloned().unwrap_or_default();
         options.group.get_or_insert_default();
         options
     }
 }
 
-fn queues(value: &Value) -> Result<BTreeMap<String, QueueOptions>, String> {
-    let expected = |name: &str| format!("queues{name}: expected an object");
-    let tables = value.as_object().ok_or_else(|| expected(""))?;
+/// Why settings are rejected: the key, and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    key: String,
+    text: String,
+    is_unknown_key: bool,
+}
+
+impl SettingsError {
+    fn new(key: &str, text: impl Into<String>) -> Self {
+        Self {
+            key: key.to_owned(),
+            text: text.into(),
+            is_unknown_key: false,
+        }
+    }
+
+    fn unknown(key: &str) -> Self {
+        Self {
+            is_unknown_key: true,
+            ..Self::new(key, "")
+        }
+    }
+
+    /// The path of the key, e.g. `queues.batch.order`; empty for the settings as a whole.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Whether there is no such key; otherwise its value is invalid.
+    pub fn is_unknown_key(&self) -> bool {
+        self.is_unknown_key
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, text, .. } = self;
+        if self.is_unknown_key {
+            write!(f, "unknown key `{key}`")
+        } else if key.is_empty() {
+            f.write_str(text)
+        } else {
+            write!(f, "{key}: {text}")
+        }
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+fn queues(value: &Value) -> Result<BTreeMap<String, QueueOptions>, SettingsError> {
+    let tables = object("queues", value)?;
     let mut queues = BTreeMap::new();
     for (name, table) in tables {
-        let place = format!(".{name}");
-        let table = table.as_object().ok_or_else(|| expected(&place))?;
         let mut options = QueueOptions::default();
-        for (key, value) in table {
+        for (key, value) in object(&format!("queues.{name}"), table)? {
             let path = format!("queues.{name}.{key}");
             match key.as_str() {
                 "group" => options.group = Some(word(&path, value)?),
@@ -119,7 +168,7 @@ fn queues(value: &Value) -> Result<BTreeMap<String, QueueOptions>, String> {
                 "max-jobs" => options.max_jobs = limit(&path, value)?,
                 "max-nodes" => options.max_nodes = limit(&path, value)?,
                 "max-cores" => options.max_cores = limit(&path, value)?,
-                _ => return Err(format!("unknown key `{path}`")),
+                _ => return Err(SettingsError::unknown(&path)),
             }
         }
         queues.insert(name.clone(), options);
@@ -127,21 +176,29 @@ fn queues(value: &Value) -> Result<BTreeMap<String, QueueOptions>, String> {
     Ok(queues)
 }
 
-/// A number, or -1 for none.
-fn limit(path: &str, value: &Value) -> Result<Option<u64>, String> {
+fn object<'a>(path: &str, value: &'a Value) -> Result<&'a Map<String, Value>, SettingsError> {
+    let object = value.as_object();
+    object.ok_or_else(|| SettingsError::new(path, "expected an object"))
+}
+
+/// A limit; -1 is none.
+fn limit(path: &str, value: &Value) -> Result<Option<u64>, SettingsError> {
     match (value.as_i64(), value.as_u64()) {
         (Some(-1), _) => Ok(None),
         (_, Some(limit)) => Ok(Some(limit)),
-        _ => Err(format!(
-            "{path}: expected a whole number, or -1 for any number, found {value}"
+        _ => Err(SettingsError::new(
+            path,
+            format!("expected a whole number, or -1 for any number, found {value}"),
         )),
     }
 }
 
-fn word<T: FromStr<Err: Display>>(key: &str, value: &Value) -> Result<T, String> {
-    let text = value.as_str();
-    let text = text.ok_or_else(|| format!("{key}: expected a string, found {value}"))?;
-    text.parse().map_err(|error| format!("{key}: {error}"))
+fn word<T: FromStr<Err: Display>>(key: &str, value: &Value) -> Result<T, SettingsError> {
+    let text = value
+        .as_str()
+        .ok_or_else(|| SettingsError::new(key, format!("expected a string, found {value}")))?;
+    text.parse()
+        .map_err(|error: T::Err| SettingsError::new(key, error.to_string()))
 }
 
 #[cfg(test)]
@@ -150,17 +207,17 @@ mod tests {
     use penstock_engine::{Policy, Selection};
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn absent_keys_have_their_defaults() {
         assert_eq!(Settings::from_json("{}"), Ok(Settings::default()));
         let settings = Settings::from_json(r#"{"policy":"hybrid:3","selection":"pack"}"#);
         let settings = settings.unwrap();
         assert_eq!(settings.policy, Policy::Hybrid { depth: 3 });
         assert_eq!(settings.selection, Selection::Pack);
-        assert_eq!(settings.annotate, 100);
+        assert_eq!(settings.max_annotated_jobs, 100);
     }
 
     #[test]
-    fn queues_share_an_order_unless_it_is_said_otherwise() {
+    fn queues_share_an_order_unless_configured_otherwise() {
         let text = r#"{"queues":{"a":{"group":"x","max-jobs":3},"b":{"max-cores":-1}}}"#;
         let settings = Settings::from_json(text).unwrap();
         let options = settings.queue("a");
@@ -192,7 +249,8 @@ mod tests {
             ("[]", "expected an object"),
         ] {
             let error = Settings::from_json(text).unwrap_err();
-            assert!(error.starts_with(key), "{error}");
+            assert!(error.to_string().starts_with(key), "{error}");
+            assert_eq!(error.is_unknown_key(), key.starts_with("unknown"));
         }
     }
 }

@@ -1,12 +1,14 @@
-//! The scheduler's side of RFC 27 and 28, message by message.
+//! The scheduler's side of RFC 27 and RFC 28, message by message.
 
 mod bench;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bench::{Bench, body, inventory, jobspec};
+use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::flags::STREAMING;
 use penstock_sched::{Options, Phase, Scheduler};
-use penstock_wire::{Kind, Message, STREAMING};
+use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 #[test]
@@ -15,7 +17,7 @@ fn the_handshake_goes_step_by_step() {
     assert_eq!(*bench.scheduler.phase(), Phase::Registering);
     bench.answer("service.add", &Value::Null);
     // Somebody else may check feasibility.
-    bench.refuse("service.add", 17);
+    bench.refuse("service.add", EEXIST);
     assert_eq!(*bench.scheduler.phase(), Phase::Acquiring);
     assert!(bench.asked[0].is_streaming());
     let acquired = json!({"resources": inventory(), "up": "0"});
@@ -24,7 +26,7 @@ fn the_handshake_goes_step_by_step() {
     let hello = bench.question("job-manager.sched-hello");
     assert_eq!(hello.flags & STREAMING, STREAMING);
     assert_eq!(body(&hello), json!({"partial-ok": true}));
-    bench.refuse("job-manager.sched-hello", 61);
+    bench.refuse("job-manager.sched-hello", ENODATA);
     assert_eq!(*bench.scheduler.phase(), Phase::Readying);
     let ready = bench.question("job-manager.sched-ready");
     assert_eq!(body(&ready), json!({"mode": "limited", "limit": 5}));
@@ -48,7 +50,7 @@ fn r_is_committed_before_success_and_comes_with_it() {
 }
 
 #[test]
-fn what_is_impossible_or_invalid_is_denied() {
+fn an_infeasible_or_invalid_job_is_denied() {
     let mut bench = Bench::ready(None, &[]);
     let denied = body(&bench.alloc(1, 3)[0]);
     assert_eq!((&denied["id"], &denied["type"]), (&json!(1), &json!(2)));
@@ -65,7 +67,7 @@ fn what_is_impossible_or_invalid_is_denied() {
 }
 
 #[test]
-fn the_first_that_waits_is_told_so_once_and_goes_on_when_something_is_freed() {
+fn the_blocked_head_is_annotated_once_and_starts_after_a_free() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
     bench.alloc(2, 2);
@@ -92,7 +94,7 @@ fn the_first_that_waits_is_told_so_once_and_goes_on_when_something_is_freed() {
 }
 
 #[test]
-fn a_cancel_is_answered_for_a_waiting_job_and_ignored_for_any_other() {
+fn a_cancel_is_answered_for_a_pending_job_only() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
     bench.alloc(2, 2);
@@ -109,7 +111,7 @@ fn a_cancel_is_answered_for_a_waiting_job_and_ignored_for_any_other() {
 }
 
 #[test]
-fn priorities_decide_and_are_never_answered() {
+fn prioritize_reorders_the_queue_and_is_not_answered() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
     bench.alloc(2, 2);
@@ -126,7 +128,7 @@ fn priorities_decide_and_are_never_answered() {
 }
 
 #[test]
-fn jobs_told_at_hello_hold_their_resources_less_what_they_gave_back() {
+fn jobs_of_hello_hold_their_resources_less_the_freed_ranks() {
     let mut bench = Bench::ready(
         None,
         &[json!({"id": 9, "priority": 1, "userid": 0,
@@ -146,7 +148,7 @@ fn jobs_told_at_hello_hold_their_resources_less_what_they_gave_back() {
 }
 
 #[test]
-fn targets_that_go_down_are_not_used_until_they_come_back() {
+fn down_targets_are_not_allocated_until_up() {
     let mut bench = Bench::ready(None, &[]);
     bench.answer("resource.acquire", &json!({"down": "0-1"}));
     bench.alloc(1, 1);
@@ -168,9 +170,9 @@ fn ranks(success: &Message) -> String {
 }
 
 #[test]
-fn a_job_that_the_store_does_not_know_is_denied_and_takes_nothing_with_it() {
+fn a_job_unknown_to_the_kvs_is_denied_and_its_resources_are_freed() {
     let mut bench = Bench::ready(None, &[]);
-    for errnum in [2, 71, 38] {
+    for errnum in [ENOENT, EPROTO, ENOSYS] {
         assert!(bench.alloc(1, 2).is_empty());
         bench.refuse("kvs.commit", errnum);
         let answer = body(&bench.told()[0]);
@@ -180,7 +182,7 @@ fn a_job_that_the_store_does_not_know_is_denied_and_takes_nothing_with_it() {
     // One that has been taken back is cancelled.
     assert!(bench.alloc(1, 2).is_empty());
     assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
-    bench.refuse("kvs.commit", 2);
+    bench.refuse("kvs.commit", ENOENT);
     assert_eq!(body(&bench.told()[0]), json!({"id": 1, "type": 3}));
     // Both nodes are there for others.
     bench.alloc(2, 2);
@@ -190,7 +192,7 @@ fn a_job_that_the_store_does_not_know_is_denied_and_takes_nothing_with_it() {
 }
 
 #[test]
-fn a_second_request_for_a_job_takes_the_place_of_the_first() {
+fn a_repeated_request_replaces_the_first() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
     bench.commit();
@@ -204,7 +206,7 @@ fn a_second_request_for_a_job_takes_the_place_of_the_first() {
     bench.scheduler.handle(&again);
     assert!(bench.responses().is_empty());
     let log = bench.scheduler.take_log().join("\n");
-    assert!(log.contains("comes a second time"), "{log}");
+    assert!(log.contains("repeated sched.alloc"), "{log}");
     bench.request(
         "sched.free",
         &json!({"id": 1, "R": inventory(), "final": true}),
@@ -216,7 +218,7 @@ fn a_second_request_for_a_job_takes_the_place_of_the_first() {
 }
 
 #[test]
-fn what_the_store_does_not_take_is_set_aside_and_its_job_gets_something_else() {
+fn resources_of_a_rejected_commit_are_set_aside_and_the_job_gets_others() {
     let mut bench = Bench::ready(None, &[]);
     let payload = json!({"id": 1, "priority": 99, "userid": 0, "jobspec": jobspec(2)});
     let mut request = Message::request("sched.alloc", &payload.to_string());
@@ -224,8 +226,8 @@ fn what_the_store_does_not_take_is_set_aside_and_its_job_gets_something_else() {
     bench.scheduler.handle(&request);
     bench.alloc(2, 2);
     // Two in one commit: each is tried for itself. Rank 0, of the first, turns out to be taken.
-    bench.refuse("kvs.commit", 22);
-    bench.refuse("kvs.commit", 22);
+    bench.refuse("kvs.commit", EINVAL);
+    bench.refuse("kvs.commit", EINVAL);
     let done = bench.commit();
     assert_eq!(
         (body(&done[0])["id"].clone(), ranks(&done[0])),
@@ -248,13 +250,13 @@ fn what_the_store_does_not_take_is_set_aside_and_its_job_gets_something_else() {
 }
 
 #[test]
-fn a_cancel_that_meets_a_commit_counts_if_the_commit_fails() {
+fn a_cancel_during_a_commit_counts_if_the_commit_fails() {
     for refused in [false, true] {
         let mut bench = Bench::ready(None, &[]);
         bench.alloc(1, 2);
         assert!(bench.request("sched.cancel", &json!({"id": 1})).is_empty());
         let kind = if refused {
-            bench.refuse("kvs.commit", 22);
+            bench.refuse("kvs.commit", EINVAL);
             let place = bench.asked.iter().position(|it| it.kind == Kind::Response);
             body(&bench.asked.remove(place.unwrap()))["type"].clone()
         } else {
@@ -265,17 +267,17 @@ fn a_cancel_that_meets_a_commit_counts_if_the_commit_fails() {
 }
 
 #[test]
-fn a_request_that_cannot_be_read_is_denied_or_without_an_id_an_error() {
+fn a_malformed_request_is_denied_or_without_an_id_an_error() {
     let mut bench = Bench::ready(None, &[]);
     let payload = json!({"id": 5, "priority": -1, "userid": 0, "jobspec": jobspec(1)});
     let denied = body(&bench.request("sched.alloc", &payload)[0]);
     assert_eq!((&denied["id"], &denied["type"]), (&json!(5), &json!(2)));
     let answers = bench.request("sched.alloc", &json!({"priority": 1}));
-    assert_eq!(answers[0].errnum(), 22);
+    assert_eq!(answers[0].errnum(), EINVAL);
 }
 
 #[test]
-fn a_held_job_keeps_what_is_left_of_its_ranks_in_a_smaller_inventory() {
+fn a_running_job_keeps_its_ranks_in_a_smaller_inventory() {
     let mut bench = Bench::new(None);
     bench.answer("service.add", &Value::Null);
     bench.answer("service.add", &Value::Null);
@@ -290,7 +292,7 @@ fn a_held_job_keeps_what_is_left_of_its_ranks_in_a_smaller_inventory() {
     bench.answer("job-manager.sched-hello", &held);
     let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(inventory().to_string())});
     bench.answer("kvs.lookup", &json!({ "val": val }));
-    bench.refuse("job-manager.sched-hello", 61);
+    bench.refuse("job-manager.sched-hello", ENODATA);
     bench.answer("job-manager.sched-ready", &json!({"count": 0}));
     bench.alloc(1, 1);
     assert!(bench.asked.iter().all(|it| it.topic() != "kvs.commit"));
@@ -302,7 +304,7 @@ fn a_held_job_keeps_what_is_left_of_its_ranks_in_a_smaller_inventory() {
 }
 
 #[test]
-fn a_request_for_a_predecessor_is_not_taken_for_ones_own() {
+fn a_request_for_a_predecessor_is_ignored() {
     let mut bench = Bench::running(None, &[]);
     assert_eq!(*bench.scheduler.phase(), Phase::Readying);
     assert!(bench.alloc(7, 1).is_empty());
@@ -320,23 +322,23 @@ fn a_request_for_a_predecessor_is_not_taken_for_ones_own() {
 fn feasibility_and_expiration_are_answered() {
     let mut early = Bench::new(None);
     let answers = early.request("feasibility.check", &json!({"jobspec": jobspec(1)}));
-    assert_eq!(answers[0].errnum(), 11);
+    assert_eq!(answers[0].errnum(), EAGAIN);
     let mut bench = Bench::ready(None, &[]);
     let answers = bench.request("feasibility.check", &json!({"jobspec": jobspec(1)}));
     assert_eq!((answers[0].errnum(), &answers[0].payload), (0, &None));
     let answers = bench.request("feasibility.check", &json!({"jobspec": jobspec(9)}));
-    assert_eq!(answers[0].errnum(), 22);
+    assert_eq!(answers[0].errnum(), EINVAL);
     bench.alloc(1, 1);
     let answers = bench.request("sched.expiration", &json!({"id": 1, "expiration": 5.5}));
     assert_eq!(answers[0].errnum(), 0);
     let answers = bench.request("sched.expiration", &json!({"id": 2, "expiration": 5}));
-    assert_eq!(answers[0].errnum(), 22);
+    assert_eq!(answers[0].errnum(), EINVAL);
     let answers = bench.request("sched.nosuch", &json!({}));
-    assert_eq!(answers[0].errnum(), 38);
+    assert_eq!(answers[0].errnum(), ENOSYS);
 }
 
 #[test]
-fn a_ping_is_echoed_and_numbers_are_told() {
+fn ping_and_stats_are_answered() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
     bench.alloc(2, 2);
@@ -355,14 +357,14 @@ fn a_ping_is_echoed_and_numbers_are_told() {
 }
 
 #[test]
-fn a_guest_can_ask_what_is_feasible_and_nothing_else() {
+fn a_guest_may_check_feasibility_only() {
     let mut bench = Bench::ready(None, &[]);
     for topic in ["sched.alloc", "sched.free", "sched.expiration"] {
         let mut request = Message::request(topic, r#"{"id":1}"#);
         request.rolemask = 6;
         bench.scheduler.handle(&request);
         let answers = bench.scheduler.take_out();
-        assert_eq!((answers.len(), answers[0].errnum()), (1, 1), "{topic}");
+        assert_eq!((answers.len(), answers[0].errnum()), (1, EPERM), "{topic}");
     }
     let payload = json!({"jobspec": jobspec(1)}).to_string();
     let mut request = Message::request("feasibility.check", &payload);
@@ -372,13 +374,13 @@ fn a_guest_can_ask_what_is_feasible_and_nothing_else() {
 }
 
 #[test]
-fn refusals_in_the_handshake_are_fatal_and_say_why() {
+fn errors_in_the_handshake_are_fatal_and_name_the_reason() {
     let failure = |bench: &Bench| match bench.scheduler.phase() {
         Phase::Failed(reason) => reason.clone(),
         phase => panic!("{phase:?}"),
     };
     let mut bench = Bench::new(None);
-    bench.refuse("service.add", 17);
+    bench.refuse("service.add", EEXIST);
     assert_eq!(
         failure(&bench),
         "another scheduler is registered as `sched`"
@@ -387,7 +389,7 @@ fn refusals_in_the_handshake_are_fatal_and_say_why() {
     let mut bench = Bench::new(None);
     bench.answer("service.add", &Value::Null);
     bench.answer("service.add", &Value::Null);
-    bench.refuse("resource.acquire", 16);
+    bench.refuse("resource.acquire", EBUSY);
     assert_eq!(
         failure(&bench),
         "resource.acquire failed with errnum 16: because"
@@ -398,11 +400,11 @@ fn refusals_in_the_handshake_are_fatal_and_say_why() {
     bench.answer("service.add", &Value::Null);
     let acquired = json!({"resources": inventory(), "up": "0"});
     bench.answer("resource.acquire", &acquired);
-    bench.refuse("job-manager.sched-hello", 1);
+    bench.refuse("job-manager.sched-hello", EPERM);
     assert!(failure(&bench).starts_with("job-manager.sched-hello failed with errnum 1"));
 
     let mut bench = Bench::running(None, &[]);
-    bench.refuse("job-manager.sched-ready", 71);
+    bench.refuse("job-manager.sched-ready", EPROTO);
     assert!(failure(&bench).starts_with("job-manager.sched-ready failed with errnum 71"));
     // After that nothing is decided any more.
     assert!(bench.alloc(1, 1).is_empty());
@@ -419,7 +421,7 @@ fn more(ranks: &str, hosts: &str, cores: &str) -> Value {
 }
 
 #[test]
-fn ranks_that_are_gone_for_good_make_jobs_impossible_and_leave_running_ones_alone() {
+fn shrinking_denies_infeasible_jobs_and_leaves_running_ones_alone() {
     let mut bench = Bench::ready(None, &[]);
     bench.alloc(1, 2);
     bench.commit();
@@ -459,7 +461,7 @@ fn ranks_that_are_gone_for_good_make_jobs_impossible_and_leave_running_ones_alon
 }
 
 #[test]
-fn new_ranks_are_asked_for_and_used() {
+fn new_ranks_are_acquired_and_allocated() {
     let mut bench = Bench::new(None);
     bench.answer("service.add", &Value::Null);
     bench.answer("service.add", &Value::Null);
@@ -491,7 +493,7 @@ fn new_ranks_are_asked_for_and_used() {
 }
 
 #[test]
-fn nothing_is_said_in_the_acquire_request_where_growth_is_off() {
+fn the_acquire_request_has_no_payload_without_growth() {
     let mut scheduler = Scheduler::new(Options {
         grow: false,
         ..Options::default()
@@ -509,7 +511,7 @@ fn nothing_is_said_in_the_acquire_request_where_growth_is_off() {
 }
 
 #[test]
-fn a_job_told_at_hello_keeps_what_it_has_on_ranks_that_come_later() {
+fn a_job_of_hello_keeps_its_resources_on_ranks_that_are_added_later() {
     // The job holds ranks 0 and 1; the inventory has rank 0 only, and gets rank 1 later.
     let mut bench = Bench::new(None);
     bench.answer("service.add", &Value::Null);
@@ -523,7 +525,7 @@ fn a_job_told_at_hello_keeps_what_it_has_on_ranks_that_come_later() {
         "kvs.lookup",
         &json!({"val": {"ver": 1, "type": "val", "data": data}}),
     );
-    bench.refuse("job-manager.sched-hello", 61);
+    bench.refuse("job-manager.sched-hello", ENODATA);
     bench.answer("job-manager.sched-ready", &json!({"count": 0}));
     let log = bench.scheduler.take_log().join("\n");
     assert!(
@@ -543,7 +545,7 @@ fn a_job_told_at_hello_keeps_what_it_has_on_ranks_that_come_later() {
 }
 
 #[test]
-fn a_property_that_goes_makes_jobs_that_need_it_impossible() {
+fn removing_a_property_denies_the_jobs_that_require_it() {
     let mut bench = Bench::ready(None, &[]);
     bench.answer(
         "resource.acquire",
@@ -564,7 +566,7 @@ fn a_property_that_goes_makes_jobs_that_need_it_impossible() {
 }
 
 #[test]
-fn the_resources_end_limits_jobs_from_then_on() {
+fn the_expiration_of_the_inventory_limits_later_jobs() {
     let mut bench = Bench::ready(None, &[]);
     bench.answer("resource.acquire", &json!({"expiration": 1030.5}));
     bench.alloc(1, 1);
@@ -580,7 +582,7 @@ fn the_resources_end_limits_jobs_from_then_on() {
 }
 
 #[test]
-fn a_running_job_gets_no_more_time_than_the_resources_have() {
+fn an_expiration_beyond_the_inventorys_is_rejected() {
     let mut bench = Bench::ready(None, &[]);
     bench.answer("resource.acquire", &json!({"expiration": 1030.5}));
     bench.alloc(1, 1);
@@ -595,7 +597,7 @@ fn a_running_job_gets_no_more_time_than_the_resources_have() {
     };
     assert_eq!(ask(json!(1020)), (0, String::new(), Some(1020.0)));
     let until = "the resources end at 1030.5: expected an expiration up to then, found";
-    let refused = |found: &str| (22, format!("{until} {found}"), Some(1020.0));
+    let refused = |found: &str| (EINVAL, format!("{until} {found}"), Some(1020.0));
     assert_eq!(ask(json!(1030.75)), refused("1030.75"));
     assert_eq!(ask(json!(0)), refused("none"));
     assert_eq!(ask(json!(1030.5)), (0, String::new(), Some(1030.5)));
@@ -608,9 +610,9 @@ fn a_running_job_gets_no_more_time_than_the_resources_have() {
 }
 
 #[test]
-fn the_end_of_the_acquire_stream_ends_the_scheduler() {
+fn the_end_of_the_acquire_stream_is_fatal() {
     let mut bench = Bench::ready(None, &[]);
-    bench.refuse("resource.acquire", 61);
+    bench.refuse("resource.acquire", ENODATA);
     let reason = "the resources have been taken back".to_owned();
     assert_eq!(bench.scheduler.take_log().last(), Some(&reason));
     assert_eq!(*bench.scheduler.phase(), Phase::Failed(reason));

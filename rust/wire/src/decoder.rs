@@ -11,7 +11,7 @@ pub const DEFAULT_MAX_FRAME: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Decoder {
     max_frame: usize,
-    /// The start of a frame whose end has not come.
+    /// The start of a frame that has not arrived completely.
     partial: Vec<u8>,
     failed: Option<Error>,
 }
@@ -32,15 +32,19 @@ impl Decoder {
         }
     }
 
-    /// The bytes held of a frame whose end has not come.
+    /// The number of bytes held of a frame that has not arrived completely.
     pub fn pending(&self) -> usize {
         self.partial.len()
     }
 
-    /// Takes the next bytes of the stream and appends the messages they complete to `out`.
+    /// Feeds the next bytes of the stream; appends the messages that they complete to `out`.
     ///
-    /// The error names the byte in the frame that is wrong and what was expected; the messages before that frame
-    /// are in `out`. The cost is that of the bytes given, however small the pieces.
+    /// The cost is proportional to the bytes given, however small the pieces.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a frame is malformed or too long, and names the byte and what was expected there. The messages before
+    /// that frame are in `out`.
     pub fn feed(&mut self, data: &[u8], out: &mut Vec<Message>) -> Result<(), Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -70,7 +74,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Adds to the unfinished frame what it lacks; the data after it, or `None` if it is still unfinished.
+    /// Completes the unfinished frame. Returns the data after it, or `None` if it is still unfinished.
     fn complete<'a>(
         &mut self,
         mut data: &'a [u8],
@@ -93,7 +97,7 @@ impl Decoder {
         Ok(Some(rest))
     }
 
-    /// Moves bytes from `data` until the unfinished frame has `size` of them; what is left of `data`.
+    /// Moves bytes from `data` until the unfinished frame has `size` of them. Returns the rest of `data`.
     fn fill<'a>(&mut self, data: &'a [u8], size: usize) -> &'a [u8] {
         let (taken, rest) = data.split_at(data.len().min(size - self.partial.len()));
         self.partial.extend_from_slice(taken);

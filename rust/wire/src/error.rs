@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// What was being read when an [`Error`] came up.
+/// What was read or checked when an [`Error`] occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Frame,

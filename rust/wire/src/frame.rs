@@ -1,16 +1,18 @@
-//! One frame: its 8 bytes in front, its parts, its header.
+//! One frame: magic and length, the parts, the header.
+
+use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
 
 use crate::Error;
 use crate::error::Subject;
-use crate::message::{Kind, Message, PARTS, PAYLOAD, ROUTE, TOPIC, Topic};
+use crate::message::{Kind, Message, PARTS, Topic};
 
-/// The most hops a message may have come by. RFC 3 names no bound; without one a frame of two-byte routes would
+/// The greatest number of hops in a route stack. RFC 3 names no bound; without one a frame of two-byte routes would
 /// take twenty times its size in memory.
 pub const MAX_ROUTES: usize = 1024;
 
-/// Bytes in front of the parts: magic and length.
+/// Bytes before the parts: magic and length.
 pub(crate) const PREFIX: usize = 8;
-/// Bytes of the header, without the length that stands before it as before every part.
+/// Bytes of the header, without its own length byte.
 pub(crate) const HEADER: usize = 20;
 
 const MAGIC: [u8; 4] = [0x12, 0x00, 0xEE, 0xFF];
@@ -24,12 +26,12 @@ fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
     Err(Error::new(Subject::Frame, offset, detail))
 }
 
-/// The bytes a part of `len` bytes takes, its length included.
+/// The size in a frame of a part of `len` bytes, its length included.
 fn part_len(len: usize) -> usize {
     len.saturating_add(if len < usize::from(LONG) { 1 } else { 5 })
 }
 
-/// The bytes of a message's frame, were `payload` its payload.
+/// The size of a message's frame in bytes, with `payload` in place of its own payload.
 pub(crate) fn encoded_len(message: &Message, payload: Option<&[u8]>) -> usize {
     let routes = message
         .routes
@@ -46,13 +48,13 @@ pub(crate) fn encoded_len(message: &Message, payload: Option<&[u8]>) -> usize {
     parts.fold(PREFIX + delimiter + 1 + HEADER, usize::saturating_add)
 }
 
-/// Whether the frame's length field can say how long it is.
+/// Whether the length fits the frame's length field.
 pub(crate) fn fits(message: &Message, payload: Option<&[u8]>) -> bool {
     u32::try_from(encoded_len(message, payload) - PREFIX).is_ok()
 }
 
-/// Looks at the start of a frame, of which any number of bytes may be there: the size of the whole frame once its
-/// length has come, an error as soon as a byte is wrong. `max` bounds the length field.
+/// Checks the start of a frame, of which any number of bytes may have arrived. Returns the size of the whole frame
+/// once its length has arrived; fails as soon as a byte is wrong. `max` bounds the length field.
 pub(crate) fn check_prefix(bytes: &[u8], max: usize) -> Result<Option<usize>, Error> {
     for (offset, (&found, expected)) in bytes.iter().zip(MAGIC).enumerate() {
         if found != expected {
@@ -84,7 +86,7 @@ pub(crate) fn check_prefix(bytes: &[u8], max: usize) -> Result<Option<usize>, Er
     Ok(Some(PREFIX.saturating_add(length)))
 }
 
-/// Reads the parts in front of the header.
+/// Reads the parts before the header.
 struct Parts<'a> {
     frame: &'a [u8],
     at: usize,
@@ -341,7 +343,8 @@ fn length_field(len: usize) -> [u8; 4] {
         .to_be_bytes()
 }
 
-/// Appends the frame of a message that passed [`Message::check`], with `payload` in place of its own, which it must have if there is one.
+/// Appends the frame of a message that passed [`Message::check`], with `payload` in place of its own payload;
+/// the message must have one if `payload` is `Some`.
 pub(crate) fn write(message: &Message, payload: Option<&[u8]>, out: &mut Vec<u8>) {
     let size = encoded_len(message, payload);
     out.reserve(size);

@@ -4,8 +4,8 @@
 //! [`Message::encode`] turns a message into bytes. What was decoded encodes to the same bytes again.
 //!
 //! A frame is the magic `12 00 EE FF`, a 4-byte big-endian length that does not count these 8 bytes,
-//! and the parts: routes and the empty part that ends them (both only with [`ROUTE`]), topic
-//! ([`TOPIC`]), payload ([`PAYLOAD`]), and a header of 20 bytes. A part is a 1-byte length, or `FF`
+//! and the parts: routes and the empty part that ends them (both only with [`ROUTE`](penstock_flux::flags::ROUTE)), topic
+//! ([`TOPIC`](penstock_flux::flags::TOPIC)), payload ([`PAYLOAD`](penstock_flux::flags::PAYLOAD)), and a header of 20 bytes. A part is a 1-byte length, or `FF`
 //! and a 4-byte big-endian length of 255 or more, and that many bytes.
 //!
 //! ```
@@ -33,8 +33,6 @@ mod transcode;
 pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
 pub use error::Error;
 pub use frame::MAX_ROUTES;
-pub use message::{
-    Kind, MATCHTAG_NONE, Message, NODEID_ANY, NORESPONSE, PAYLOAD, PRIVATE, ROUTE, STREAMING,
-    TOPIC, Topic, UPSTREAM, USER, USERID_UNKNOWN,
-};
+pub use message::{Kind, Message, Topic};
+pub use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
 pub use transcode::{MAX_DEPTH, cbor_to_json, is_cbor, json_to_cbor};

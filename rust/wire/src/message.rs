@@ -1,33 +1,15 @@
 use std::borrow::Cow;
 
+use penstock_flux::flags::{
+    MATCHTAG_NONE, NODEID_ANY, NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC, USERID_UNKNOWN,
+};
+use penstock_flux::{Credentials, Payload};
+use serde::Deserialize;
+
 use crate::Error;
 use crate::error::Subject;
 use crate::frame;
 use crate::transcode;
-
-/// Flag: the message has a topic.
-pub const TOPIC: u8 = 0x01;
-/// Flag: the message has a payload.
-pub const PAYLOAD: u8 = 0x02;
-/// Flag: the request must not be answered, not even with an error.
-pub const NORESPONSE: u8 = 0x04;
-/// Flag: the message has a route stack, perhaps an empty one.
-pub const ROUTE: u8 = 0x08;
-/// Flag: the request goes upstream of the rank in its nodeid.
-pub const UPSTREAM: u8 = 0x10;
-/// Flag: the event is for the sender and the instance owner only.
-pub const PRIVATE: u8 = 0x20;
-/// Flag: the message belongs to an RPC with many responses.
-pub const STREAMING: u8 = 0x40;
-/// Flag: free for users; nothing in Flux reads it.
-pub const USER: u8 = 0x80;
-
-/// The nodeid of a request to any rank.
-pub const NODEID_ANY: u32 = u32::MAX;
-/// The userid of a message whose sender is not yet authenticated: the server overwrites it.
-pub const USERID_UNKNOWN: u32 = u32::MAX;
-/// The matchtag of a request that needs no response.
-pub const MATCHTAG_NONE: u32 = 0;
 
 /// The flags that say which parts a frame has.
 pub(crate) const PARTS: u8 = TOPIC | PAYLOAD | ROUTE;
@@ -36,13 +18,13 @@ pub(crate) const PARTS: u8 = TOPIC | PAYLOAD | ROUTE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// Asks a service for something.
+    /// A request to a service.
     Request = 1,
-    /// Answers a request.
+    /// A response to a request.
     Response = 2,
-    /// Published to all who subscribed to a prefix of its topic.
+    /// Published to every subscriber of a prefix of its topic.
     Event = 4,
-    /// Between neighbouring brokers; has neither routes, topic nor payload.
+    /// A message between neighbouring brokers, without routes, topic and payload.
     Control = 8,
 }
 
@@ -88,17 +70,17 @@ impl From<&str> for Topic {
 
 /// One message: RFC 3's header, and the parts in front of it.
 ///
-/// Its fields are open: a broker rewrites them. The bits of [`Message::flags`] that announce parts
-/// ([`TOPIC`], [`PAYLOAD`], [`ROUTE`]) are taken from the parts themselves when the message is encoded.
+/// Its fields are public: a broker rewrites them. The bits of [`Message::flags`] that announce parts
+/// ([`TOPIC`], [`PAYLOAD`], [`ROUTE`]) are set from the parts themselves when the message is encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// What the message is.
+    /// The kind.
     pub kind: Kind,
     /// The flags, e.g. [`STREAMING`].
     pub flags: u8,
-    /// Who sent it, or [`USERID_UNKNOWN`].
+    /// The sender, or [`USERID_UNKNOWN`].
     pub userid: u32,
-    /// The sender's roles (RFC 12): 1 owner, 2 user, 4 local.
+    /// The sender's [roles](penstock_flux::role) (RFC 12).
     pub rolemask: u32,
     /// The header's word that is nodeid, errnum, sequence or control type, by the kind.
     pub nodeid_errnum_seq: u32,
@@ -106,7 +88,7 @@ pub struct Message {
     pub matchtag: u32,
     /// The route stack, the most recent hop **first**; `None` without [`ROUTE`].
     pub routes: Option<Vec<Vec<u8>>>,
-    /// The topic; always there but in control messages.
+    /// The topic; every message but a control message has one.
     pub topic: Option<Topic>,
     /// The payload as it came, a JSON payload with its NUL.
     pub payload: Option<Vec<u8>>,
@@ -159,6 +141,11 @@ impl Message {
         response
     }
 
+    /// The successful response to `request`, with a payload.
+    pub fn success_to(request: &Self, payload: &impl Payload) -> Self {
+        Self::response_to(request, 0, Some(payload.to_payload()))
+    }
+
     /// The error response to `request`: `errnum`, and `text` with a NUL unless it is empty.
     pub fn error_to(request: &Self, errnum: u32, text: &str) -> Self {
         let payload = (!text.is_empty()).then(|| Self::json_payload(text));
@@ -177,6 +164,13 @@ impl Message {
     #[must_use]
     pub fn with_json(mut self, text: &str) -> Self {
         self.set_payload((!text.is_empty()).then(|| Self::json_payload(text)));
+        self
+    }
+
+    /// The message with this payload, as JSON.
+    #[must_use]
+    pub fn with_payload(mut self, payload: &impl Payload) -> Self {
+        self.set_payload(Some(payload.to_payload()));
         self
     }
 
@@ -226,14 +220,46 @@ impl Message {
             .map(|bytes| bytes.strip_suffix(&[0]).unwrap_or(bytes))
     }
 
+    /// Reads the payload, which must be JSON, as one of [`penstock_flux`]'s structures; no payload reads as `{}`.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`penstock_flux::read`] does. The error names the key; callers add the topic.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, penstock_flux::Error> {
+        penstock_flux::read(self.payload_json())
+    }
+
+    /// A copy without the payload: what is needed of a request to respond to it later.
+    #[must_use]
+    pub fn header(&self) -> Self {
+        let mut header = Self {
+            payload: None,
+            topic: self.topic.clone(),
+            routes: self.routes.clone(),
+            ..*self
+        };
+        header.flags = header.wire_flags();
+        header
+    }
+
+    /// The sender's user id and roles.
+    pub fn credentials(&self) -> Credentials {
+        Credentials {
+            userid: self.userid,
+            rolemask: self.rolemask,
+        }
+    }
+
     /// Whether the payload is CBOR (a JSON object starts with `7B`, a CBOR map with `A0` to `BF`).
     pub fn has_cbor(&self) -> bool {
         self.payload.as_deref().is_some_and(transcode::is_cbor)
     }
 
-    /// Turns a CBOR payload into JSON with its NUL; any other payload stays as it is.
+    /// Turns a CBOR payload into JSON with its NUL; any other payload is unchanged.
     ///
-    /// The error says where the CBOR is malformed or has no JSON form; the message is unchanged then.
+    /// # Errors
+    ///
+    /// Fails if the CBOR is malformed or has no JSON form, and says where; the message is unchanged then.
     pub fn normalise(&mut self) -> Result<(), Error> {
         if let Some(payload) = self
             .payload
@@ -315,7 +341,7 @@ impl Message {
         self.flags & NORESPONSE != 0
     }
 
-    /// Puts a hop on the top of the stack, as a broker does with the sender of a request it forwards.
+    /// Pushes a hop onto the route stack, as a broker does with the sender of a request that it forwards.
     ///
     /// The top is the **front**: RFC 3 sends the most recent hop as the first part. `route` must not be empty
     /// (an empty part ends the stack).
@@ -327,7 +353,7 @@ impl Message {
         self.flags = self.wire_flags();
     }
 
-    /// Takes the most recent hop off the stack: to whom a broker forwards a response.
+    /// Pops the most recent hop off the route stack: the peer that a broker forwards a response to.
     pub fn pop_route(&mut self) -> Option<Vec<u8>> {
         let routes = self.routes.as_mut()?;
         if routes.is_empty() {
@@ -357,41 +383,44 @@ impl Message {
         frame::encoded_len(self, self.payload.as_deref())
     }
 
-    /// Whether a frame can carry this message, and if not, why: a frame ends at 4 GiB, a topic must neither be
-    /// empty nor hold a NUL, a route must not be empty, and only a control message lacks a topic.
+    /// Checks that a frame can carry this message. A decoded message passes, and so does every response to it of
+    /// less than 4 GiB.
     ///
-    /// A message that was decoded passes, and so does every answer to it of a sensible size.
+    /// # Errors
+    ///
+    /// Fails if the frame would exceed 4 GiB, the topic is empty or has a NUL, a route is empty, or a message other
+    /// than a control message lacks a topic.
     pub fn check(&self) -> Result<(), Error> {
-        let refuse = |detail: &str| Err(Error::new(Subject::Message, 0, detail.to_owned()));
+        let invalid = |detail: &str| Err(Error::new(Subject::Message, 0, detail.to_owned()));
         if self.kind == Kind::Control && self.wire_flags() & PARTS != 0 {
-            return refuse("a control message has neither routes, topic nor payload");
+            return invalid("a control message has neither routes, topic nor payload");
         }
         if self.kind != Kind::Control && self.topic().is_empty() {
-            return refuse("expected a topic, found none or an empty one");
+            return invalid("expected a topic, found none or an empty one");
         }
         if self.topic().as_bytes().contains(&0) {
-            return refuse("expected a topic without NUL");
+            return invalid("expected a topic without NUL");
         }
         if self.routes.iter().flatten().any(Vec::is_empty) {
-            return refuse("expected a route, found an empty one");
+            return invalid("expected a route, found an empty one");
         }
         if self
             .routes
             .as_ref()
             .is_some_and(|routes| routes.len() > frame::MAX_ROUTES)
         {
-            return refuse(&format!("expected at most {} routes", frame::MAX_ROUTES));
+            return invalid(&format!("expected at most {} routes", frame::MAX_ROUTES));
         }
         if !frame::fits(self, self.payload.as_deref()) {
-            return refuse("expected less than 4 GiB");
+            return invalid("expected less than 4 GiB");
         }
         Ok(())
     }
 
     /// Appends the message's frame to `out`.
     ///
-    /// A message that does not pass [`Message::check`] has no frame: nothing is appended. Those who let users
-    /// choose topics or payloads check first.
+    /// A message that does not pass [`Message::check`] has no frame: nothing is appended. Callers whose topics or
+    /// payloads come from users check first.
     pub fn encode(&self, out: &mut Vec<u8>) {
         if self.check().is_ok() {
             frame::write(self, self.payload.as_deref(), out);
@@ -411,6 +440,10 @@ impl Message {
     }
 
     /// Reads exactly one frame. [`Decoder`](crate::Decoder) reads a stream of them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are not exactly one well-formed frame; the error has the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let length = frame::check_prefix(bytes, usize::MAX)?;
         let Some(end) = length.filter(|&end| bytes.len() >= end) else {

@@ -1,8 +1,8 @@
 //! Random messages and payloads, there and back; other readers as judges.
 
+use penstock_flux::flags::{NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC};
 use penstock_wire::{
-    DEFAULT_MAX_FRAME, Decoder, Kind, MAX_DEPTH, Message, NORESPONSE, PAYLOAD, ROUTE, STREAMING,
-    TOPIC, Topic, cbor_to_json, json_to_cbor,
+    DEFAULT_MAX_FRAME, Decoder, Kind, MAX_DEPTH, Message, Topic, cbor_to_json, json_to_cbor,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -185,7 +185,7 @@ fn depth_is_bounded_where_serde_json_bounds_it() {
 }
 
 #[test]
-fn responses_take_from_the_request_what_they_must() {
+fn responses_copy_routes_topic_and_matchtag() {
     let mut request = Message::request("sched.alloc", r#"{"id":1}"#)
         .with_matchtag(7)
         .with_flags(STREAMING | 0x90);
@@ -235,7 +235,7 @@ fn the_most_recent_hop_is_the_first_part() {
 }
 
 #[test]
-fn messages_that_have_no_frame() {
+fn messages_without_a_frame_are_rejected() {
     let check = |message: &Message| {
         let mut out = Vec::new();
         message.encode(&mut out);

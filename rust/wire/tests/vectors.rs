@@ -57,7 +57,7 @@ fn malformed_frames_name_the_byte() {
 }
 
 #[test]
-fn malformed_frames_fail_alike_however_they_are_split() {
+fn malformed_frames_fail_alike_when_split_anywhere() {
     let mut good = Vec::new();
     Message::request("a.b", "{}").encode(&mut good);
     for vector in vectors("malformed") {
@@ -138,7 +138,7 @@ fn cbor_of_others() {
 }
 
 #[test]
-fn what_the_other_cannot_say_is_refused() {
+fn values_without_a_counterpart_are_rejected() {
     assert_errors(vectors("cbor_refused").into_iter().map(|vector| {
         let error = cbor_to_json(&bytes(&vector, "cbor")).err();
         (vector, error)

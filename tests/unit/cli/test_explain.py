@@ -264,7 +264,7 @@ def test_nodes_that_there_are_not_are_told(fake, say, capsys):
 
 @pytest.mark.parametrize("args", [["fit"], ["cancel"], ["change", "-N", "1"]], ids=" ".join)
 def test_a_job_that_there_is_not_is_told_as_such(fake, say, capsys, args):
-    text = "fit: ƒ2 does not wait for resources"
+    text = "`fit`: ƒ2 is not pending in the scheduler"
     say("sched.what-if", errnum=errno.EINVAL, errtext=text)
     say("job-list.list-id", errnum=errno.ENOENT, errtext="no job ƒ2")
     assert main(["what-if", *args, "ƒ2"]) == 1

@@ -6,6 +6,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use penstock_flux::flags;
 use penstock_wire as wire;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -79,7 +80,7 @@ impl Message {
     ///     topic: service and method, as in `job-manager.submit`.
     ///     payload: a dict, which goes out as JSON with a NUL, or bytes, which go out as they are.
     ///     matchtag: relates the response to the request; 0 if none is expected.
-    ///     flags: flags beside those that announce the parts, such as 0x40 for streaming.
+    ///     flags: flags beside those that announce the parts, such as `penstock.protocol.flux.STREAMING`.
     ///     nodeid: the rank that the request is for; 0xFFFFFFFF is any.
     ///     userid: the sender; the server overwrites it.
     ///     rolemask: the sender's roles (RFC 12); the server overwrites it.
@@ -167,9 +168,9 @@ impl Message {
             None => wire::Message::response_to(&self.0, errnum, payload_bytes(payload)?),
         };
         if let Some(streaming) = streaming {
-            let others = message.flags & !wire::STREAMING;
+            let others = message.flags & !flags::STREAMING;
             message.flags = if streaming {
-                others | wire::STREAMING
+                others | flags::STREAMING
             } else {
                 others
             };

@@ -1,13 +1,14 @@
-//! A scheduler with whom a test speaks, and jobs for it.
+//! A scheduler under test, with its outstanding requests, and jobs for it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::errno::ENODATA;
 use penstock_sched::{Options, Phase, Scheduler};
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
-/// A scheduler, and what it has asked and not yet been answered.
+/// A scheduler, and its requests that the test has not answered yet.
 pub struct Bench {
     pub scheduler: Scheduler,
     pub asked: Vec<Message>,
@@ -47,7 +48,7 @@ impl Bench {
         Self { scheduler, asked }
     }
 
-    /// Answers the oldest question on a topic; streams stay open.
+    /// Answers the oldest outstanding request of a topic; streams stay open.
     pub fn answer(&mut self, topic: &str, payload: &Value) {
         let request = self.question(topic);
         let payload = (!payload.is_null()).then(|| Message::json_payload(&payload.to_string()));
@@ -74,7 +75,7 @@ impl Bench {
         self.asked.extend(self.scheduler.take_out());
     }
 
-    /// Sends a request; returns the responses that it and what follows from it get.
+    /// Sends a request; returns the responses to it and to the requests that it lets proceed.
     pub fn request(&mut self, topic: &str, payload: &Value) -> Vec<Message> {
         let mut request = Message::request(topic, &payload.to_string());
         request.rolemask = 5;
@@ -94,7 +95,7 @@ impl Bench {
         responses
     }
 
-    /// Through the handshake, with the jobs in `held`.
+    /// A scheduler after the handshake but for the response to ready, with the running jobs in `held`.
     pub fn running(limit: Option<u32>, held: &[Value]) -> Self {
         let mut bench = Self::new(limit);
         bench.answer("service.add", &Value::Null);
@@ -107,7 +108,7 @@ impl Bench {
             let val = json!({"ver": 1, "type": "val", "data": BASE64.encode(r)});
             bench.answer("kvs.lookup", &json!({ "val": val }));
         }
-        bench.refuse("job-manager.sched-hello", 61);
+        bench.refuse("job-manager.sched-hello", ENODATA);
         bench
     }
 
@@ -123,13 +124,13 @@ impl Bench {
         self.request("sched.alloc", &payload)
     }
 
-    /// The ids in the commit that is being waited for, which then succeeds.
+    /// Lets the outstanding commit succeed; returns the responses that follow.
     pub fn commit(&mut self) -> Vec<Message> {
         self.answer("kvs.commit", &json!({"rootseq": 1}));
         self.told()
     }
 
-    /// The responses that an answer has brought about.
+    /// Takes the responses that an answer has caused.
     pub fn told(&mut self) -> Vec<Message> {
         let (responses, asked) = std::mem::take(&mut self.asked)
             .into_iter()

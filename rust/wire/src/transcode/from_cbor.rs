@@ -12,7 +12,9 @@ fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
 
 /// The JSON text of one CBOR item, compact, keys in the order they come.
 ///
-/// The error names the byte: malformed or truncated CBOR, bytes after the item, and what JSON cannot say: byte
+/// # Errors
+///
+/// Fails on malformed or truncated CBOR, bytes after the item, and what JSON cannot represent: byte
 /// strings, tags, keys that are not text, `undefined` and other simple values, NaN and infinities, integers below
 /// `i64::MIN`, nesting beyond [`MAX_DEPTH`].
 pub fn cbor_to_json(cbor: &[u8]) -> Result<String, Error> {

@@ -14,7 +14,9 @@ fn error<T>(offset: usize, detail: String) -> Result<T, Error> {
 
 /// The CBOR of one JSON text, with definite lengths, integers and lengths as short as they go, floats in 64 bits.
 ///
-/// The error names the byte: what is not JSON (RFC 8259), integers beyond `i64::MIN` to `u64::MAX`, floats beyond
+/// # Errors
+///
+/// Fails on what is not JSON (RFC 8259), integers beyond `i64::MIN` to `u64::MAX`, floats beyond
 /// 64 bits, lone surrogates, nesting beyond [`MAX_DEPTH`].
 pub fn json_to_cbor(json: &str) -> Result<Vec<u8>, Error> {
     let mut reader = Reader {

@@ -1,8 +1,8 @@
 //! Payloads between JSON and CBOR (RFC 8949), in one pass, without a tree in between.
 //!
-//! Only what both can say passes: null, booleans, integers from `i64::MIN` to `u64::MAX`, finite floats, text,
-//! arrays, and maps with text keys. An integer stays an integer and a float a float. Keys that come twice stay
-//! twice. Everything else is refused with the byte where it stands. The codec is written out here, and not left to
+//! Only values that both can represent pass: null, booleans, integers from `i64::MIN` to `u64::MAX`, finite floats, text,
+//! arrays, and maps with text keys. An integer stays an integer and a float a float. Duplicate keys are
+//! kept. Everything else is rejected with its offset. The codec is written out here, and not left to
 //! a serde crate, because those build a tree, read JSON integers beyond 64 bits as floats, and say less about the
 //! place of an error; the tests hold it against `serde_json` and `ciborium`.
 

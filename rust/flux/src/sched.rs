@@ -1,11 +1,13 @@
-//! Questions of users to the scheduler: `sched.explain`, `sched.estimate`, `sched.what-if` (Penstock's own).
+//! The service `sched`, as its users see it: explanations, estimates, what-if (Penstock's own).
+//!
+//! Allocation is in [`alloc`](crate::alloc).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::payload::{Json, Payload, Text, object, objects};
+use crate::payload::{Json, Member, Payload, Text, object, objects};
 
 /// `sched.explain` and `sched.estimate`: certain jobs, or the first of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,25 +155,34 @@ pub struct MovedStart {
     pub after: Option<f64>,
 }
 
-/// The response to `sched.what-if`.
+/// The response to `sched.what-if`, but for `fit`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WhatIfResponse<'a> {
     /// The answer as a sentence.
     #[serde(borrow)]
     pub text: Text<'a>,
-    /// When the job in question would start; null for never.
-    #[serde(default)]
-    pub start: Option<f64>,
+    /// When the job in question would start; null for never, absent if there is none.
+    #[serde(default, skip_serializing_if = "Member::is_absent")]
+    pub start: Member<f64>,
     /// An idset of the ranks that it would get.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<Text<'a>>,
-    /// To `fit`: the number of nodes or slots that the job requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub asked: Option<u64>,
-    /// To `fit`: the largest number with which it would start now.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub largest: Option<u64>,
     /// Other jobs whose starts would move.
+    #[serde(deserialize_with = "objects")]
+    pub moved: Vec<MovedStart>,
+}
+
+/// The response to `sched.what-if` with `fit`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FitResponse<'a> {
+    /// The answer as a sentence.
+    #[serde(borrow)]
+    pub text: Text<'a>,
+    /// The number of nodes or slots that the job requests.
+    pub asked: u32,
+    /// The largest number with which it would start now; null if it would not with any.
+    pub largest: Option<u32>,
+    /// Empty.
     #[serde(deserialize_with = "objects")]
     pub moved: Vec<MovedStart>,
 }
@@ -203,4 +214,5 @@ impl Payload for ExplainResponse<'_> {}
 impl Payload for EstimateResponse<'_> {}
 impl Payload for WhatIfRequest<'_> {}
 impl Payload for WhatIfResponse<'_> {}
+impl Payload for FitResponse<'_> {}
 impl Payload for StatsResponse<'_> {}

@@ -61,7 +61,7 @@ fn annotate(bench: &mut Bench, now: f64) -> Vec<(u64, Value)> {
 }
 
 #[test]
-fn the_first_in_line_are_told_why_and_when_and_only_what_is_new() {
+fn the_first_jobs_are_annotated_with_changes_only() {
     let idle = Bench::ready(None, &[]);
     assert_eq!(idle.scheduler.deadline(), None, "nobody waits");
     let mut bench = busy(3);
@@ -80,7 +80,7 @@ fn the_first_in_line_are_told_why_and_when_and_only_what_is_new() {
             .contains("2 cores")
     );
     assert_eq!(annotate(&mut bench, 1001.0), []);
-    bench.scheduler.rest(1005.0);
+    bench.scheduler.defer_annotations(1005.0);
     assert_eq!(
         bench.scheduler.deadline(),
         Some(1061.0),
@@ -104,7 +104,7 @@ fn the_first_in_line_are_told_why_and_when_and_only_what_is_new() {
 }
 
 #[test]
-fn one_that_is_not_among_the_first_any_more_is_told_nothing_that_will_not_be_kept_true() {
+fn annotations_of_a_displaced_job_are_removed() {
     let mut bench = busy(1);
     let settings = json!({"annotate": 1});
     owner(&mut bench, "sched.config-reload", &settings);
@@ -120,7 +120,7 @@ fn one_that_is_not_among_the_first_any_more_is_told_nothing_that_will_not_be_kep
 }
 
 #[test]
-fn questions_are_answered_job_by_job() {
+fn queries_are_answered_job_by_job() {
     let mut bench = busy(2);
     let answer = owner(&mut bench, "sched.explain", &json!({"ids": [4, 1, 77]}));
     let job = &answer["jobs"][0];
@@ -143,7 +143,7 @@ fn questions_are_answered_job_by_job() {
 }
 
 #[test]
-fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
+fn a_what_if_query_changes_nothing() {
     let mut bench = busy(2);
     let before = format!("{:?}", bench.scheduler.engine());
     let mut what_if = |change: Value| owner(&mut bench, "sched.what-if", &change);
@@ -176,35 +176,38 @@ fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
     let answer = what_if(json!({"job": 3, "duration": 5}));
     assert_eq!(answer["start"], 1060.0);
     let answer = what_if(json!({"fit": 3}));
-    assert_eq!(answer["text"], "with no number of slots would it start now");
+    assert_eq!(
+        answer["text"],
+        "would not start now with any number of slots"
+    );
     assert_eq!(format!("{:?}", bench.scheduler.engine()), before);
     for (change, text) in [
         (
             json!({"submit": jobspec(3)}),
             "3 cores per slot requested, no node has more than 2",
         ),
-        (json!({"submit": {}}), "submit: invalid jobspec"),
+        (json!({"submit": {}}), "`submit`: invalid jobspec"),
         (
             json!({"submit": jobspec(1), "urgency": 32}),
-            "urgency: expected 0 to 31, found 32",
+            "`urgency`: expected 0 to 31, found 32",
         ),
-        (json!({"cancel": 77}), "cancel: ƒ"),
+        (json!({"cancel": 77}), "`cancel`: ƒ"),
         (
             json!({"down": "0-2"}),
-            "down: ranks 2 are not in the inventory",
+            "`down`: ranks 2 are not in the inventory",
         ),
-        (json!({"up": "x"}), "up: "),
-        (json!({"job": 1, "nodes": 1}), "job: ƒ"),
+        (json!({"up": "x"}), "`up`: "),
+        (json!({"job": 1, "nodes": 1}), "`job`: ƒ"),
         (
             json!({"job": 3}),
-            "job: expected `nodes` or `duration` with it",
+            "`job`: expected `nodes` or `duration` with it",
         ),
-        (json!({"job": 3, "nodes": 0}), "nodes: expected 1 to"),
+        (json!({"job": 3, "nodes": 0}), "`nodes`: expected 1 to"),
         (
             json!({"job": 3, "duration": -1}),
-            "duration: expected a number of seconds",
+            "`duration`: expected a number of seconds",
         ),
-        (json!({"fit": 1}), "fit: ƒ"),
+        (json!({"fit": 1}), "`fit`: ƒ"),
     ] {
         let answer = ask(&mut bench, "sched.what-if", &change, 0, OWNER);
         let error = answer.error_text().unwrap_or_default().into_owned();
@@ -214,7 +217,7 @@ fn what_would_come_of_a_change_is_told_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_guest_may_ask_about_jobs_of_its_own() {
+fn a_guest_may_query_its_own_jobs_only() {
     let mut bench = busy(2);
     for topic in ["sched.explain", "sched.estimate"] {
         let answer = body(&ask(&mut bench, topic, &json!({"ids": [3, 4]}), 103, GUEST));
@@ -241,30 +244,34 @@ fn a_guest_may_ask_about_jobs_of_its_own() {
 }
 
 #[test]
-fn what_is_wrong_with_a_question_is_told_by_the_name_of_the_field() {
+fn an_invalid_query_is_rejected_with_the_key() {
     let mut bench = busy(1);
     for (topic, payload, text) in [
         (
             "sched.explain",
             json!({}),
-            "ids: expected a list of job ids",
+            "sched.explain: expected `ids` or `id`",
         ),
         (
             "sched.explain",
             json!({"ids": 3}),
-            "ids: expected a list of job ids, found 3",
+            "sched.explain: `ids`: expected an array, found integer `3`",
         ),
         (
             "sched.explain",
             json!([]),
-            "sched.explain: expected an object",
+            "sched.explain: expected an object, found an array",
         ),
         (
             "sched.estimate",
             json!({"max_entries": "x"}),
-            "max_entries: expected a whole number",
+            "sched.estimate: `max_entries`: expected a non-negative integer",
         ),
-        ("sched.what-if", json!({"duration": 5}), "job: "),
+        (
+            "sched.what-if",
+            json!({"duration": 5}),
+            "expected one of `submit`",
+        ),
         ("sched.config-reload", json!({"policy": "x"}), "policy: "),
     ] {
         let answer = ask(&mut bench, topic, &payload, 0, OWNER);
@@ -278,7 +285,7 @@ fn what_is_wrong_with_a_question_is_told_by_the_name_of_the_field() {
 }
 
 #[test]
-fn starts_are_compared_with_what_was_expected_of_them() {
+fn starts_are_compared_with_their_estimates() {
     let mut bench = busy(1);
     annotate(&mut bench, 1000.0);
     // Expected at 1060, it starts at 1000: everybody in these tests does.
@@ -305,7 +312,7 @@ fn submit(bench: &mut Bench, id: u64, mut spec: Value, queue: &str) {
 }
 
 #[test]
-fn another_policy_holds_from_the_next_pass_on() {
+fn a_changed_policy_applies_from_the_next_pass() {
     let mut bench = Bench::ready(None, &[]);
     owner(
         &mut bench,
@@ -326,7 +333,7 @@ fn another_policy_holds_from_the_next_pass_on() {
 }
 
 #[test]
-fn a_queue_of_a_group_of_its_own_does_not_wait_for_others() {
+fn a_queue_with_a_group_of_its_own_is_not_blocked_by_others() {
     let mut bench = Bench::ready(None, &[]);
     let settings = json!({"policy": "fcfs", "queues": {"b": {"group": "b"}}});
     owner(&mut bench, "sched.config-reload", &settings);

@@ -1,0 +1,82 @@
+//! RFC 28: the inventory, and its changes.
+
+use penstock_engine::Engine;
+use penstock_flux::acquire::{ChangeResponse, InventoryResponse};
+use penstock_flux::errno::ENODATA;
+use penstock_rset::ResourceSet;
+use penstock_wire::Message;
+
+use crate::{Outstanding, Phase, Scheduler, Settings, failure_text};
+
+impl Scheduler {
+    /// Handles a response to `resource.acquire`: the stream stays open.
+    pub(crate) fn acquire_response(&mut self, tag: u32, response: &Message) {
+        match response.errnum() {
+            0 => {}
+            ENODATA => return self.fail("the resources have been taken back".to_owned()),
+            _ => return self.fail(failure_text(response)),
+        }
+        self.outstanding.insert(tag, Outstanding::Acquire);
+        let is_first = self.phase == Phase::Acquiring;
+        let applied = if is_first {
+            self.build_engine(response)
+        } else {
+            self.change_inventory(response)
+        };
+        match applied {
+            Err(error) => self.fail(format!("resource.acquire: {error}")),
+            Ok(()) if is_first => self.send_hello(),
+            Ok(()) => self.needs_pass = true,
+        }
+    }
+
+    fn build_engine(&mut self, response: &Message) -> Result<(), String> {
+        let initial: InventoryResponse = response.read().map_err(|error| error.to_string())?;
+        let inventory = ResourceSet::from_json(initial.resources.as_str())
+            .map_err(|error| error.to_string())?;
+        let settings = &self.options.settings;
+        let mut engine = Engine::with_options(&inventory, settings.engine_options())
+            .map_err(|error| error.to_string())?;
+        engine.mark_up(&initial.up);
+        settings.configure_queues(&mut engine, &Settings::default());
+        self.engine = Some(engine);
+        self.queues.clear();
+        Ok(())
+    }
+
+    fn change_inventory(&mut self, response: &Message) -> Result<(), String> {
+        let change: ChangeResponse = response.read().map_err(|error| error.to_string())?;
+        let Some(engine) = &mut self.engine else {
+            return Err("a change before the inventory".to_owned());
+        };
+        // New ranks come first: the other keys may name them.
+        if let Some(grow) = &change.grow {
+            let added = ResourceSet::from_json(grow.as_str()).map_err(|error| error.to_string())?;
+            engine.grow(&added).map_err(|error| error.to_string())?;
+        }
+        if let Some(shrink) = &change.shrink {
+            engine.shrink(shrink);
+        }
+        if let Some(up) = &change.up {
+            engine.mark_up(up);
+        }
+        // A job on a target that is down keeps its allocation: the execution system acts on it.
+        if let Some(down) = &change.down {
+            engine.mark_down(down);
+        }
+        for (name, ranks) in change.property_add.iter().flatten() {
+            // Ranks outside the inventory may be named; they do not matter.
+            let ranks = ranks.intersection(engine.ranks());
+            engine
+                .add_property(name, &ranks)
+                .map_err(|error| error.to_string())?;
+        }
+        for (name, ranks) in change.property_remove.iter().flatten() {
+            engine.remove_property(name, ranks);
+        }
+        if let Some(expiration) = change.expiration {
+            engine.set_inventory_expiration(Some(expiration).filter(|time| *time > 0.0));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! Queries of users: why a job is pending, and when it will start.
+//!
+//! They are answered between passes, from the state that the last pass has left.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use penstock_engine::{Band, Engine, Field, Reason};
+use penstock_flux::errno::{EAGAIN, EPERM};
+use penstock_flux::sched::{
+    Accuracy, Estimate, EstimateResponse, ExplainResponse, Explanation, JobsRequest, StartEstimate,
+};
+use penstock_flux::{Credentials, Payload, RequestError, topic};
+use penstock_jobspec::fluid::Fluid;
+use penstock_wire::Message;
+use serde_json::{Map, Value};
+
+use crate::{Phase, Reply, Scheduler, invalid, read};
+
+/// Whether a request is a query, which the next [`Scheduler::schedule`] answers.
+pub(crate) fn is_query(request: &Message) -> bool {
+    matches!(
+        request.topic(),
+        topic::sched::EXPLAIN | topic::sched::ESTIMATE | topic::sched::WHAT_IF
+    )
+}
+
+/// A job as users see it.
+pub(crate) fn job_name(id: u64) -> String {
+    Fluid(id).to_string()
+}
+
+fn details(engine: &Engine, reason: &Reason) -> Map<String, Value> {
+    let detail = |(key, field): (&str, Field)| {
+        let value = match field {
+            Field::Job(number) | Field::Count(number) => number.into(),
+            Field::Queue(queue) => engine.queue_name(queue).into(),
+            Field::Time(time) => time.into(),
+            Field::Text(text) => text.into(),
+        };
+        (key.to_owned(), value)
+    };
+    reason.fields().into_iter().map(detail).collect()
+}
+
+impl Scheduler {
+    /// Answers the queries that have arrived since the last call.
+    pub(crate) fn answer_queries(&mut self, now: f64) {
+        for request in std::mem::take(&mut self.queries) {
+            let reply = self.query(&request, now);
+            self.reply(&request, reply);
+        }
+    }
+
+    fn query(&mut self, request: &Message, now: f64) -> Reply {
+        if self.phase != Phase::Running {
+            return Err(RequestError::new(EAGAIN, "the scheduler is not ready yet"));
+        }
+        let sender = request.credentials();
+        let payload = match request.topic() {
+            topic::sched::EXPLAIN => self
+                .explain(read(request).map_err(invalid)?, sender, now)?
+                .to_payload(),
+            topic::sched::ESTIMATE => self
+                .estimate(read(request).map_err(invalid)?, sender, now)?
+                .to_payload(),
+            _ => self.what_if(&read(request).map_err(invalid)?, sender, now)?,
+        };
+        Ok(Some(payload))
+    }
+
+    /// Splits jobs into those that the sender may query, and errors for the others.
+    fn queryable(
+        &self,
+        ids: Vec<u64>,
+        sender: Credentials,
+    ) -> (Vec<u64>, BTreeMap<String, String>) {
+        let mut errors = BTreeMap::new();
+        let mut jobs = Vec::with_capacity(ids.len());
+        for id in ids {
+            let name = Fluid(id);
+            let is_queued = self
+                .engine
+                .as_ref()
+                .is_some_and(|engine| engine.is_queued(id));
+            let userid = self.allocs.get(&id).map(|call| call.userid);
+            let text = match userid {
+                Some(userid) if !sender.is_owner() && userid != Some(sender.userid) => {
+                    format!("job {name} is another user's")
+                }
+                Some(_) if is_queued => {
+                    jobs.push(id);
+                    continue;
+                }
+                Some(_) => format!("job {name} is being allocated"),
+                None => format!("job {name} is not pending in the scheduler"),
+            };
+            errors.insert(id.to_string(), text);
+        }
+        (jobs, errors)
+    }
+
+    fn explain(
+        &mut self,
+        request: JobsRequest,
+        sender: Credentials,
+        now: f64,
+    ) -> Result<ExplainResponse<'static>, RequestError> {
+        let ids = request.into_ids();
+        let ids = ids.ok_or_else(|| invalid("sched.explain: expected `ids` or `id`".to_owned()))?;
+        let (ids, errors) = self.queryable(ids, sender);
+        let estimates = self.estimates(&ids, now);
+        let band = self.accuracy.band();
+        let jobs = ids.into_iter().zip(estimates).map(|(id, estimate)| {
+            let mut explanation = self.explanation(id, now);
+            explanation.start = self.start_estimate(id, now, estimate, band);
+            explanation
+        });
+        Ok(ExplainResponse {
+            jobs: jobs.collect(),
+            errors,
+        })
+    }
+
+    fn estimate(
+        &mut self,
+        request: JobsRequest,
+        sender: Credentials,
+        now: f64,
+    ) -> Result<EstimateResponse<'static>, RequestError> {
+        let max_jobs = request.max_entries;
+        let (ids, errors) = match request.into_ids() {
+            Some(ids) => self.queryable(ids, sender),
+            None if sender.is_owner() => (self.first_queued(max_jobs), BTreeMap::new()),
+            None => {
+                let text = "only the instance owner may query all jobs: name yours in `ids`";
+                return Err(RequestError::new(EPERM, text));
+            }
+        };
+        let estimates = self.estimates(&ids, now);
+        let band = self.accuracy.band();
+        let jobs = ids.into_iter().zip(estimates).map(|(id, estimate)| {
+            let has_estimate = estimate.is_some();
+            Estimate {
+                id,
+                reason: (!has_estimate).then(|| self.explanation(id, now).reason),
+                start: self.start_estimate(id, now, estimate, band),
+            }
+        });
+        Ok(EstimateResponse {
+            jobs: jobs.collect(),
+            accuracy: self.accuracy(),
+            errors,
+        })
+    }
+
+    /// Why a job is pending; its start is left open.
+    fn explanation(&mut self, id: u64, now: f64) -> Explanation<'static> {
+        let engine = self.engine.as_mut();
+        let reason = engine.and_then(|engine| engine.explain(id, now));
+        let (kind, sentence, details) = match (&self.engine, &reason) {
+            (Some(engine), Some(reason)) => (
+                reason.kind().to_owned(),
+                reason.sentence(now, &job_name),
+                details(engine, reason),
+            ),
+            _ => ("unknown".to_owned(), String::new(), Map::new()),
+        };
+        Explanation {
+            id,
+            kind: kind.into(),
+            reason: sentence.into(),
+            details,
+            start: StartEstimate::default(),
+        }
+    }
+
+    /// An estimated start with its band; it is remembered, to be compared with the start.
+    fn start_estimate(
+        &mut self,
+        id: u64,
+        now: f64,
+        estimate: Option<f64>,
+        band: Option<Band>,
+    ) -> StartEstimate {
+        if let Some(start) = estimate {
+            self.accuracy.expect(id, now, start);
+        }
+        let around = estimate.zip(band);
+        let around = around.and_then(|(start, band)| band.around(now, start));
+        let (earliest, latest) = around.unzip();
+        StartEstimate {
+            start: estimate,
+            earliest,
+            latest,
+        }
+    }
+
+    /// The estimated starts of jobs; `None` for one that cannot be told.
+    pub(crate) fn estimates(&mut self, ids: &[u64], now: f64) -> Vec<Option<f64>> {
+        let Some(engine) = self.engine.as_mut().filter(|_| !ids.is_empty()) else {
+            return vec![None; ids.len()];
+        };
+        let wanted: HashSet<u64> = ids.iter().copied().collect();
+        let last = engine.queued().iter().rposition(|id| wanted.contains(id));
+        engine.share();
+        let starts: HashMap<u64, Option<f64>> = engine
+            .forecast(now, last.map_or(0, |last| last + 1))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(id, start)| (id, start.time()))
+            .collect();
+        ids.iter()
+            .map(|id| starts.get(id).copied().flatten())
+            .collect()
+    }
+
+    /// The first jobs of the queue, at most `max_jobs`; 0 or none for all.
+    fn first_queued(&mut self, max_jobs: Option<u64>) -> Vec<u64> {
+        let max_jobs = usize::try_from(max_jobs.unwrap_or(0)).unwrap_or(usize::MAX);
+        let mut ids = self.engine.as_mut().map_or_else(Vec::new, Engine::queued);
+        if max_jobs > 0 {
+            ids.truncate(max_jobs);
+        }
+        ids
+    }
+
+    /// How late starts were against their estimates.
+    pub(crate) fn accuracy(&self) -> Accuracy {
+        let errors = self.accuracy.errors();
+        Accuracy {
+            count: errors.count as u64,
+            mean: errors.mean,
+            low: errors.low,
+            median: errors.median,
+            high: errors.high,
+        }
+    }
+}
