@@ -1,0 +1,83 @@
+use std::fmt;
+
+/// The reason why the inventory or the state of a target cannot be what is asked for.
+///
+/// The text names everything that is wrong, not the first thing alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Syntax,
+    Unknown,
+    Conflict,
+    Resources,
+    Event,
+}
+
+impl Error {
+    fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn syntax(text: impl Into<String>) -> Self {
+        Self::new(Kind::Syntax, text)
+    }
+
+    pub(crate) fn unknown(text: impl Into<String>) -> Self {
+        Self::new(Kind::Unknown, text)
+    }
+
+    pub(crate) fn conflict(text: impl Into<String>) -> Self {
+        Self::new(Kind::Conflict, text)
+    }
+
+    pub(crate) fn event(text: impl Into<String>) -> Self {
+        Self::new(Kind::Event, text)
+    }
+
+    /// Whether a text is neither an idset nor a hostlist, or names no target at all.
+    pub fn is_syntax(&self) -> bool {
+        self.kind == Kind::Syntax
+    }
+
+    /// Whether ranks or hosts are named that the inventory does not have.
+    pub fn is_unknown_target(&self) -> bool {
+        self.kind == Kind::Unknown
+    }
+
+    /// Whether targets are to be added that are there already, or were removed for good.
+    pub fn is_conflict(&self) -> bool {
+        self.kind == Kind::Conflict
+    }
+
+    /// Whether a resource set cannot be changed as asked: an invalid property name, two hosts of one rank.
+    pub fn is_resource_set(&self) -> bool {
+        self.kind == Kind::Resources
+    }
+
+    /// Whether a stored event cannot be read.
+    pub fn is_event(&self) -> bool {
+        self.kind == Kind::Event
+    }
+}
+
+impl From<penstock_rset::Error> for Error {
+    fn from(error: penstock_rset::Error) -> Self {
+        Self::new(Kind::Resources, error.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
