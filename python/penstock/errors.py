@@ -115,6 +115,10 @@ class NotFoundError(Error, LookupError):
     """What was asked for is not there: a job, a host, a rank, a service."""
 
 
+class TargetError(Error, ValueError):
+    """Execution targets are unknown, or cannot be what they are asked to be; the text names all."""
+
+
 class StoreError(Error, OSError):
     """The store of an instance cannot be opened, read or written; the text says what and why."""
 

@@ -39,17 +39,20 @@ class Mutation:
 MUTATIONS = (
     Mutation(
         "a second acquire gets EBUSY",
-        "python/penstock/protocol/acquire.py",
-        "        if self._request is not None:\n"
-        "            return request.respond(errnum=errno.EBUSY)\n",
-        "",
+        "rust/resource/src/acquire.rs",
+        "        if self.holder.is_some() {\n"
+        '            return Message::error_to(request, EBUSY, "");\n'
+        "        }\n",
+        "        let _ = EBUSY;\n",
         "test_today.py::test_acquire_is_for_one_and_streaming",
     ),
     Mutation(
         "acquire tells transitions only",
-        "python/penstock/protocol/acquire.py",
-        "_idsets(up=up - told.up, down=told.up - up)",
-        "_idsets(up=up, down=ranks - up)",
+        "rust/resource/src/acquire.rs",
+        "            up: some(&up - &holder.up, IdSet::is_empty),\n"
+        "            down: some(&holder.up - &up, IdSet::is_empty),\n",
+        "            up: some(up.clone(), IdSet::is_empty),\n"
+        "            down: some(&ranks - &up, IdSet::is_empty),\n",
         "test_rfc28.py::test_changes_tell_transitions_and_nothing_else",
     ),
     Mutation(

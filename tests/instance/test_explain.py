@@ -162,7 +162,11 @@ def test_questions_that_make_no_sense_name_the_field(start):
         for topic, payload, text in [
             ("sched.explain", {}, "ids"),
             ("sched.explain", {"ids": ["x"]}, "`ids[0]`: expected a non-negative integer"),
-            ("sched.estimate", {"max_entries": -1}, "`max_entries`: expected a non-negative integer"),
+            (
+                "sched.estimate",
+                {"max_entries": -1},
+                "`max_entries`: expected a non-negative integer",
+            ),
             ("sched.what-if", {}, "submit"),
             ("sched.what-if", {"cancel": "x"}, "`cancel`: expected a non-negative integer"),
             ("sched.what-if", {"down": "x"}, "`down`: "),

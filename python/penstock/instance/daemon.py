@@ -168,7 +168,7 @@ class Instance:
 
     def _scheduler_settings(self) -> str:
         """The scheduler's settings, from the configuration and the nodes of each queue."""
-        return json.dumps(scheduler_settings(self._options.config, self._resource.ledger.resources))
+        return json.dumps(scheduler_settings(self._options.config, self._resource.resources))
 
     def _set_scheduler(self) -> None:
         """Tells the scheduler, ours inside or outside, what it is to know from now on."""

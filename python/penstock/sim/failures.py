@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._core import parse_duration
+from penstock._core import ResourceLedger, parse_duration
 from penstock.errors import Error, FailuresError
-from penstock.instance.ledger import Ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +35,7 @@ def load(path: Path, resources: ResourceSet) -> list[Failure]:
         FailuresError: a line is wrong, or names nodes that are not there.
         OSError: the file cannot be read.
     """
-    targets = Ledger(resources, None, {}).targets
+    find = ResourceLedger(resources).find
     found: list[Failure] = []
     for number, line in enumerate(path.read_text(errors="surrogateescape").splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -54,7 +53,7 @@ def load(path: Path, resources: ResourceSet) -> list[Failure]:
         if time == float("inf"):
             raise FailuresError(f"{place}: expected a time in seconds, found `{words[0]}`")
         try:
-            ranks = targets(words[1])
+            ranks = find(words[1])
         except Error as error:
             raise FailuresError(f"{place}: {error}") from error
         found.append((time, str(ranks), words[2] == "up"))

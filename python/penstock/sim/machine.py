@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock._core import ResourceLedger
 from penstock.errors import Error, MachineError
 from penstock.instance import inventory
-from penstock.instance.ledger import Ledger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,7 @@ def _from_config(path: Path) -> tuple[ResourceSet, int]:
     else:
         raise MachineError(f"`{path}`: expected `resource.config` or `resource.path`")
     try:
-        ledger = Ledger(base, config.exclude, config.properties)
+        ledger = ResourceLedger(base, config.exclude, config.properties)
         ledger.check()
     except Error as error:
         raise MachineError(f"`{path}`: {error}") from error

@@ -23,6 +23,8 @@ numbers! {
     EPERM = 1, "Operation not permitted";
     /// Unknown job, key, queue, attribute or subscription.
     ENOENT = 2, "No such file or directory";
+    /// The service has failed, e.g. its store.
+    EIO = 5, "Input/output error";
     /// The service cannot answer yet.
     EAGAIN = 11, "Resource temporarily unavailable";
     /// Another peer has this role already.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_idset::IdSet;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -62,6 +63,30 @@ pub struct MonitorRequest<'a> {
     /// An idset of ranks.
     #[serde(borrow)]
     pub ranks: Text<'a>,
+}
+
+/// The response to `resource.monitor`: the request is being served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonitorResponse {
+    /// The ranks that count as online for as long as the stream lasts.
+    pub ranks: IdSet,
+}
+
+/// The response to `resource.stats-get`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatsResponse {
+    /// The ranks of the inventory.
+    pub ranks: IdSet,
+    /// The ranks that may be allocated.
+    pub up: IdSet,
+    /// How many ranks are drained.
+    pub drained: u64,
+    /// Whether a scheduler holds the resources.
+    pub acquired: bool,
+    /// How many `resource.monitor` streams there are.
+    pub monitors: u64,
+    /// How many events the resource log has.
+    pub events: u64,
 }
 
 /// `resource.history` (Penstock's own).
@@ -144,6 +169,8 @@ impl Payload for GrowRequest<'_> {}
 impl Payload for PropertyRequest<'_> {}
 impl Payload for ExpirationRequest {}
 impl Payload for MonitorRequest<'_> {}
+impl Payload for MonitorResponse {}
+impl Payload for StatsResponse {}
 impl Payload for HistoryRequest<'_> {}
 impl Payload for HistoryResponse {}
 impl Payload for StatusResponse<'_> {}

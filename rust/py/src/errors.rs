@@ -5,17 +5,24 @@ use pyo3::types::PyString;
 /// The exception classes. `WireError::new_err(text)` makes one to be raised.
 mod classes {
     pyo3::import_exception!(penstock.errors, EngineError);
+    pyo3::import_exception!(penstock.errors, Error);
     pyo3::import_exception!(penstock.errors, HostlistError);
     pyo3::import_exception!(penstock.errors, IdsetError);
     pyo3::import_exception!(penstock.errors, JobspecError);
     pyo3::import_exception!(penstock.errors, NotFoundError);
     pyo3::import_exception!(penstock.errors, ResourceSetError);
     pyo3::import_exception!(penstock.errors, StoreError);
+    pyo3::import_exception!(penstock.errors, TargetError);
     pyo3::import_exception!(penstock.errors, WireError);
     pyo3::import_exception!(penstock.errors, WorkloadError);
 }
 
 pub(crate) use classes::*;
+
+/// Whether an exception is one that Penstock raises on purpose.
+pub(crate) fn is_error(py: Python<'_>, raised: &PyErr) -> bool {
+    raised.is_instance_of::<Error>(py)
+}
 
 /// Sets an attribute of an exception that is about to be raised.
 pub(crate) fn with_attribute<'py>(

@@ -13,6 +13,7 @@ mod json;
 mod manager;
 mod mockexec;
 mod resource;
+mod resource_module;
 mod sched;
 mod shared;
 mod sim;
@@ -32,6 +33,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     wire::register(module)?;
     broker::register(module)?;
     manager::register(module)?;
+    resource_module::register(module)?;
     sched::register(module)?;
     mockexec::register(module)?;
     sim::register(module)

@@ -16,7 +16,7 @@ use crate::wire::Batch;
 
 /// The job manager over its store. Calls release the GIL while they work.
 #[pyclass(module = "penstock._core", frozen)]
-struct JobManager(Mutex<penstock_manager::Manager>);
+pub(crate) struct JobManager(Mutex<penstock_manager::Manager>);
 
 fn failed(error: impl ToString) -> PyErr {
     StoreError::new_err(error.to_string())
@@ -32,7 +32,8 @@ impl JobManager {
         py.detach(|| Ok(work(&mut *self.lock()?)))
     }
 
-    fn lock(&self) -> PyResult<MutexGuard<'_, penstock_manager::Manager>> {
+    /// The manager, for calls without the GIL.
+    pub(crate) fn lock(&self) -> PyResult<MutexGuard<'_, penstock_manager::Manager>> {
         let locked = self.0.lock();
         locked.map_err(|_| failed("the job manager has failed before"))
     }
@@ -153,11 +154,6 @@ impl JobManager {
     fn held(&self, py: Python<'_>) -> PyResult<String> {
         let held = self.with(py, |manager| manager.held())?;
         held.map(|held| held.to_json()).map_err(failed)
-    }
-
-    fn append_resource_event(&self, py: Python<'_>, line: String) -> PyResult<()> {
-        let stored = self.with(py, |manager| manager.store().append_resource_event(&line))?;
-        stored.map_err(failed)
     }
 
     fn resource_events(&self, py: Python<'_>) -> PyResult<Vec<String>> {

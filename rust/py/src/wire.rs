@@ -7,6 +7,7 @@ use penstock_wire as wire;
 use pyo3::prelude::*;
 
 pub(crate) use self::batch::Batch;
+pub(crate) use self::message::Message;
 use crate::errors::{WireError, with_attribute};
 
 /// The `WireError` of an error; its attribute `offset` is the byte.

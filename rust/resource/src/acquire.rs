@@ -137,7 +137,9 @@ impl AcquireProvider {
 
     /// Frees the resources if the peer that has disconnected held them; returns whether it did.
     pub fn disconnect(&mut self, peer: &[u8]) -> bool {
-        let held = self.holder.take_if(|holder| origin(&holder.request) == peer);
+        let held = self
+            .holder
+            .take_if(|holder| origin(&holder.request) == peer);
         held.is_some()
     }
 
@@ -174,8 +176,7 @@ impl AcquireProvider {
                 difference(&holder.properties, &properties, &kept),
                 Properties::is_empty,
             ),
-            expiration: Some(expiration)
-                .filter(|end| end.to_bits() != holder.expiration.to_bits()),
+            expiration: Some(expiration).filter(|end| end.to_bits() != holder.expiration.to_bits()),
             shrink: some(shrink, IdSet::is_empty),
         };
         holder.ranks = ranks;
@@ -200,14 +201,18 @@ fn within(properties: &Properties, ranks: &IdSet) -> Properties {
     within.filter(|(_, targets)| !targets.is_empty()).collect()
 }
 
-/// The properties that some of `ranks` have in `these` and lack in `those`.
-fn difference(these: &Properties, those: &Properties, ranks: &IdSet) -> Properties {
-    let mut found = within(these, ranks);
+/// The properties that some of `ranks` have in `left` and lack in `right`.
+fn difference(left: &Properties, right: &Properties, ranks: &IdSet) -> Properties {
+    let mut found = within(left, ranks);
     found.retain(|name, targets| {
-        if let Some(others) = those.get(name) {
+        if let Some(others) = right.get(name) {
             targets.subtract(others);
         }
         !targets.is_empty()
     });
     found
 }
+
+#[cfg(test)]
+#[path = "acquire_tests.rs"]
+mod tests;

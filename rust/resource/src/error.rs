@@ -16,6 +16,7 @@ enum Kind {
     Conflict,
     Resources,
     Event,
+    Store,
 }
 
 impl Error {
@@ -42,6 +43,16 @@ impl Error {
         Self::new(Kind::Event, text)
     }
 
+    /// Makes the error of a store that cannot be read or written.
+    pub fn store(reason: impl fmt::Display) -> Self {
+        Self::new(Kind::Store, reason.to_string())
+    }
+
+    /// Makes the error of an instance that cannot run jobs on more resources.
+    pub fn growth(reason: impl fmt::Display) -> Self {
+        Self::new(Kind::Conflict, reason.to_string())
+    }
+
     /// Whether a text is neither an idset nor a hostlist, or names no target at all.
     pub fn is_syntax(&self) -> bool {
         self.kind == Kind::Syntax
@@ -52,7 +63,7 @@ impl Error {
         self.kind == Kind::Unknown
     }
 
-    /// Whether targets are to be added that are there already, or were removed for good.
+    /// Whether targets cannot be added: they are there already, were removed for good, or jobs cannot be run there.
     pub fn is_conflict(&self) -> bool {
         self.kind == Kind::Conflict
     }
@@ -65,6 +76,11 @@ impl Error {
     /// Whether a stored event cannot be read.
     pub fn is_event(&self) -> bool {
         self.kind == Kind::Event
+    }
+
+    /// Whether the store cannot be read or written.
+    pub fn is_store(&self) -> bool {
+        self.kind == Kind::Store
     }
 }
 

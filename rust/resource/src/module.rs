@@ -1,0 +1,711 @@
+//! The services `resource` and `groups`: administration, status, monitors, and the acquire stream.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use penstock_flux::broker::{GroupResponse, NameRequest};
+use penstock_flux::errno::{EINVAL, EIO, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::resource::{
+    Drain, DrainRequest, ExpirationRequest, GrowRequest, HistoryRequest, HistoryResponse,
+    MonitorRequest, MonitorResponse, PropertyRequest, SchedStatusResponse, StatsResponse,
+    StatusResponse, TargetsRequest,
+};
+use penstock_flux::topic::{broker, resource};
+use penstock_flux::{Json, Payload, StreamCancelRequest, Text, read};
+use penstock_hostlist::Hostlist;
+use penstock_idset::IdSet;
+use penstock_rset::{Operation, ResourceSet, Scheduling};
+use penstock_wire::{Kind, Message};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::event::{Change, Event, Overwrite, Targets};
+use crate::{AcquireProvider, Config, Error, Ledger, origin};
+
+/// The group of the targets that are online.
+const ONLINE_GROUP: &str = "broker.online";
+
+/// The instance around the service.
+pub trait Instance {
+    /// Appends a line to the resource eventlog. It is durable before the next responses are sent.
+    ///
+    /// # Errors
+    ///
+    /// The store has failed ([`Error::is_store`]).
+    fn append_event(&mut self, line: &str) -> Result<(), Error>;
+
+    /// The lines of the resource eventlog.
+    ///
+    /// # Errors
+    ///
+    /// The store has failed ([`Error::is_store`]).
+    fn events(&mut self) -> Result<Vec<String>, Error>;
+
+    /// The resources that are allocated to jobs.
+    ///
+    /// # Errors
+    ///
+    /// The store has failed ([`Error::is_store`]).
+    fn allocated(&mut self) -> Result<ResourceSet, Error>;
+
+    /// Checks that jobs can be executed on an inventory that has grown to these resources.
+    ///
+    /// # Errors
+    ///
+    /// They cannot ([`Error::is_conflict`]).
+    fn check_growth(&mut self, grown: &ResourceSet) -> Result<(), Error>;
+}
+
+/// The reason why a request is not served.
+enum Rejection {
+    /// The request is wrong: the error response to it.
+    Request { errnum: u32, text: String },
+    /// The instance has failed: the text is for its log.
+    Failure(String),
+}
+
+impl Rejection {
+    fn new(errnum: u32, text: impl Into<String>) -> Self {
+        Self::Request {
+            errnum,
+            text: text.into(),
+        }
+    }
+}
+
+impl From<Error> for Rejection {
+    fn from(error: Error) -> Self {
+        if error.is_store() {
+            Self::Failure(error.to_string())
+        } else {
+            Self::new(EINVAL, error.to_string())
+        }
+    }
+}
+
+/// The payload of a response, if it has one.
+type Served = Result<Option<Vec<u8>>, Rejection>;
+
+/// A `resource.monitor` stream: its sender reports these targets alive for as long as it is there itself.
+#[derive(Debug)]
+struct Monitor {
+    request: Message,
+    ranks: IdSet,
+}
+
+/// The resource module of an instance.
+///
+/// Sans-I/O: [`ResourceModule::handle`] takes requests in, [`ResourceModule::flush`] gives responses out. Changes are
+/// events of the [`Instance`]'s eventlog, which restores the service at a restart.
+#[derive(Debug)]
+pub struct ResourceModule {
+    /// User id of the instance owner.
+    owner: u32,
+    ledger: Ledger,
+    provider: AcquireProvider,
+    monitors: Vec<Monitor>,
+    /// Responses to be sent when what they say is durable.
+    responses: Vec<Message>,
+    /// Whether the ledger has changed since the provider was updated.
+    changed: bool,
+    /// Whether the schedulable resources may have changed since [`ResourceModule::take_inventory`].
+    inventory_changed: bool,
+    log: Vec<String>,
+}
+
+impl ResourceModule {
+    /// Makes the module of an instance that was started with `base`, and replays its eventlog.
+    ///
+    /// # Errors
+    ///
+    /// The configuration names hosts that never were, an event is malformed, or the inventory cannot be restored.
+    pub fn new<'a>(
+        owner: u32,
+        base: Arc<ResourceSet>,
+        config: Config,
+        eventlog: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, Error> {
+        let mut ledger = Ledger::new(base, config)?;
+        for line in eventlog {
+            if let Some(event) = Event::from_json(line)? {
+                ledger.apply(&event)?;
+            }
+        }
+        ledger.check()?;
+        let resources = Arc::clone(ledger.resources());
+        Ok(Self {
+            owner,
+            provider: AcquireProvider::new(resources, ledger.exclude(), &ledger.up()),
+            ledger,
+            monitors: Vec::new(),
+            responses: Vec::new(),
+            changed: false,
+            inventory_changed: true,
+            log: Vec::new(),
+        })
+    }
+
+    /// The inventory and the state of its targets.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Applies another configuration.
+    ///
+    /// # Errors
+    ///
+    /// It names hosts that never were, or the store has failed; the configuration is the former one then.
+    pub fn configure(
+        &mut self,
+        config: Config,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Result<(), Error> {
+        let mut next = self.ledger.clone();
+        next.configure(config)?;
+        let mut changes = Vec::new();
+        let excluded = next.exclude() - self.ledger.exclude();
+        if !excluded.is_empty() {
+            changes.push(Change::Exclude(next.targets_of(&excluded)));
+        }
+        let included = self.ledger.exclude() - next.exclude();
+        if !included.is_empty() {
+            changes.push(Change::Unexclude(next.targets_of(&included)));
+        }
+        for change in changes {
+            let event = Event {
+                timestamp: now,
+                change,
+            };
+            instance.append_event(&event.to_json()?)?;
+        }
+        self.ledger = next;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Serves a request; other messages are ignored.
+    pub fn handle(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) {
+        if request.kind != Kind::Request {
+            return;
+        }
+        if request.method() == "disconnect" {
+            self.disconnect(origin(request), now, instance);
+            return;
+        }
+        if request.topic() == resource::ACQUIRE {
+            if !request.is_noresponse() {
+                let response = self.acquire(request);
+                self.responses.push(response);
+            }
+            return;
+        }
+        let served = self.serve(request, now, instance);
+        let response = match served {
+            Ok(payload) => Message::response_to(request, 0, payload),
+            Err(Rejection::Request { errnum, text }) => Message::error_to(request, errnum, &text),
+            Err(Rejection::Failure(text)) => {
+                self.log.push(format!("{}: {text}", request.topic()));
+                Message::error_to(request, EIO, "internal error: see the log")
+            }
+        };
+        if !request.is_noresponse() {
+            self.responses.push(response);
+        }
+    }
+
+    /// The responses so far: to be sent when the eventlog is durable.
+    pub fn flush(&mut self) -> Vec<Message> {
+        self.refresh();
+        let mut responses = std::mem::take(&mut self.responses);
+        responses.extend(self.provider.take_changes());
+        responses
+    }
+
+    /// The resources that the scheduler may allocate, if they may have changed since the last call.
+    pub fn take_inventory(&mut self) -> Option<ResourceSet> {
+        self.refresh();
+        std::mem::take(&mut self.inventory_changed).then(|| self.provider.schedulable())
+    }
+
+    /// Warnings for the instance's log.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// Hands the ledger's changes to the provider.
+    fn refresh(&mut self) {
+        if std::mem::take(&mut self.changed) {
+            let resources = Arc::clone(self.ledger.resources());
+            let (exclude, up) = (self.ledger.exclude(), self.ledger.up());
+            self.provider.update(resources, exclude, &up);
+            self.inventory_changed = true;
+        }
+    }
+
+    fn serve(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        match request.topic() {
+            resource::STATUS => Ok(Some(self.status())),
+            resource::SCHED_STATUS => self.sched_status(instance),
+            resource::HISTORY => self.history(request, instance),
+            resource::STATS_GET => self.stats(instance),
+            resource::DRAIN => self.drain(request, now, instance),
+            resource::UNDRAIN => self.undrain(request, now, instance),
+            resource::GROW => self.grow(request, now, instance),
+            resource::SHRINK => self.shrink(request, now, instance),
+            resource::PROPERTY_ADD => self.add_property(request, now, instance),
+            resource::PROPERTY_REMOVE => self.remove_property(request, now, instance),
+            resource::EXPIRATION => self.set_expiration(request, now, instance),
+            resource::MONITOR => self.monitor(request, now, instance),
+            resource::UNMONITOR => self.unmonitor(request, now, instance),
+            resource::ACQUIRE_CANCEL => self.cancel_acquire(request),
+            resource::MONITOR_CANCEL => self.cancel_monitor(request, now, instance),
+            broker::GROUPS_GET => self.group(request),
+            _ if request.method() == "ping" => ping(request),
+            _ if request.method() == "stats-get" => Ok(Some(Message::json_payload("{}"))),
+            topic => Err(Rejection::new(ENOSYS, format!("unknown method `{topic}`"))),
+        }
+    }
+
+    fn check_owner(&self, request: &Message) -> Result<(), Rejection> {
+        if request.userid == self.owner {
+            return Ok(());
+        }
+        let text = format!("{}: only the instance owner may do that", request.topic());
+        Err(Rejection::new(EPERM, text))
+    }
+
+    /// Appends an event to the eventlog and applies it: both, or neither.
+    fn record(
+        &mut self,
+        change: Change,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Result<(), Error> {
+        let event = Event {
+            timestamp: now,
+            change,
+        };
+        let mut next = self.ledger.clone();
+        next.apply(&event)?;
+        instance.append_event(&event.to_json()?)?;
+        self.ledger = next;
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Records a change of these ranks, if there are any.
+    fn record_of(
+        &mut self,
+        ranks: &IdSet,
+        change: impl FnOnce(Targets) -> Change,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Result<(), Error> {
+        if ranks.is_empty() {
+            return Ok(());
+        }
+        let targets = self.ledger.targets_of(ranks);
+        self.record(change(targets), now, instance)
+    }
+
+    // --- streams
+
+    fn acquire(&mut self, request: &Message) -> Message {
+        if request.userid != self.owner {
+            let text = "only the instance owner may acquire resources";
+            return Message::error_to(request, EPERM, text);
+        }
+        self.refresh();
+        self.provider.acquire(request)
+    }
+
+    fn cancel_acquire(&mut self, request: &Message) -> Served {
+        let StreamCancelRequest { matchtag } = payload(request)?;
+        let last = self.provider.cancel(origin(request), matchtag);
+        self.responses.extend(last);
+        Ok(None)
+    }
+
+    fn monitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        if !request.is_streaming() || request.is_noresponse() {
+            let text = "resource.monitor is a streaming request";
+            return Err(Rejection::new(EPROTO, text));
+        }
+        let MonitorRequest { ranks } = payload(request)?;
+        let ranks: IdSet = ranks
+            .parse()
+            .map_err(|error| Rejection::new(EINVAL, format!("resource.monitor: {error}")))?;
+        self.ledger.check_ranks(&ranks)?;
+        if ranks.is_empty() {
+            let text = "resource.monitor: expected at least one rank";
+            return Err(Rejection::new(EINVAL, text));
+        }
+        let new = self.ledger.add_monitor(&ranks);
+        if let Err(error) = self.record_of(&new, Change::Online, now, instance) {
+            self.ledger.remove_monitor(&ranks);
+            return Err(error.into());
+        }
+        let response = MonitorResponse {
+            ranks: ranks.clone(),
+        };
+        let mut request = request.clone();
+        request.set_payload(None);
+        self.monitors.push(Monitor { request, ranks });
+        Ok(Some(response.to_payload()))
+    }
+
+    fn cancel_monitor(
+        &mut self,
+        request: &Message,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Served {
+        let StreamCancelRequest { matchtag } = payload(request)?;
+        let place = self.monitors.iter().position(|monitor| {
+            monitor.request.matchtag == matchtag && origin(&monitor.request) == origin(request)
+        });
+        if let Some(place) = place {
+            let monitor = self.monitors.remove(place);
+            let last = Message::error_to(&monitor.request, ENODATA, "");
+            self.end_monitor(&monitor, now, instance)?;
+            self.responses.push(last);
+        }
+        Ok(None)
+    }
+
+    fn disconnect(&mut self, peer: &[u8], now: f64, instance: &mut dyn Instance) {
+        self.provider.disconnect(peer);
+        let monitors = std::mem::take(&mut self.monitors);
+        let (ended, others) = monitors
+            .into_iter()
+            .partition(|monitor| origin(&monitor.request) == peer);
+        self.monitors = others;
+        for monitor in ended {
+            if let Err(error) = self.end_monitor(&monitor, now, instance) {
+                self.log.push(format!("resource: {error}"));
+            }
+        }
+    }
+
+    /// Records as offline the targets of an ended monitor that no other one reports alive.
+    fn end_monitor(
+        &mut self,
+        monitor: &Monitor,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Result<(), Error> {
+        let lost = &self.ledger.remove_monitor(&monitor.ranks) & &self.ledger.resources().ranks();
+        // Without an event they are offline all the same.
+        self.changed = true;
+        if !lost.is_empty() {
+            self.log.push(format!("resource: ranks {lost} are offline"));
+        }
+        self.record_of(&lost, Change::Offline, now, instance)
+    }
+
+    fn unmonitor(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        let TargetsRequest { targets } = payload(request)?;
+        let ranks = &self.ledger.find(&targets)? & &self.ledger.offline();
+        self.record_of(&ranks, Change::Unmonitor, now, instance)?;
+        Ok(None)
+    }
+
+    // --- administration
+
+    /// Drained targets keep their time and reason, unless `mode` says something else.
+    fn drain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        let asked: DrainRequest<'_> = payload(request)?;
+        let named = self.ledger.find(&asked.targets)?;
+        let reason = asked.reason.map(Text::into_string).unwrap_or_default();
+        let drained = self.ledger.drains();
+        let new = &named - drained.ranks();
+        let (ranks, overwrite) = match asked.mode.as_deref() {
+            Some("update") if !reason.is_empty() => {
+                let without_reason = &named & &drained.without_reason();
+                (&new | &without_reason, Overwrite::Keep)
+            }
+            None | Some("update") => (new, Overwrite::Keep),
+            Some("overwrite") => (named, Overwrite::Reason),
+            Some("force-overwrite") => (named, Overwrite::All),
+            Some(mode) => {
+                let mode = mode.escape_debug();
+                let text = format!(
+                    "resource.drain: unknown mode `{mode}`: expected update, overwrite, force-overwrite"
+                );
+                return Err(Rejection::new(EINVAL, text));
+            }
+        };
+        let change = |targets| Change::Drain {
+            targets,
+            reason,
+            overwrite,
+        };
+        self.record_of(&ranks, change, now, instance)?;
+        Ok(None)
+    }
+
+    fn undrain(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        let asked: DrainRequest<'_> = payload(request)?;
+        let ranks = self.ledger.find(&asked.targets)?;
+        let drained = self.ledger.drains().ranks();
+        match asked.mode.as_deref() {
+            Some("force") => {}
+            None => {
+                let others = &ranks - drained;
+                if !others.is_empty() {
+                    let hosts = self.ledger.targets_of(&others).hosts;
+                    let text = format!("not drained: {others} ({hosts})");
+                    return Err(Rejection::new(EINVAL, text));
+                }
+            }
+            Some(mode) => {
+                let mode = mode.escape_debug();
+                let text = format!("resource.undrain: unknown mode `{mode}`: expected force");
+                return Err(Rejection::new(EINVAL, text));
+            }
+        }
+        let reason = asked.reason.map(Text::into_string);
+        let change = |targets| Change::Undrain {
+            targets,
+            reason: reason.filter(|text| !text.is_empty()),
+        };
+        let ranks = &ranks & drained;
+        self.record_of(&ranks, change, now, instance)?;
+        Ok(None)
+    }
+
+    fn grow(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        let GrowRequest { r } = payload(request)?;
+        let rejection = |error: &dyn std::fmt::Display| {
+            Rejection::new(EINVAL, format!("resource.grow: {error}"))
+        };
+        let more = ResourceSet::from_json(r.as_str()).map_err(|error| rejection(&error))?;
+        more.require_execution()
+            .map_err(|error| rejection(&error))?;
+        self.ledger
+            .check_growth(&more)
+            .map_err(|error| rejection(&error))?;
+        let grown = self
+            .ledger
+            .resources()
+            .combine(Operation::Union, &more, Scheduling::Left)
+            .map_err(|error| rejection(&error))?;
+        instance
+            .check_growth(&grown)
+            .map_err(|error| rejection(&error))?;
+        self.record(Change::Grow(more), now, instance)?;
+        Ok(None)
+    }
+
+    fn shrink(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        let TargetsRequest { targets } = payload(request)?;
+        let ranks = self.ledger.find(&targets)?;
+        if ranks == self.ledger.resources().ranks() {
+            let text = "resource.shrink: expected at least one target to stay";
+            return Err(Rejection::new(EINVAL, text));
+        }
+        self.record_of(&ranks, Change::Shrink, now, instance)?;
+        Ok(None)
+    }
+
+    fn add_property(&mut self, request: &Message, now: f64, instance: &mut dyn Instance) -> Served {
+        self.check_owner(request)?;
+        let PropertyRequest { targets, name } = payload(request)?;
+        let ranks = self.ledger.find(&targets)?;
+        let mut changed = (**self.ledger.resources()).clone();
+        changed.add_property(&name, &ranks).map_err(Error::from)?;
+        let ranks = &ranks - &self.with_property(&name);
+        let name = name.into_string();
+        let change = |targets| Change::PropertyAdd { targets, name };
+        self.record_of(&ranks, change, now, instance)?;
+        Ok(None)
+    }
+
+    fn remove_property(
+        &mut self,
+        request: &Message,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Served {
+        self.check_owner(request)?;
+        let PropertyRequest { targets, name } = payload(request)?;
+        let ranks = self.ledger.find(&targets)?;
+        let others = &ranks - &self.with_property(&name);
+        if !others.is_empty() {
+            let name = name.escape_debug();
+            let text = format!("without the property `{name}`: {others}");
+            return Err(Rejection::new(EINVAL, text));
+        }
+        let name = name.into_string();
+        let change = |targets| Change::PropertyRemove { targets, name };
+        self.record_of(&ranks, change, now, instance)?;
+        Ok(None)
+    }
+
+    fn with_property(&self, name: &str) -> IdSet {
+        let properties = self.ledger.resources().properties();
+        properties.get(name).cloned().unwrap_or_default()
+    }
+
+    fn set_expiration(
+        &mut self,
+        request: &Message,
+        now: f64,
+        instance: &mut dyn Instance,
+    ) -> Served {
+        const EXPECTED: &str = "expected `expiration`: seconds since the epoch, 0 for none";
+        self.check_owner(request)?;
+        let asked: Result<ExpirationRequest, _> = read(request.payload_json());
+        let asked = asked.map_err(|error| {
+            Rejection::new(EPROTO, format!("resource.expiration: {error}: {EXPECTED}"))
+        })?;
+        let end = asked.expiration;
+        if !(end.is_finite() && end >= 0.0) {
+            let text = format!("resource.expiration: {EXPECTED}");
+            return Err(Rejection::new(EINVAL, text));
+        }
+        let end = Some(end).filter(|&end| end != 0.0);
+        let mut changed = (**self.ledger.resources()).clone();
+        changed
+            .set_expiration(end)
+            .map_err(|error| Rejection::new(EINVAL, format!("resource.expiration: {error}")))?;
+        if end != self.ledger.resources().expiration() {
+            self.record(Change::Expiration(end), now, instance)?;
+        }
+        Ok(None)
+    }
+
+    // --- status
+
+    fn status(&self) -> Vec<u8> {
+        let resources = self.ledger.resources().to_json();
+        let drains = self.ledger.drains().groups().into_iter();
+        StatusResponse {
+            r: Json(&resources),
+            drain: drains
+                .map(|(drain, ranks)| {
+                    let drain = Drain {
+                        timestamp: drain.timestamp,
+                        reason: drain.reason.clone(),
+                    };
+                    (ranks.to_string(), drain)
+                })
+                .collect(),
+            online: self.ledger.online().to_string().into(),
+            offline: self.ledger.offline().to_string().into(),
+            exclude: self.ledger.exclude().to_string().into(),
+            torpid: "".into(),
+        }
+        .to_payload()
+    }
+
+    fn sched_status(&mut self, instance: &mut dyn Instance) -> Served {
+        self.refresh();
+        let all = self.provider.schedulable();
+        let ranks = all.ranks();
+        let down = all.restrict(&(&ranks - self.provider.up()));
+        // What jobs hold on targets that are gone or excluded is not the scheduler's.
+        let allocated = instance.allocated()?;
+        let allocated = allocated.restrict(&ranks);
+        let response = SchedStatusResponse {
+            all: Json(&all.to_json()),
+            down: Json(&down.to_json()),
+            allocated: Json(&allocated.to_json()),
+        };
+        Ok(Some(response.to_payload()))
+    }
+
+    fn history(&self, request: &Message, instance: &mut dyn Instance) -> Served {
+        let HistoryRequest { targets } = payload(request)?;
+        let events = instance.events()?;
+        let events = events.iter().map(|line| serde_json::from_str(line));
+        let mut events: Vec<Map<String, Value>> =
+            events.collect::<Result<_, _>>().map_err(Error::store)?;
+        if let Some(targets) = targets {
+            self.select(&mut events, &targets)?;
+        }
+        Ok(Some(HistoryResponse { events }.to_payload()))
+    }
+
+    /// Keeps the events about some ranks or hosts, which need not be in the inventory any more.
+    fn select(&self, events: &mut Vec<Map<String, Value>>, text: &str) -> Result<(), Rejection> {
+        if let Ok(ranks) = text.parse::<IdSet>() {
+            events.retain(|event| named::<IdSet>(event, "idset").intersects(&ranks));
+            return Ok(());
+        }
+        let hosts: Hostlist = text
+            .parse()
+            .map_err(|error| Rejection::new(EINVAL, format!("resource.history: {error}")))?;
+        let mut unknown = hosts.difference(&self.ledger.resources().nodelist());
+        events.retain(|event| {
+            let about: Hostlist = named(event, "nodelist");
+            unknown = unknown.difference(&about);
+            about.has_intersection(&hosts)
+        });
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let text = format!("no such hosts: {unknown}");
+        Err(Rejection::new(EINVAL, text))
+    }
+
+    fn stats(&self, instance: &mut dyn Instance) -> Served {
+        let response = StatsResponse {
+            ranks: self.ledger.resources().ranks(),
+            up: self.ledger.up(),
+            drained: self.ledger.drains().ranks().len(),
+            acquired: self.provider.is_acquired(),
+            monitors: self.monitors.len() as u64,
+            events: instance.events()?.len() as u64,
+        };
+        Ok(Some(response.to_payload()))
+    }
+
+    fn group(&self, request: &Message) -> Served {
+        let NameRequest { name } = payload(request)?;
+        if &*name != ONLINE_GROUP {
+            let name = name.escape_debug();
+            let text = format!("no group `{name}`: expected {ONLINE_GROUP}");
+            return Err(Rejection::new(ENOENT, text));
+        }
+        let response = GroupResponse {
+            members: self.ledger.online().to_string().into(),
+        };
+        Ok(Some(response.to_payload()))
+    }
+}
+
+/// The targets that a stored event names at this key; none where it names none.
+fn named<T: FromStr + Default>(event: &Map<String, Value>, key: &str) -> T {
+    let text = event
+        .get("context")
+        .and_then(|context| context.get(key)?.as_str());
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// Reads a request's payload; a malformed one is the error `EPROTO`.
+fn payload<'a, T: Deserialize<'a>>(request: &'a Message) -> Result<T, Rejection> {
+    read(request.payload_json())
+        .map_err(|error| Rejection::new(EPROTO, format!("{}: {error}", request.topic())))
+}
+
+/// Answers with the request's own payload.
+fn ping(request: &Message) -> Served {
+    #[derive(Deserialize)]
+    struct AnyObject {}
+
+    let AnyObject {} = payload(request)?;
+    let payload = request.payload.clone();
+    Ok(Some(payload.unwrap_or_else(|| Message::json_payload("{}"))))
+}
+
+#[cfg(test)]
+#[path = "module_tests.rs"]
+mod tests;
