@@ -154,7 +154,7 @@ MUTATIONS = (
         "rust/manager/src/exec.rs",
         "            if outstanding > 0 {\n",
         "            if outstanding > usize::MAX - 1 {\n",
-        "test_today_exec.py::test_a_new_service_is_refused_where_so_configured",
+        "test_rfc32.py::test_hello_is_refused_while_starts_are_outstanding_where_so_configured",
     ),
     Mutation(
         "ENOSYS from sched.expiration is success",

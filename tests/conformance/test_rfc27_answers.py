@@ -289,6 +289,15 @@ def test_a_new_priority_is_told_as_a_pair():
     assert [list(granted(sched.free(it))) for it in (1, 4, 3)] == [[4], [3], []]
 
 
+@requirement("rfc27.prioritize.several")
+def test_priorities_that_change_together_are_one_request():
+    manager = Manager()
+    manager.scheduler()
+    jobs = [manager.submit() for _ in range(3)]
+    sent = manager.ask("job-manager.urgency", {"ids": jobs, "urgency": 31})
+    assert payloads(sent, "sched.prioritize") == [{"jobs": [[job, HIGHEST] for job in jobs]}]
+
+
 @requirement("rfc27.prioritize.unknown", "rfc27.prioritize.no-response")
 def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
     sched = Sched.running(inventory(1, 1))

@@ -62,14 +62,6 @@ def test_a_new_service_replaces_one_with_running_jobs(settings):
     assert "exception" not in manager.names(job)
 
 
-@requirement("rfc32.hello.outstanding")
-def test_a_new_service_is_refused_where_so_configured():
-    manager = Manager(exec_hello="refuse")
-    manager.running()
-    (answer,) = responses(manager.exec_hello("sim-exec", b"sim"))
-    assert answer.errnum == EINVAL
-
-
 # A wait status, and what a shell makes of it: exit codes, signals, one with a core dump.
 WAIT_STATUSES = [(0, 0), (1 << 8, 1), (255 << 8, 255), (9, 137), (15, 143), (11 | 0x80, 139)]
 

@@ -72,25 +72,6 @@ def until(condition):
     raise AssertionError("never came true")
 
 
-def test_one_scheduler_at_a_time_with_the_streaming_flag(start):
-    with start("--sched=none", "--nodes=2") as instance:
-        assert refused(instance, "resource.acquire").errno == errno.EPROTO
-        with stream(instance, ACQUIRE) as (process, read):
-            assert read()["up"] == "0-1"
-            assert refused(instance, "resource.acquire").errno == errno.EBUSY
-            with Client(instance.uri) as client, pytest.raises(RpcError) as busy:
-                next(iter(client.stream("resource.acquire")))
-            assert busy.value.errno == errno.EBUSY
-            process.kill()
-            process.wait()
-            instance.lines("resource", "drain", "1")
-            # Whoever comes next gets them, once the daemon has seen the first one go.
-            with Client(instance.uri) as client:
-                until(lambda: not client.rpc("resource.stats-get")["acquired"])
-            with stream(instance, ACQUIRE) as (_, again):
-                assert again()["up"] == "0"
-
-
 def test_the_stream_ends_at_its_holder_s_request(start):
     with start("--sched=none", "--nodes=2") as instance, Client(instance.uri) as client:
         responses = client.stream("resource.acquire")

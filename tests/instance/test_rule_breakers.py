@@ -429,38 +429,6 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         assert fault in told, fault
 
 
-@pytest.mark.parametrize("mode", ["replace", "refuse"])
-def test_exec_hello_replaces_or_is_refused_as_configured(start, peer, tmp_path, mode):
-    config = tmp_path / "penstock.toml"
-    config.write_text(f"[compat]\nexec_hello = '{mode}'\n")
-    options = ("--config", str(config), "--exec", "sim")
-    with start(*options) as instance, Client(instance.uri) as client:
-        job = submit(client, cores=1, run="1h")
-        watch = {"id": job, "path": "eventlog"}
-        for answer in client.stream("job-info.eventlog-watch", watch):
-            if '"name":"start"' in answer["event"]:
-                break
-        other = peer(instance)
-        other.granted("service.add", {"service": "other"})
-        hello = ("job-manager.exec-hello", {"service": "other"})
-        if mode == "refuse":
-            refused = other.refused(*hello)
-            assert refused == (22, "`job-exec` has start requests to answer: 1")
-            client.cancel([job])
-            list(client.wait([job]))
-            other.granted(*hello)
-        else:
-            other.granted(*hello)
-            start = other.request("other.start")
-            assert start.object()["reattach"] is True
-            told = [("reattached", {}), ("finish", {"status": 0})]
-            told.append(("release", {"ranks": "all", "final": True}))
-            for kind, data in told:
-                payload = {"id": job, "type": kind, "data": data}
-                other.send(start.respond(payload, streaming=True))
-            assert [it["returncode"] for it in client.wait([job])] == [0]
-
-
 def test_execution_is_nobody_s_to_take_who_has_not_registered_its_service(start, peer):
     with start("--nodes", "1", "--exec", "sim") as instance, Client(instance.uri) as client:
         stranger = peer(instance)

@@ -255,21 +255,6 @@ def test_the_command_s_status_is_known_while_jobs_end(tmp_path):
     assert done.returncode == 7, done.stderr
 
 
-def test_the_wait_status_of_an_exception_becomes_the_jobs(tmp_path):
-    async def scenario(service):
-        service.start(1, ["sleep", "1000"])
-        while not service.answers:
-            await service.more()
-        event = {"id": 1, "type": "x", "severity": 0, "wait_status": 7 << 8}
-        service.runner.handle([Message.event("job-exception", event)])
-        assert (await service.over())[1:] == [
-            ("finish", {"status": 7 << 8}),
-            ("release", {"ranks": "all", "final": True}),
-        ]
-
-    run(tmp_path, scenario)
-
-
 def test_a_service_that_is_replaced_ends_its_jobs_and_says_nothing_more(tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)

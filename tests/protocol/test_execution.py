@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._core import Message
-from penstock.protocol.execution import ProtocolError, StartStream, State
+from penstock.protocol.execution import ProtocolError, StartStream
 
 
 def stream():
@@ -18,25 +18,6 @@ def told(message):
     payload = message.object()
     assert (message.topic, message.streaming, payload["id"]) == ("job-exec.start", True, 7)
     return payload["type"], payload["data"]
-
-
-def test_the_normal_stream():
-    job = stream()
-    assert told(job.start()) == ("start", {})
-    assert told(job.finish(256)) == ("finish", {"status": 256})
-    assert told(job.release("0", final=False)) == ("release", {"ranks": "0", "final": False})
-    assert told(job.release("1")) == ("release", {"ranks": "1", "final": True})
-    assert job.state is State.RELEASED
-
-
-def test_after_a_fatal_exception_start_and_finish_may_be_missing():
-    job = stream()
-    kind, data = told(job.exception("exec", "no such directory"))
-    assert (kind, data) == (
-        "exception",
-        {"severity": 0, "type": "exec", "note": "no such directory"},
-    )
-    assert told(job.release()) == ("release", {"ranks": "all", "final": True})
 
 
 def test_a_mild_exception_changes_nothing():
