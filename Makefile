@@ -12,7 +12,7 @@ PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
-	wheel-ft conformance mutations bench-curves bench-engine compare pmix test-pmix test-pmix-asan
+	wheel-ft conformance configuration mutations bench-curves bench-engine compare pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -68,6 +68,9 @@ conformance: $(VENV)/.built  ## docs/conformance.md: what the specifications req
 	mkdir -p target
 	$(BIN)/python -m tests.conformance.table > target/conformance.md
 	mv target/conformance.md docs/conformance.md
+
+configuration: $(VENV)/.built  ## The tables of docs/configuration.md, from the declaration of the configuration
+	$(BIN)/python tests/support/configuration_page.py
 
 # One build of everything, then one of what depends on each branch that is taken out: half an hour.
 mutations: $(VENV)/.built  ## Takes branches out of the source, one at a time: a test must fail

@@ -22,11 +22,11 @@ queue = "batch"
 allow-guest-user = false
 
 [job-manager]
-inactive-age-limit = "7d"          # jobs that are over are kept so long,
-inactive-num-limit = 100000        # and so many of them
+inactive-age-limit = "7d"          # inactive jobs are kept this long,
+inactive-num-limit = 100000        # and this many of them
 [job-manager.prolog]
-command = ["/etc/penstock/prolog"] # runs before a job starts; epilog: after it has ended
-timeout = "1m"                     # 0: any time
+command = ["/etc/penstock/prolog"] # runs before a job starts; epilog: after its end
+timeout = "1m"                     # 0: no limit
 
 [penstock.scheduler]
 mode = "inside"                    # or "process", "none"
@@ -35,44 +35,41 @@ policy = "easy"                    # or "fcfs", "conservative", "hybrid:N"
 exec_hello = "replace"             # or "refuse": a second execution service while jobs run
 ```
 
-An unknown key is an error that names it. The fields of the dataclasses below are the keys, with `_`
-or with `-` between the words; `docs/configuration.md` tells of each. A limit of -1 (or a duration
-of 0) is none: in a queue it takes the general one away.
+An unknown key is an error that names it. The keys are the fields of the dataclasses in
+`penstock.config.tables`, with `_` or `-` between the words; `docs/configuration.md` describes each.
+A limit of -1 (or a duration of 0) is no limit: in a queue it overrides the general one.
 """
 
-from penstock.config.config import (
+from penstock.config.declaration import Constraint, Count, Seconds
+from penstock.config.reading import from_dict, load, parse
+from penstock.config.tables import (
     Access,
     Amounts,
     Compat,
     Config,
-    Constraint,
-    Count,
     Defaults,
+    ElasticLimits,
     ElasticSettings,
     ExecSettings,
     Hook,
     HostEntry,
+    JobElasticLimits,
     JobManagerSettings,
     JobSize,
     JobspecPolicy,
     Limits,
-    Most,
-    MostOfJob,
     Penstock,
     Policy,
     Queue,
     QueueSettings,
     Resource,
     SchedulerSettings,
-    Seconds,
     StoreSettings,
     System,
-    from_dict,
-    load,
-    parse,
+    manager_settings,
     scheduler_settings,
-    to_toml,
 )
+from penstock.config.toml import to_toml
 from penstock.errors import ConfigError
 
 __all__ = [
@@ -84,16 +81,16 @@ __all__ = [
     "Constraint",
     "Count",
     "Defaults",
+    "ElasticLimits",
     "ElasticSettings",
     "ExecSettings",
     "Hook",
     "HostEntry",
+    "JobElasticLimits",
     "JobManagerSettings",
     "JobSize",
     "JobspecPolicy",
     "Limits",
-    "Most",
-    "MostOfJob",
     "Penstock",
     "Policy",
     "Queue",
@@ -105,6 +102,7 @@ __all__ = [
     "System",
     "from_dict",
     "load",
+    "manager_settings",
     "parse",
     "scheduler_settings",
     "to_toml",

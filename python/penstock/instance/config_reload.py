@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import Config, from_dict
+from penstock.config.declaration import reloadable_paths
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,23 +15,7 @@ if TYPE_CHECKING:
 # A key and the tables that it is in, from the outermost on; a name may have dots of its own.
 Path = tuple[str, ...]
 
-# Keys, or tables, that may change while an instance runs.
-RELOADABLE: tuple[Path, ...] = (
-    ("resource", "exclude"),
-    ("resource", "properties"),
-    ("queues",),
-    ("policy",),
-    ("job-manager",),
-    ("compat",),
-    ("penstock", "scheduler", "policy"),
-    ("penstock", "scheduler", "selection"),
-    ("penstock", "scheduler", "overlong"),
-    ("penstock", "scheduler", "annotate"),
-    ("penstock", "scheduler", "queues"),
-    ("penstock", "exec", "kill-timeout"),
-    ("penstock", "exec", "output-limit"),
-    ("penstock", "elastic"),
-)
+RELOADABLE: tuple[Path, ...] = reloadable_paths(Config)
 
 
 def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -19,42 +18,13 @@ if TYPE_CHECKING:
 def manager_settings(options: StartOptions) -> dict[str, Any]:
     """The job manager's settings, in the form that `JobManager` takes as JSON."""
     config = options.config
-    system = config.policy.jobspec.defaults.system
     return {
         "owner": os.geteuid(),
         # Processes of another user's job would run as the owner: only if execution is simulated.
         "guests": config.access.allow_guest_user and options.exec == "sim",
-        "queues": {
-            name: {
-                "requires": list(queue.requires),
-                "constraint": queue.constraint,
-                "limits": _limits(queue.policy.limits),
-                "default_duration": queue.policy.jobspec.defaults.system.duration,
-            }
-            for name, queue in config.queues.items()
-        },
-        "limits": _limits(config.policy.limits),
-        "default_duration": system.duration,
-        "default_queue": system.queue,
-        "exec_hello": config.compat.exec_hello,
-        "inactive_age_limit": config.job_manager.inactive_age_limit,
-        "inactive_num_limit": config.job_manager.inactive_num_limit,
         "prolog": bool(config.job_manager.prolog.command),
         "epilog": bool(config.job_manager.epilog.command),
-        "elastic": dataclasses.asdict(config.penstock.elastic),
-    }
-
-
-def _limits(limits: Any) -> dict[str, Any]:
-    least, most = limits.job_size.min, limits.job_size.max
-    return {
-        "duration": limits.duration,
-        "max_nnodes": most.nnodes,
-        "max_ncores": most.ncores,
-        "max_ngpus": most.ngpus,
-        "min_nnodes": least.nnodes,
-        "min_ncores": least.ncores,
-        "min_ngpus": least.ngpus,
+        **configuration.manager_settings(config),
     }
 
 

@@ -102,7 +102,7 @@ def test_the_effective_configuration_reads_back(config):
         ),
         (
             "[penstock.scheduler.queues.gone]\nmax-jobs = 1",
-            "penstock.scheduler.queues.gone: there is no queue of that name",
+            "penstock.scheduler.queues.gone: unknown queue `gone`",
         ),
         (
             "[penstock.scheduler]\nmode = 'outside'",
@@ -134,7 +134,7 @@ def test_the_effective_configuration_reads_back(config):
         ),
         (
             "[compat]\nexec_hello = 'refuse'\nexec-hello = 'refuse'",
-            "`compat.exec-hello` is there twice, with `-` and with `_`",
+            "`compat.exec-hello` is given twice, with `-` and with `_`",
         ),
         (
             "[policy.jobspec.defaults.system]\nqueue = 'b'",
@@ -142,12 +142,12 @@ def test_the_effective_configuration_reads_back(config):
         ),
         (
             "[queues.a]\n[queues.b]",
-            "policy.jobspec.defaults.system.queue: expected a default queue where there are",
+            "policy.jobspec.defaults.system.queue: expected a default queue, as there are several",
         ),
-        ('[queues.""]', 'queues: expected queues with a name, found one named ""'),
+        ('[queues.""]', 'queues: expected a name for each queue, found ""'),
         (
             "[queues.b.policy.jobspec.defaults.system]\nqueue = 'b'",
-            "queues.b.policy.jobspec.defaults.system.queue: a default queue is named in `policy",
+            "queues.b.policy.jobspec.defaults.system.queue: the default queue is set by `policy",
         ),
         (
             "[job-manager.epilog]\ncommand = ['', 'x']",

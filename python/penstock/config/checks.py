@@ -1,0 +1,50 @@
+"""Checks of single values; each raises `penstock.Error` with the reason."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from penstock._core import Hostlist, IDset, ResourceSet, validate_constraint
+from penstock.errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def hosts(text: str) -> None:
+    """A hostlist (RFC 29)."""
+    Hostlist(text)
+
+
+def ids(text: str) -> None:
+    """An idset (RFC 22)."""
+    IDset(text)
+
+
+def targets(text: str) -> None:
+    """An idset of ranks, or a hostlist."""
+    try:
+        IDset(text)
+    except Error:
+        Hostlist(text)
+
+
+def property_name(name: str) -> None:
+    """The name of a property (RFC 20)."""
+    ResourceSet.uniform("0", "node0", cores="0").add_property(name, "0")
+
+
+def required_properties(names: tuple[str, ...]) -> None:
+    """Properties that a constraint (RFC 31) can require."""
+    validate_constraint(json.dumps({"properties": names}))
+
+
+def at_most(largest: int) -> Callable[[int], None]:
+    """A check of a number's upper bound."""
+
+    def check(number: int) -> None:
+        if number > largest:
+            raise Error(f"expected 0 to {largest}, found {number}")
+
+    return check
