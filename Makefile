@@ -12,7 +12,7 @@ PMIX := $(shell pkg-config --exists 'pmix >= 4.2' 2>/dev/null && echo yes)
 NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-get install libpmix-dev" >&2; exit 1; }
 
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
-	wheel-ft conformance configuration mutations bench-curves bench-engine compare pmix test-pmix test-pmix-asan
+	wheel-ft conformance configuration mutations bench-curves bench-engine bench-throughput compare pmix test-pmix test-pmix-asan
 
 run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
 	$(BIN)/python examples/run.py
@@ -109,6 +109,9 @@ bench: $(VENV)/.built  ## The benchmarks, in Python and in Rust
 
 bench-load: $(VENV)/.built  ## What an instance takes with 200,000 jobs: a table
 	$(BIN)/python bench/load.py
+
+bench-throughput: $(VENV)/.built  ## What a simulated job costs from submit to inactive: jobs/s and the daemon's CPU time
+	$(BIN)/python bench/throughput.py
 
 bench-engine:  ## What each row of the matching table costs next to its target: a table
 	cargo run --release --locked --quiet -p penstock-engine --example rows

@@ -66,7 +66,10 @@ def main() -> None:
         for nnodes in (None, 2):
             runs = [measure(nodes, args.jobs, nnodes) for _ in range(args.repeat)]
             rate, cpu = max(run[0] for run in runs), min(run[1] for run in runs)
-            print(f"| {nodes:,} | {nnodes or 'a core'} | {rate:,.0f} | {cpu * 1e6:.1f} us |", flush=True)
+            print(
+                f"| {nodes:,} | {nnodes or 'a core'} | {rate:,.0f} | {cpu * 1e6:.1f} us |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ mod shared;
 mod sim;
 mod wire;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The compiled core of Penstock.
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
