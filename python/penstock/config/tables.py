@@ -214,7 +214,7 @@ class QueueSettings:
     )
     order: typing.Literal["priority", "fifo", "shortest", "smallest", "largest"] | None = key(
         None,
-        "the order of its jobs ([orders](engine.md#who-goes-first)); the same in all queues of a "
+        "the order of its jobs ([orders](engine.md#order-policy-and-selection)); the same in all queues of a "
         "group; by default `priority`",
         reload=True,
         scheduler="order",
