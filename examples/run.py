@@ -1,7 +1,7 @@
 """The main job, as `make run` shows it.
 
 First the jobs of `jobs.jsonl` run on this machine's real cores, then the same engine serves
-10,000 made-up nodes with 100,000 mock jobs. Each part is an instance of its own, started by
+10,000 simulated nodes with 100,000 mock jobs. Each part is an instance of its own, started by
 `penstock start … -- python run.py PART`, so this is also an example of the client.
 """
 
@@ -197,7 +197,7 @@ def main() -> int:
     os.environ["MOCK_JOBS"] = str(args.count)
     print("── real commands on this machine's cores ──", flush=True)
     code = start("real")
-    print("\n── 10,000 made-up nodes, execution simulated ──", flush=True)
+    print("\n── 10,000 simulated nodes, execution simulated ──", flush=True)
     return start("mock", "--nodes", "10000", "--cores", "64") or code
 
 

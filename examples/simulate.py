@@ -65,7 +65,7 @@ def compare(make, on):
 
 
 def rows_of(arguments):
-    """The rows for the trace and the pace that are asked for, or for workloads made up."""
+    """Rows for the given trace and pace, or for generated workloads."""
     if not arguments:
         return compare(workloads, machine.pool(CORES))
     trace = workload.load(Path(arguments[0]))

@@ -63,7 +63,7 @@ def tables():
         names.append("")
     agreeing = RECORDED - len(DIFFERENCES)
     return {
-        "agreement": f" {agreeing} of {RECORDED} come to the same, the others are listed below.",
+        "agreement": f" {agreeing} of {RECORDED} agree, the others are listed below.",
         "differences": "\n" + "\n".join(lines) + "\n",
         "names": "\n" + "\n".join(names).rstrip() + "\n",
     }
