@@ -227,5 +227,5 @@ def test_the_configuration_says_which_policies_there_are(start, tmp_path, capsys
     assert main(["config", "check", str(file)]) == 1
     error = capsys.readouterr().err
     assert "penstock.scheduler.policy: " in error
-    assert "penstock.scheduler.queues.gone: there is no queue of that name" in error
+    assert "penstock.scheduler.queues.gone: unknown queue `gone`" in error
     assert "hybrid:N" in error
