@@ -21,10 +21,6 @@ use rustc_hash::FxHashMap;
 use self::shapes::Shapes;
 use crate::errors::EngineError;
 
-fn engine_error(error: impl ToString) -> PyErr {
-    EngineError::new_err(error.to_string())
-}
-
 /// An engine, and what its Python face knows beyond it.
 #[derive(Clone)]
 struct Books {

@@ -37,23 +37,117 @@ pub(crate) fn with_attribute<'py>(
     }
 }
 
-/// The `IdsetError` of an error in a text; its attribute `offset` is the byte.
-pub(crate) fn idset_error(py: Python<'_>, error: &penstock_idset::Error) -> PyErr {
-    let raised = IdsetError::new_err(error.to_string());
-    if error.is_in_text() {
-        with_attribute(py, raised, "offset", error.offset())
-    } else {
+/// An error of one of the Rust crates that has an exception in Python.
+pub(crate) trait ToException {
+    fn to_exception(&self, py: Python<'_>) -> PyErr;
+}
+
+/// The exception of an error, for `map_err`.
+pub(crate) fn raised(error: impl ToException) -> PyErr {
+    Python::attach(|py| error.to_exception(py))
+}
+
+impl<T: ToException> ToException for &T {
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        (**self).to_exception(py)
+    }
+}
+
+/// `IdsetError` with the attribute `offset`, the byte of the text.
+impl ToException for penstock_idset::Error {
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        let raised = IdsetError::new_err(self.to_string());
+        if self.is_in_text() {
+            with_attribute(py, raised, "offset", self.offset())
+        } else {
+            raised
+        }
+    }
+}
+
+/// `HostlistError` with the attribute `offset`, the byte of the text.
+impl ToException for penstock_hostlist::Error {
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        let raised = HostlistError::new_err(self.to_string());
+        if self.is_in_text() {
+            with_attribute(py, raised, "offset", self.offset())
+        } else {
+            raised
+        }
+    }
+}
+
+/// `NotFoundError` for unknown hosts, else `ResourceSetError` with the attributes `path` and `offset`.
+impl ToException for penstock_rset::Error {
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        if self.is_not_found() {
+            return NotFoundError::new_err(self.to_string());
+        }
+        let mut raised = ResourceSetError::new_err(self.to_string());
+        if self.is_document() {
+            raised = with_attribute(py, raised, "path", self.path());
+        }
+        if let Some(offset) = self.offset() {
+            raised = with_attribute(py, raised, "offset", offset);
+        }
         raised
     }
 }
 
-/// The `HostlistError` of an error; its attribute `offset` is the byte, where the error is in a text.
-pub(crate) fn hostlist_error(py: Python<'_>, error: &penstock_hostlist::Error) -> PyErr {
-    let raised = HostlistError::new_err(error.to_string());
-    if error.is_in_text() {
-        with_attribute(py, raised, "offset", error.offset())
-    } else {
-        raised
+impl ToException for penstock_jobspec::Error {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        JobspecError::new_err(self.to_string())
+    }
+}
+
+impl ToException for penstock_engine::Error {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        EngineError::new_err(self.to_string())
+    }
+}
+
+/// `WorkloadError` with the attribute `line` of the file.
+impl ToException for penstock_sim::Error {
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        let raised = WorkloadError::new_err(self.to_string());
+        match self.line() {
+            Some(line) => with_attribute(py, raised, "line", line),
+            None => raised,
+        }
+    }
+}
+
+/// `WireError` with the attribute `offset`, the byte of the stream.
+impl ToException for penstock_wire::Error {
+    fn to_exception(&self, py: Python<'_>) -> PyErr {
+        let raised = WireError::new_err(self.to_string());
+        with_attribute(py, raised, "offset", self.offset())
+    }
+}
+
+impl ToException for penstock_store::Error {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        StoreError::new_err(self.to_string())
+    }
+}
+
+impl ToException for penstock_sched::SettingsError {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        EngineError::new_err(self.to_string())
+    }
+}
+
+/// `ResourceSetError`, `StoreError` or `TargetError`.
+impl ToException for penstock_resource::Error {
+    fn to_exception(&self, _: Python<'_>) -> PyErr {
+        let text = self.to_string();
+        if self.is_resource_set() {
+            ResourceSetError::new_err(text)
+        } else if self.is_store() || self.is_event() {
+            StoreError::new_err(text)
+        } else {
+            TargetError::new_err(text)
+        }
     }
 }
 

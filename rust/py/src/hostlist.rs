@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PySlice, PyString, PyTuple, PyType};
 
-use crate::errors::{HostlistError, hostlist_error};
+use crate::errors::{HostlistError, raised};
 use crate::idset::PyIdSet;
 use crate::shared::{self, Shared, Stride, check_parts, detached, position};
 
@@ -97,7 +97,7 @@ impl Hostlist {
     ) -> PyResult<R> {
         let long = self.len() > LONG;
         let changed = detached(py, long, || self.0.change(change));
-        changed.map_err(|error| hostlist_error(py, &error))
+        changed.map_err(raised)
     }
 
     /// Replaces the list by what an operation makes of it.
@@ -507,7 +507,7 @@ impl Hostlist {
             }
             // Part of a list, in its order: it is no longer than that.
             let appended = hosts.append(&list.slice(start..end));
-            appended.map_err(|error| hostlist_error(py, &error))?;
+            appended.map_err(raised)?;
         }
         Ok(Self::new(hosts))
     }

@@ -5,15 +5,15 @@ use penstock_jobspec::{Constraint, Count, Jobspec};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors::JobspecError;
+use crate::errors::{JobspecError, raised};
 
-pub(crate) fn jobspec_error(error: impl ToString) -> PyErr {
-    JobspecError::new_err(error.to_string())
+fn json(text: &str) -> PyResult<serde_json::Value> {
+    serde_json::from_str(text).map_err(|error| JobspecError::new_err(error.to_string()))
 }
 
 /// Reads a jobspec's text.
 pub(crate) fn jobspec(text: &str) -> PyResult<Jobspec> {
-    Jobspec::from_json(text).map_err(jobspec_error)
+    Jobspec::from_json(text).map_err(raised)
 }
 
 /// Checks a jobspec's text (RFC 25) and says what it asks for.
@@ -36,15 +36,15 @@ fn validate_jobspec<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyD
 /// Checks the JSON text of a constraint (RFC 31) and gives its normal form.
 #[pyfunction]
 fn validate_constraint(text: &str) -> PyResult<String> {
-    let value = serde_json::from_str(text).map_err(jobspec_error)?;
-    let constraint = Constraint::from_value(&value).map_err(jobspec_error)?;
+    let value = json(text)?;
+    let constraint = Constraint::from_value(&value).map_err(raised)?;
     Ok(constraint.to_string())
 }
 
 /// A count as text (RFC 45, RFC 22) in the form of a jobspec, as JSON.
 #[pyfunction]
 fn parse_count(text: &str) -> PyResult<String> {
-    let count: Count = text.parse().map_err(jobspec_error)?;
+    let count: Count = text.parse().map_err(raised)?;
     Ok(count.to_value().to_string())
 }
 
@@ -52,21 +52,21 @@ fn parse_count(text: &str) -> PyResult<String> {
 /// limit.
 #[pyfunction]
 fn largest_count(count: &str, limit: u32) -> PyResult<Option<u32>> {
-    let value = serde_json::from_str(count).map_err(jobspec_error)?;
-    let count = Count::from_value(&value).map_err(jobspec_error)?;
+    let value = json(count)?;
+    let count = Count::from_value(&value).map_err(raised)?;
     Ok(count.largest_up_to(limit))
 }
 
 /// A Flux Standard Duration (RFC 23) in seconds.
 #[pyfunction]
 fn parse_duration(text: &str) -> PyResult<f64> {
-    penstock_jobspec::duration::parse(text).map_err(jobspec_error)
+    penstock_jobspec::duration::parse(text).map_err(raised)
 }
 
 /// The number of a job id (RFC 19) in any of its forms.
 #[pyfunction]
 fn fluid_parse(text: &str) -> PyResult<u64> {
-    text.parse::<Fluid>().map(|id| id.0).map_err(jobspec_error)
+    text.parse::<Fluid>().map(|id| id.0).map_err(raised)
 }
 
 /// A job id in base 58, as people see it.

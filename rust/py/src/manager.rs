@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::{ResourceSetError, StoreError};
+use crate::errors::{StoreError, raised};
 use crate::wire::Batch;
 
 /// The job manager over its store. Calls release the GIL while they work.
@@ -130,7 +130,7 @@ impl JobManager {
             }
             Ok::<_, penstock_store::Error>(missing)
         })?;
-        missing.map_err(failed)
+        missing.map_err(raised)
     }
 
     fn take_purged(&self, py: Python<'_>) -> PyResult<Vec<u64>> {
@@ -142,8 +142,7 @@ impl JobManager {
     }
 
     fn set_inventory(&self, py: Python<'_>, r_text: &str) -> PyResult<()> {
-        let inventory = ResourceSet::from_json(r_text)
-            .map_err(|error| ResourceSetError::new_err(error.to_string()))?;
+        let inventory = ResourceSet::from_json(r_text).map_err(raised)?;
         self.with(py, |manager| manager.set_inventory(inventory))
     }
 
@@ -158,7 +157,7 @@ impl JobManager {
 
     fn resource_events(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let events = self.with(py, |manager| manager.store().resource_events())?;
-        events.map_err(failed)
+        events.map_err(raised)
     }
 }
 

@@ -19,9 +19,9 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use self::convert::{extract, hosts, ids, object, parsed, problems, raise_all, resource_error};
+use self::convert::{extract, hosts, ids, object, parsed, problems, raise_all};
 use self::nodes::{NodeIterator, make_node};
-use crate::errors::{NotFoundError, ResourceSetError};
+use crate::errors::{NotFoundError, ResourceSetError, raised};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
 use crate::shared::{Shared, detached};
@@ -72,21 +72,14 @@ impl PyResourceSet {
     }
 
     /// A snapshot of a set that has ranks.
-    fn ranked(&self, py: Python<'_>) -> PyResult<Arc<ResourceSet>> {
+    fn ranked(&self) -> PyResult<Arc<ResourceSet>> {
         let set = self.snapshot();
-        set.require_execution()
-            .map_err(|error| resource_error(py, &error))?;
+        set.require_execution().map_err(raised)?;
         Ok(set)
     }
 
-    fn change(
-        &self,
-        py: Python<'_>,
-        change: impl FnOnce(&mut ResourceSet) -> Result<(), Error>,
-    ) -> PyResult<()> {
-        self.0
-            .change(change)
-            .map_err(|error| resource_error(py, &error))
+    fn change(&self, change: impl FnOnce(&mut ResourceSet) -> Result<(), Error>) -> PyResult<()> {
+        self.0.change(change).map_err(raised)
     }
 }
 
@@ -123,8 +116,7 @@ impl PyResourceSet {
     ) -> PyResult<Self> {
         let gpus = gpus.map(ids).transpose()?.unwrap_or_default();
         let set = ResourceSet::uniform(&ids(ranks)?, &*hosts(nodelist)?, ids(cores)?, gpus);
-        set.map(Self::new)
-            .map_err(|error| resource_error(ranks.py(), &error))
+        set.map(Self::new).map_err(raised)
     }
 
     /// Says everything that is wrong with a document, where the constructor says the first thing.
@@ -208,8 +200,8 @@ impl PyResourceSet {
     }
 
     #[setter]
-    fn set_starttime(&self, py: Python<'_>, starttime: Option<f64>) -> PyResult<()> {
-        self.change(py, |set| set.set_starttime(starttime))
+    fn set_starttime(&self, starttime: Option<f64>) -> PyResult<()> {
+        self.change(|set| set.set_starttime(starttime))
     }
 
     /// Until when the set is valid, in seconds since the epoch; None (0 in the document) is without end.
@@ -221,8 +213,8 @@ impl PyResourceSet {
     }
 
     #[setter]
-    fn set_expiration(&self, py: Python<'_>, expiration: Option<f64>) -> PyResult<()> {
-        self.change(py, |set| set.set_expiration(expiration))
+    fn set_expiration(&self, expiration: Option<f64>) -> PyResult<()> {
+        self.change(|set| set.set_expiration(expiration))
     }
 
     /// The number of task slots of an allocation.
@@ -232,14 +224,14 @@ impl PyResourceSet {
     }
 
     #[setter]
-    fn set_nslots(&self, py: Python<'_>, nslots: Option<i64>) -> PyResult<()> {
+    fn set_nslots(&self, nslots: Option<i64>) -> PyResult<()> {
         let Ok(nslots) = nslots.map(u64::try_from).transpose() else {
             let found = nslots.unwrap_or_default();
             return Err(ResourceSetError::new_err(format!(
                 "expected nslots of at least 0, found {found}"
             )));
         };
-        self.change(py, |set| {
+        self.change(|set| {
             set.require_execution()?;
             set.set_nslots(nslots);
             Ok(())
@@ -313,7 +305,7 @@ impl PyResourceSet {
             return Err(PyMemoryError::new_err(text));
         }
         let ranks = self.snapshot().host_ranks(&hosts_asked);
-        ranks.map_err(|error| resource_error(hosts.py(), &error))
+        ranks.map_err(raised)
     }
 
     /// Adds cores and gpus to a rank, which need not be in the set before.
@@ -329,7 +321,6 @@ impl PyResourceSet {
     #[pyo3(signature = (rank, host, cores, gpus = None))]
     fn insert(
         &self,
-        py: Python<'_>,
         rank: i64,
         host: &str,
         cores: &Bound<'_, PyAny>,
@@ -343,13 +334,13 @@ impl PyResourceSet {
                 "expected a rank from 0 to {most}, found {rank}"
             )));
         };
-        self.change(py, |set| set.insert(rank, host, cores, gpus))
+        self.change(|set| set.insert(rank, host, cores, gpus))
     }
 
     /// Takes nodes away; ranks that are not in the set do not matter.
     fn remove_ranks(&self, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let targets = ids(ranks)?;
-        self.change(ranks.py(), |set| {
+        self.change(|set| {
             set.require_execution()?;
             set.remove_ranks(&targets);
             Ok(())
@@ -364,9 +355,9 @@ impl PyResourceSet {
     ///
     /// Raises:
     ///     ResourceSetError: the name is empty or has one of ``! & ' " ^ ` | ( )``, or a rank is not in the set.
-    fn add_property(&self, py: Python<'_>, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn add_property(&self, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let targets = ids(ranks)?;
-        self.change(py, |set| set.add_property(name, &targets))
+        self.change(|set| set.add_property(name, &targets))
     }
 
     /// Takes a property from ranks, whether or not they have it; from all ranks if `ranks` is None.

@@ -7,23 +7,12 @@ use penstock_resource::{Config, Error, Instance};
 use penstock_rset::ResourceSet;
 use pyo3::prelude::*;
 
-use crate::errors::{ResourceSetError, StoreError, TargetError, is_error};
+use crate::errors::{is_error, raised};
 use crate::idset::PyIdSet;
 use crate::manager::JobManager;
 use crate::resource::PyResourceSet;
 use crate::resource::convert::ids;
 use crate::wire::{Batch, Message};
-
-fn raised(error: &Error) -> PyErr {
-    let text = error.to_string();
-    if error.is_resource_set() {
-        ResourceSetError::new_err(text)
-    } else if error.is_store() || error.is_event() {
-        StoreError::new_err(text)
-    } else {
-        TargetError::new_err(text)
-    }
-}
 
 fn config(exclude: Option<String>, properties: BTreeMap<String, String>) -> Config {
     Config {

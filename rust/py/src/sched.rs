@@ -5,7 +5,7 @@ use std::time::Instant;
 use penstock_sched::{Options, Phase, Settings};
 use pyo3::prelude::*;
 
-use crate::errors::EngineError;
+use crate::errors::raised;
 use crate::wire::Batch;
 
 /// The interval between two annotations, in multiples of the time that the first takes.
@@ -22,8 +22,7 @@ impl Scheduler {
     #[new]
     #[pyo3(signature = (*, limit = None, grow = true, settings = "{}"))]
     fn new(limit: Option<u32>, grow: bool, settings: &str) -> PyResult<Self> {
-        let settings = Settings::from_json(settings)
-            .map_err(|error| EngineError::new_err(error.to_string()))?;
+        let settings = Settings::from_json(settings).map_err(raised)?;
         let options = Options {
             limit,
             grow,

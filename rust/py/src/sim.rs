@@ -7,15 +7,7 @@ mod workload;
 
 use pyo3::prelude::*;
 
-use crate::errors::{WorkloadError, with_attribute};
-
-fn workload_error(error: &penstock_sim::Error) -> PyErr {
-    let raised = WorkloadError::new_err(error.to_string());
-    match error.line() {
-        Some(line) => Python::attach(|py| with_attribute(py, raised, "line", line)),
-        None => raised,
-    }
-}
+use crate::errors::WorkloadError;
 
 fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> PyResult<T> {
     let parsed = text.parse();

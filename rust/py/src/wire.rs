@@ -3,17 +3,11 @@
 mod batch;
 mod message;
 
-use penstock_wire as wire;
 use pyo3::prelude::*;
 
 pub(crate) use self::batch::Batch;
 pub(crate) use self::message::Message;
 use crate::errors::{WireError, with_attribute};
-
-/// The `WireError` of an error; its attribute `offset` is the byte.
-fn wire_error(py: Python<'_>, error: &wire::Error) -> PyErr {
-    error_at(py, error.to_string(), error.offset())
-}
 
 fn error_at(py: Python<'_>, text: String, offset: usize) -> PyErr {
     with_attribute(py, WireError::new_err(text), "offset", offset)

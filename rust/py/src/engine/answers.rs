@@ -7,8 +7,8 @@ use pyo3::types::PyDict;
 
 use super::columns::{self, view};
 use super::jobs::time;
-use super::{Books, EngineCore, engine_error};
-use crate::errors::{EngineError, NotFoundError};
+use super::{Books, EngineCore};
+use crate::errors::{EngineError, NotFoundError, raised};
 use crate::idset::PyIdSet;
 use crate::resource::convert;
 
@@ -88,7 +88,7 @@ impl EngineCore {
             engine.share();
             engine.what_if(&change, now, look)
         });
-        Ok(changed(outcome.map_err(engine_error)?, now))
+        Ok(changed(outcome.map_err(raised)?, now))
     }
 }
 
@@ -238,7 +238,7 @@ impl EngineCore {
                 Some(units) => books.engine.with_units(job, units),
                 None => books.engine.with_limit(job, limit),
             };
-            let mut request = request.map_err(engine_error)?;
+            let mut request = request.map_err(raised)?;
             request.duration = limit;
             Ok(Change::Request { id: job, request })
         })
@@ -272,7 +272,7 @@ impl EngineCore {
             engine.share();
             engine.fit_now(job, now)
         });
-        let fit = fit.map_err(engine_error)?;
+        let fit = fit.map_err(raised)?;
         Ok((fit.asked, fit.largest))
     }
 }

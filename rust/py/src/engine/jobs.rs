@@ -9,8 +9,8 @@ use pyo3::types::PyString;
 use rustc_hash::FxHashSet;
 
 use super::columns::{self, Column, DURATIONS, Names, PRIORITIES, SHAPES};
-use super::{Books, EngineCore, engine_error};
-use crate::errors::{EngineError, JobspecError};
+use super::{Books, EngineCore};
+use crate::errors::{EngineError, JobspecError, raised};
 use crate::idset::PyIdSet;
 use crate::jobspec::jobspec;
 use crate::resource::PyResourceSet;
@@ -199,7 +199,7 @@ impl EngineCore {
         max_nodes: Option<u64>,
         max_cores: Option<u64>,
     ) -> PyResult<()> {
-        let order = order.parse().map_err(engine_error)?;
+        let order = order.parse().map_err(raised)?;
         let mut books = self.books()?;
         let queue = books.engine.queue(name);
         let options = QueueOptions {
@@ -294,7 +294,7 @@ impl EngineCore {
     }
 
     fn requeue(&self, job: u64) -> PyResult<()> {
-        self.books()?.engine.requeue(job).map_err(engine_error)
+        self.books()?.engine.requeue(job).map_err(raised)
     }
 
     fn r(&self, job: u64) -> PyResult<PyResourceSet> {
@@ -303,13 +303,13 @@ impl EngineCore {
 
     fn allocate(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<()> {
         let r = convert::extract(r)?;
-        self.books()?.engine.allocate(job, &r).map_err(engine_error)
+        self.books()?.engine.allocate(job, &r).map_err(raised)
     }
 
     fn adopt(&self, job: u64, r: &Bound<'_, PyAny>) -> PyResult<PyIdSet> {
         let r = convert::extract(r)?;
         let strange = self.books()?.engine.adopt(job, &r);
-        strange.map(PyIdSet::new).map_err(engine_error)
+        strange.map(PyIdSet::new).map_err(raised)
     }
 
     /// What a job holds on ranks that are not in the inventory: rank, cores, gpus.
@@ -323,12 +323,12 @@ impl EngineCore {
 
     /// Says what a running job holds on ranks that are not in the inventory.
     fn set_outside(&self, job: u64, outside: Vec<(u32, String, String)>) -> PyResult<()> {
-        let ids = |text: &String| -> PyResult<IdSet> { text.parse().map_err(engine_error) };
+        let ids = |text: &String| -> PyResult<IdSet> { text.parse().map_err(raised) };
         let outside = outside.iter();
         let outside = outside.map(|(rank, cores, gpus)| Ok((*rank, (ids(cores)?, ids(gpus)?))));
         let outside = outside.collect::<PyResult<_>>()?;
         let mut books = self.books()?;
-        books.engine.set_outside(job, outside).map_err(engine_error)
+        books.engine.set_outside(job, outside).map_err(raised)
     }
 
     /// Gives a running job more: as a shape asks for it, or just these resources.
@@ -356,7 +356,7 @@ impl EngineCore {
                 ));
             }
         };
-        added.map(PyResourceSet::new).map_err(engine_error)
+        added.map(PyResourceSet::new).map_err(raised)
     }
 
     /// Takes a part of what a running job holds.
@@ -364,7 +364,7 @@ impl EngineCore {
         let r = convert::extract(r)?;
         let mut books = self.books()?;
         let done = books.engine.shrink_allocation(job, &r);
-        done.map_err(engine_error)
+        done.map_err(raised)
     }
 
     fn set_expiration(&self, job: u64, expiration: Option<f64>) -> PyResult<()> {
@@ -377,7 +377,7 @@ impl EngineCore {
         let mut books = self.books()?;
         let expiration = expiration.unwrap_or(0.0);
         let done = books.engine.set_expiration(job, expiration);
-        done.map_err(engine_error)
+        done.map_err(raised)
     }
 }
 
@@ -385,6 +385,6 @@ impl Books {
     /// What a job holds.
     pub(super) fn resources_of(&self, id: u64) -> PyResult<PyResourceSet> {
         let r = self.engine.r(id);
-        r.map(PyResourceSet::new).map_err(engine_error)
+        r.map(PyResourceSet::new).map_err(raised)
     }
 }

@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use super::shapes::Shapes;
-use super::{Books, EngineCore, engine_error};
-use crate::errors::EngineError;
+use super::{Books, EngineCore};
+use crate::errors::{EngineError, raised};
 use crate::idset::PyIdSet;
 use crate::resource::{PyResourceSet, convert};
 
@@ -58,8 +58,8 @@ impl EngineCore {
     ) -> PyResult<Self> {
         let r = convert::extract(r)?;
         let options = Options {
-            policy: policy.parse().map_err(engine_error)?,
-            selection: selection.parse().map_err(engine_error)?,
+            policy: policy.parse().map_err(raised)?,
+            selection: selection.parse().map_err(raised)?,
             overlong: match overlong {
                 "shorten" => Overlong::Shorten,
                 "deny" => Overlong::Deny,
@@ -71,7 +71,7 @@ impl EngineCore {
             },
         };
         let engine = py.detach(|| Engine::with_options(&r, options));
-        let engine = engine.map_err(engine_error)?;
+        let engine = engine.map_err(raised)?;
         let ranks = engine.ranks().clone();
         let mut books = Books {
             engine,
@@ -154,7 +154,7 @@ impl EngineCore {
 
     #[getter]
     fn allocated(&self) -> PyResult<PyResourceSet> {
-        let allocated = self.books()?.engine.allocated().map_err(engine_error)?;
+        let allocated = self.books()?.engine.allocated().map_err(raised)?;
         Ok(PyResourceSet::new(allocated))
     }
 
@@ -190,11 +190,11 @@ impl EngineCore {
         Ok(())
     }
 
-    fn grow(&self, py: Python<'_>, r: &Bound<'_, PyAny>, up: bool) -> PyResult<()> {
+    fn grow(&self, r: &Bound<'_, PyAny>, up: bool) -> PyResult<()> {
         let (r, mut books) = (convert::extract(r)?, self.books()?);
         let inventory = grown(&books.inventory, &r);
-        let inventory = inventory.map_err(|error| convert::resource_error(py, &error))?;
-        books.engine.grow(&r).map_err(engine_error)?;
+        let inventory = inventory.map_err(raised)?;
+        books.engine.grow(&r).map_err(raised)?;
         books.inventory = inventory;
         let ranks = r.ranks();
         if !up {
@@ -214,12 +214,12 @@ impl EngineCore {
         Ok(())
     }
 
-    fn add_property(&self, py: Python<'_>, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn add_property(&self, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
         let (ranks, mut books) = (convert::ids(ranks)?, self.books()?);
         let done = books.engine.add_property(name, &ranks);
-        done.map_err(engine_error)?;
+        done.map_err(raised)?;
         let done = books.inventory.add_property(name, &ranks);
-        done.map_err(|error| convert::resource_error(py, &error))
+        done.map_err(raised)
     }
 
     fn remove_property(&self, name: &str, ranks: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -229,10 +229,10 @@ impl EngineCore {
         Ok(())
     }
 
-    fn set_inventory_expiration(&self, py: Python<'_>, expiration: Option<f64>) -> PyResult<()> {
+    fn set_inventory_expiration(&self, expiration: Option<f64>) -> PyResult<()> {
         let mut books = self.books()?;
         let done = books.inventory.set_expiration(expiration);
-        done.map_err(|error| convert::resource_error(py, &error))?;
+        done.map_err(raised)?;
         books.engine.set_inventory_expiration(expiration);
         Ok(())
     }

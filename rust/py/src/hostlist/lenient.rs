@@ -5,7 +5,7 @@ use pyo3::types::PyString;
 
 use super::operand::{required, text};
 use super::{Hostlist, LONG};
-use crate::errors::{hostlist_error, warn_mended};
+use crate::errors::{raised, warn_mended};
 use crate::shared::detached;
 
 /// The list of a text, and what was put right in it.
@@ -14,7 +14,7 @@ pub(super) fn read(text: &Bound<'_, PyString>) -> PyResult<(hostlist::Hostlist, 
     let text = text.to_string_lossy();
     let long = text.len() > LONG;
     let read = detached(py, long, || hostlist::Hostlist::parse_lenient(&text));
-    let (list, mended) = read.map_err(|error| hostlist_error(py, &error))?;
+    let (list, mended) = read.map_err(raised)?;
     Ok((list, mended.iter().map(ToString::to_string).collect()))
 }
 
@@ -36,7 +36,7 @@ pub(super) fn list(hosts: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
         let mut list = hostlist::Hostlist::new();
         for item in items {
             let appended = list.append(&read_aloud(text(&item?)?)?);
-            appended.map_err(|error| hostlist_error(hosts.py(), &error))?;
+            appended.map_err(raised)?;
         }
         return Ok(list);
     }

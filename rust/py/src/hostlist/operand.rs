@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
 use super::{Hostlist, LONG};
-use crate::errors::hostlist_error;
+use crate::errors::raised;
 use crate::shared::{detached, type_name};
 
 /// The object as a string, which is what names and texts are.
@@ -50,7 +50,7 @@ struct Hosts<'py, I> {
 const AHEAD: usize = 128;
 
 impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Hosts<'py, I> {
-    fn read(items: I, py: Python<'py>) -> PyResult<hostlist::Hostlist> {
+    fn read(items: I) -> PyResult<hostlist::Hostlist> {
         let mut hosts = Self {
             items,
             ahead: Vec::new().into_iter(),
@@ -58,7 +58,7 @@ impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Hosts<'py, I> {
         };
         let read = hostlist::Hostlist::try_from_hosts(&mut hosts);
         // Of two errors that which comes first: what was looked at ahead of a bad name has not been reached.
-        let list = read.map_err(|error| hostlist_error(py, &error))?;
+        let list = read.map_err(raised)?;
         hosts.failed.map_or(Ok(list), Err)
     }
 }
@@ -106,7 +106,7 @@ impl AsRef<str> for Host<'_> {
 pub(super) fn name(object: &Bound<'_, PyAny>) -> PyResult<hostlist::Hostlist> {
     let mut list = hostlist::Hostlist::new();
     let pushed = list.push(Host::new(object.clone())?.as_ref());
-    pushed.map_err(|error| hostlist_error(object.py(), &error))?;
+    pushed.map_err(raised)?;
     Ok(list)
 }
 
@@ -119,11 +119,11 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<hostlist:
     let list = if let Ok(text) = other.cast::<PyString>() {
         let text = text.to_string_lossy();
         let read = detached(py, text.len() > LONG, || text.parse());
-        read.map_err(|error: hostlist::Error| hostlist_error(py, &error))?
+        read.map_err(raised)?
     } else if let Ok(list) = other.cast_exact::<PyList>() {
-        Hosts::read(list.iter().map(Ok), py)?
+        Hosts::read(list.iter().map(Ok))?
     } else if let Ok(items) = other.try_iter() {
-        Hosts::read(items, py)?
+        Hosts::read(items)?
     } else {
         return Ok(None);
     };

@@ -3,7 +3,7 @@ use penstock_hostlist::{Error, Hostlist};
 use pyo3::prelude::*;
 
 use super::LONG;
-use crate::errors::hostlist_error;
+use crate::errors::raised;
 use crate::shared::detached;
 
 pub(super) type Operation = fn(&Hostlist, &Hostlist) -> Result<Hostlist, Error>;
@@ -25,7 +25,7 @@ pub(super) fn apply(
     right: &Hostlist,
 ) -> PyResult<Hostlist> {
     let long = left.len().max(right.len()) > LONG;
-    detached(py, long, || operation(left, right)).map_err(|error| hostlist_error(py, &error))
+    detached(py, long, || operation(left, right)).map_err(raised)
 }
 
 /// A list that is put together from parts of another one and others.

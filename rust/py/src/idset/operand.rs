@@ -7,7 +7,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PySet, PySt
 
 use super::Ids as _;
 use super::{LONG_TEXT, PyFrozenIdSet, PyIdSet, buffer};
-use crate::errors::{IdsetError, idset_error, warn_mended};
+use crate::errors::{IdsetError, raised, warn_mended};
 use crate::shared::{detached, type_name};
 
 fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
@@ -15,7 +15,7 @@ fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
     // What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
     let text = text.to_string_lossy();
     let parsed = detached(py, text.len() > LONG_TEXT, || text.parse::<IdSet>());
-    parsed.map_err(|error| idset_error(py, &error))
+    parsed.map_err(raised)
 }
 
 /// Reads a text that other systems have written; with what was mended in it.
@@ -23,7 +23,7 @@ pub(super) fn parse_lenient(text: &Bound<'_, PyString>) -> PyResult<(IdSet, Vec<
     let py = text.py();
     let text = text.to_string_lossy();
     let parsed = detached(py, text.len() > LONG_TEXT, || IdSet::parse_lenient(&text));
-    let (set, mended) = parsed.map_err(|error| idset_error(py, &error))?;
+    let (set, mended) = parsed.map_err(raised)?;
     Ok((set, mended.iter().map(ToString::to_string).collect()))
 }
 

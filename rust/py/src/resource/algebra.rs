@@ -5,8 +5,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use super::constraint;
-use super::convert::{self, ids, resource_error, scheduling};
+use super::convert::{self, ids, scheduling};
 use super::{LONG, PyResourceSet};
+use crate::errors::raised;
 use crate::shared::detached;
 
 impl PyResourceSet {
@@ -21,9 +22,7 @@ impl PyResourceSet {
         let (left, right) = (self.snapshot(), other.get().snapshot());
         let long = left.nnodes() > LONG || right.nnodes() > LONG;
         let result = detached(py, long, || left.combine(operation, &right, scheduling));
-        result
-            .map(Self::new)
-            .map_err(|error| resource_error(py, &error))
+        result.map(Self::new).map_err(raised)
     }
 
     /// What an operator gives: `NotImplemented` unless beside another set.
@@ -181,7 +180,7 @@ impl PyResourceSet {
                 "expected ranks, hosts, a constraint or several of them",
             ));
         }
-        let set = self.ranked(py)?;
+        let set = self.ranked()?;
         let ranks = ranks.map(ids).transpose()?;
         let hosts = hosts.map(convert::hosts).transpose()?;
         let constraint = constraint.map(constraint::extract).transpose()?;
@@ -190,16 +189,15 @@ impl PyResourceSet {
             let met = constraint.map(|constraint| constraint::matching(&set, &constraint));
             let wanted = [ranks, hosts, met].into_iter().flatten();
             let wanted = wanted.reduce(|wanted, more| wanted.intersection(&more));
-            Ok(set.restrict(&wanted.unwrap_or_default()))
+            Ok::<_, Error>(set.restrict(&wanted.unwrap_or_default()))
         };
         let part = detached(py, set.nnodes() > LONG, restrict);
-        part.map(Self::new)
-            .map_err(|error: Error| resource_error(py, &error))
+        part.map(Self::new).map_err(raised)
     }
 
     /// Makes a set of the same nodes in the same order with the ranks 0, 1, 2 …
-    fn rerank(&self, py: Python<'_>) -> PyResult<Self> {
-        Ok(Self::new(self.ranked(py)?.rerank()))
+    fn rerank(&self) -> PyResult<Self> {
+        Ok(Self::new(self.ranked()?.rerank()))
     }
 
     /// Makes a set without the properties that start with `+`, as a job's R has to be.

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyMapping, PyString};
 use serde_json::Value;
 
-use crate::errors::JobspecError;
+use crate::errors::{JobspecError, raised};
 use crate::json::{self, JsonError};
 use crate::shared::type_name;
 
@@ -51,7 +51,7 @@ fn from_mapping(mapping: &Bound<'_, PyAny>) -> PyResult<Constraint> {
 
 fn parse(text: &str) -> PyResult<Constraint> {
     let value: Value = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-    Constraint::from_value(&value).map_err(|error| JobspecError::new_err(error.to_string()))
+    Constraint::from_value(&value).map_err(raised)
 }
 
 fn invalid(problem: &str) -> PyErr {

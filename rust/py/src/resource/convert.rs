@@ -11,7 +11,7 @@ use pyo3::types::{PyMapping, PyString};
 use serde_json::value::RawValue;
 
 use super::{LONG, PyResourceSet};
-use crate::errors::{NotFoundError, ResourceSetError, with_attribute};
+use crate::errors::{ResourceSetError, raised, with_attribute};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
 use crate::json::{self, JsonError};
@@ -22,22 +22,6 @@ pub(super) fn parsed<'py>(
     raw: Option<&RawValue>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     raw.map(|raw| object(py, raw.get())).transpose()
-}
-
-/// The exception of an error: `NotFoundError` for hosts that are not there, else `ResourceSetError` with the
-/// attributes `path` and `offset`.
-pub(crate) fn resource_error(py: Python<'_>, error: &Error) -> PyErr {
-    if error.is_not_found() {
-        return NotFoundError::new_err(error.to_string());
-    }
-    let mut raised = ResourceSetError::new_err(error.to_string());
-    if error.is_document() {
-        raised = with_attribute(py, raised, "path", error.path());
-    }
-    if let Some(offset) = error.offset() {
-        raised = with_attribute(py, raised, "offset", offset);
-    }
-    raised
 }
 
 pub(super) fn json_error(error: JsonError) -> PyErr {
@@ -61,9 +45,7 @@ pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
     }
     with_text(source, |text| {
         let parsed = detached(py, text.len() > LONG, || ResourceSet::from_json(text));
-        parsed
-            .map(Arc::new)
-            .map_err(|error| resource_error(py, &error))
+        parsed.map(Arc::new).map_err(raised)
     })
 }
 
@@ -135,7 +117,7 @@ pub(super) fn raise_all(py: Python<'_>, problems: &[Error]) -> PyResult<()> {
     let Some((first, others)) = problems.split_first() else {
         return Ok(());
     };
-    let raised = resource_error(py, first);
+    let raised = raised(first);
     for problem in others {
         raised
             .value(py)

@@ -9,10 +9,10 @@ use penstock_sim::{Chance, Failure, Machine, Setup};
 use pyo3::prelude::*;
 
 use super::away::{self, Watch};
+use super::parse;
 use super::result::SimResult;
 use super::workload::Workload;
-use super::{parse, workload_error};
-use crate::errors::{ResourceSetError, WorkloadError};
+use crate::errors::{WorkloadError, raised};
 
 /// A workload on its way through a machine, in virtual time: `inventory` is the text of an R, or `None` for one pool of
 /// `pool_cores` cores, by default the `max_cores` of the workload. `failures` are times in seconds of the trace, idsets
@@ -80,8 +80,7 @@ impl Simulation {
                 return Err(WorkloadError::new_err(text));
             }
             (Some(text), None) => {
-                let resources = ResourceSet::from_json(text)
-                    .map_err(|error| ResourceSetError::new_err(error.to_string()))?;
+                let resources = ResourceSet::from_json(text).map_err(raised)?;
                 Machine::Nodes(Box::new(resources))
             }
             (None, cores) => Machine::Pool(cores.unwrap_or_else(|| workload.0.max_cores().max(1))),
@@ -113,7 +112,7 @@ impl Simulation {
                 inner: Arc::new(RwLock::new(inner)),
                 seconds: 0.0,
             })
-            .map_err(|error| workload_error(&error))
+            .map_err(raised)
     }
 
     #[pyo3(signature = (events, told = None))]
@@ -133,7 +132,7 @@ impl Simulation {
             inner.advance_while(events, &mut step)
         });
         self.seconds += begun.elapsed().as_secs_f64();
-        left?.map_err(|error| workload_error(&error))
+        left?.map_err(raised)
     }
 
     #[getter]

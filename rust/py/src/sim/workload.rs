@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::away::{self, Watch};
-use super::{parse, workload_error};
+use super::parse;
+use crate::errors::raised;
 
 /// Jobs in the order of their submit times, equal ones in file order (see the Rust crate `penstock-sim`).
 #[pyclass(module = "penstock._core", frozen)]
@@ -17,7 +18,7 @@ type Made = Result<penstock_sim::Workload, penstock_sim::Error>;
 
 impl Workload {
     fn made(py: Python<'_>, make: impl FnOnce() -> Made + Send) -> PyResult<Self> {
-        let workload = py.detach(make).map_err(|error| workload_error(&error))?;
+        let workload = py.detach(make).map_err(raised)?;
         Ok(Self(Arc::new(workload)))
     }
 
@@ -29,7 +30,7 @@ impl Workload {
         let drawn = away::run(py, None, Watch::new(0, 0.0), |watch| {
             make(&mut || watch.step(0, 0.0))
         });
-        let workload = drawn?.map_err(|error| workload_error(&error))?;
+        let workload = drawn?.map_err(raised)?;
         Ok(Self(Arc::new(workload)))
     }
 }
@@ -160,7 +161,7 @@ impl Workload {
 
     fn to_swf<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let text = py.detach(|| swf::write(&self.0));
-        let text = text.map_err(|error| workload_error(&error))?;
+        let text = text.map_err(raised)?;
         Ok(PyBytes::new(py, text.as_bytes()))
     }
 

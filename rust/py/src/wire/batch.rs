@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PySlice};
 
+use super::error_at;
 use super::message::Message;
-use super::{error_at, wire_error};
-use crate::errors::with_attribute;
+use crate::errors::{raised, with_attribute};
 use crate::shared::position;
 
 /// An ordered run of messages that stays in Rust.
@@ -214,12 +214,7 @@ impl Decoder {
         let batch = Batch { messages };
         match fed {
             Ok(()) => Ok(batch),
-            Err(error) => Err(with_attribute(
-                py,
-                wire_error(py, &error),
-                "messages",
-                batch,
-            )),
+            Err(error) => Err(with_attribute(py, raised(&error), "messages", batch)),
         }
     }
 

@@ -13,8 +13,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMapping};
 
-use super::{error_at, wire_error};
-use crate::errors::WireError;
+use super::error_at;
+use crate::errors::{WireError, raised};
 use crate::json::{self, JsonError};
 
 /// The Python object of a JSON text; malformed text is a `WireError` that names the byte.
@@ -59,8 +59,8 @@ fn payload_bytes(payload: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<u8>>
 pub(crate) struct Message(pub(crate) wire::Message);
 
 impl Message {
-    fn checked(py: Python<'_>, message: wire::Message) -> PyResult<Self> {
-        message.check().map_err(|error| wire_error(py, &error))?;
+    fn checked(message: wire::Message) -> PyResult<Self> {
+        message.check().map_err(raised)?;
         Ok(Self(message))
     }
 }
@@ -70,10 +70,6 @@ impl Message {
     #[staticmethod]
     #[pyo3(signature = (topic, payload = None, *, matchtag = 0, flags = 0, nodeid = 0xFFFF_FFFF,
                         userid = 0xFFFF_FFFF, rolemask = 0))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "they are the header's fields, given by name"
-    )]
     /// Makes a client's request, with an empty route stack.
     ///
     /// Args:
@@ -89,7 +85,6 @@ impl Message {
     ///     WireError: the topic is empty or has a NUL, or the payload has no JSON form.
     ///     TypeError: the payload, or something within it, is nothing that JSON has.
     fn request(
-        py: Python<'_>,
         topic: &str,
         payload: Option<&Bound<'_, PyAny>>,
         matchtag: u32,
@@ -105,7 +100,7 @@ impl Message {
         message.userid = userid;
         message.rolemask = rolemask;
         message.set_payload(payload_bytes(payload)?);
-        Self::checked(py, message)
+        Self::checked(message)
     }
 
     /// Makes an event.
@@ -120,15 +115,10 @@ impl Message {
     ///     TypeError: as for `request`.
     #[staticmethod]
     #[pyo3(signature = (topic, payload = None, *, sequence = 0))]
-    fn event(
-        py: Python<'_>,
-        topic: &str,
-        payload: Option<&Bound<'_, PyAny>>,
-        sequence: u32,
-    ) -> PyResult<Self> {
+    fn event(topic: &str, payload: Option<&Bound<'_, PyAny>>, sequence: u32) -> PyResult<Self> {
         let mut message = wire::Message::event(topic, "", sequence);
         message.set_payload(payload_bytes(payload)?);
-        Self::checked(py, message)
+        Self::checked(message)
     }
 
     /// Makes the response to this request: with its routes, its topic and its matchtag.
@@ -146,7 +136,6 @@ impl Message {
     #[pyo3(signature = (payload = None, *, errnum = 0, errtext = None, streaming = None))]
     fn respond(
         &self,
-        py: Python<'_>,
         payload: Option<&Bound<'_, PyAny>>,
         errnum: u32,
         errtext: Option<&str>,
@@ -175,7 +164,7 @@ impl Message {
                 others
             };
         }
-        Self::checked(py, message)
+        Self::checked(message)
     }
 
     /// Reads exactly one frame; `Decoder` reads a stream of them.
@@ -183,10 +172,8 @@ impl Message {
     /// Raises:
     ///     WireError: these bytes are not one frame. The text and the attribute `offset` name the byte.
     #[staticmethod]
-    fn decode(py: Python<'_>, frame: PyBackedBytes) -> PyResult<Self> {
-        wire::Message::decode(&frame)
-            .map(Self)
-            .map_err(|error| wire_error(py, &error))
+    fn decode(frame: PyBackedBytes) -> PyResult<Self> {
+        wire::Message::decode(&frame).map(Self).map_err(raised)
     }
 
     /// Writes the frame. A message that was decoded gives the same bytes again.
@@ -210,9 +197,7 @@ impl Message {
         };
         if self.0.has_cbor() {
             let cbor = self.0.payload.as_deref().unwrap_or_default();
-            let json = py
-                .detach(|| wire::cbor_to_json(cbor))
-                .map_err(|error| wire_error(py, &error))?;
+            let json = py.detach(|| wire::cbor_to_json(cbor)).map_err(raised)?;
             return json_object(py, &json).map(Some);
         }
         match std::str::from_utf8(payload) {
