@@ -1,55 +1,55 @@
-//! How good estimates have been: first estimates against the starts that came of them.
+//! Accuracy of estimates: first estimates of start times compared with the actual starts.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// Starts that are remembered.
-const KEPT: usize = 1000;
-/// Of fewer starts no band is told: it would say nothing.
-const ENOUGH: usize = 10;
-/// Waits, as estimated, below which a ratio would say nothing, in seconds.
-const SHORT: f64 = 1.0;
+/// The most starts that are remembered.
+const MAX_STARTS: usize = 1000;
+/// The fewest starts from which a band is computed.
+const MIN_STARTS: usize = 10;
+/// Estimated waits below this many seconds have no meaningful ratio.
+const MIN_WAIT_S: f64 = 1.0;
 
-/// A first estimate: when it was made, and of what start.
+/// The first estimate of a job's start.
 #[derive(Clone, Copy, Debug)]
-struct First {
-    made: f64,
+struct FirstEstimate {
+    made_at: f64,
     start: f64,
 }
 
-/// What came of a first estimate.
+/// An actual start compared with the first estimate of it.
 #[derive(Clone, Copy, Debug)]
-struct Came {
-    /// Actual less estimated start, in seconds.
+struct Deviation {
+    /// Actual minus estimated start, in seconds.
     late: f64,
-    /// Actual wait by estimated wait, from the time of the estimate on.
+    /// Actual divided by estimated wait, both from the time of the estimate.
     ratio: Option<f64>,
 }
 
-/// First estimates of jobs that wait, and what came of those of the last thousand that started.
+/// The first estimates of pending jobs, and the deviations of the last thousand starts.
 #[derive(Clone, Debug, Default)]
 pub struct Accuracy {
-    first: FxHashMap<u64, First>,
-    came: VecDeque<Came>,
+    first: FxHashMap<u64, FirstEstimate>,
+    deviations: VecDeque<Deviation>,
 }
 
-/// By how many seconds starts were late; early ones are negative.
+/// How many seconds later than estimated jobs started; negative for earlier.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Errors {
-    /// Starts that are remembered; of none, all else is 0.
+    /// The number of starts; if it is 0, so is all else.
     pub count: usize,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
-    /// A tenth was not above this.
+    /// The 10th percentile.
     pub low: f64,
-    /// Half was not above this.
+    /// The 50th percentile.
     pub median: f64,
-    /// Nine tenths were not above this.
+    /// The 90th percentile.
     pub high: f64,
 }
 
-/// What estimated waits are to be multiplied by, so that four of five waits so far lie between.
+/// The factors between which actual waits were four times in five, relative to estimated waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
     low: f64,
@@ -57,52 +57,59 @@ pub struct Band {
 }
 
 impl Accuracy {
-    /// Nothing seen yet.
+    /// A record without estimates.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps the first estimate of a job; later ones do not count.
+    /// Records an estimate of a job's start, if it is the first one.
     pub fn expect(&mut self, id: u64, now: f64, start: f64) {
-        self.first.entry(id).or_insert(First { made: now, start });
+        self.first.entry(id).or_insert(FirstEstimate {
+            made_at: now,
+            start,
+        });
     }
 
-    /// The job gets its resources now.
+    /// Records that a job starts now.
     pub fn started(&mut self, id: u64, now: f64) {
         let Some(first) = self.first.remove(&id) else {
             return;
         };
-        if self.came.len() >= KEPT {
-            self.came.pop_front();
+        if self.deviations.len() >= MAX_STARTS {
+            self.deviations.pop_front();
         }
-        let expected = first.start - first.made;
-        self.came.push_back(Came {
+        let expected = first.start - first.made_at;
+        self.deviations.push_back(Deviation {
             late: now - first.start,
-            ratio: (expected >= SHORT).then(|| (now - first.made) / expected),
+            ratio: (expected >= MIN_WAIT_S).then(|| (now - first.made_at) / expected),
         });
     }
 
-    /// The job does not wait any more.
+    /// Drops the estimate of a job that is no longer pending.
     pub fn forget(&mut self, id: u64) {
         self.first.remove(&id);
     }
 
-    /// The band around estimates, once there have been enough. Costs a look at all that is
-    /// remembered.
+    /// The band around estimates, once there have been enough starts. The cost is proportional to
+    /// the starts remembered.
     pub fn band(&self) -> Option<Band> {
-        let ratios = sorted(self.came.iter().filter_map(|it| it.ratio));
-        (ratios.len() >= ENOUGH).then(|| Band {
+        let ratios = sorted(
+            self.deviations
+                .iter()
+                .filter_map(|deviation| deviation.ratio),
+        );
+        (ratios.len() >= MIN_STARTS).then(|| Band {
             low: quantile(&ratios, 10),
             high: quantile(&ratios, 90),
         })
     }
 
-    /// How far off estimates have been.
+    /// The distribution of the deviations.
     pub fn errors(&self) -> Errors {
-        let late = sorted(self.came.iter().map(|it| it.late));
+        let late = sorted(self.deviations.iter().map(|deviation| deviation.late));
         let count = u32::try_from(late.len()).unwrap_or(u32::MAX);
-        // The sum of nothing would be -0.0.
-        let mean = late.iter().fold(0.0, |sum, it| sum + it) / f64::from(count.max(1));
+        // `sum` would return -0.0 for no values.
+        let mean = late.iter().fold(0.0, |sum, late| sum + late) / f64::from(count.max(1));
         Errors {
             count: late.len(),
             mean,
@@ -114,11 +121,11 @@ impl Accuracy {
 }
 
 impl Band {
-    /// The bounds of a start that is expected now: waits turn out shorter or longer in proportion
-    /// to what was expected of them. None for one that is expected at once.
+    /// The bounds of an estimated start: actual waits deviate in proportion to estimated ones.
+    /// `None` for a start that is expected at once.
     pub fn around(&self, now: f64, start: f64) -> Option<(f64, f64)> {
         let wait = start - now;
-        (wait >= SHORT).then(|| {
+        (wait >= MIN_WAIT_S).then(|| {
             let bound = |ratio: f64| (now + wait * ratio).max(now);
             (bound(self.low), bound(self.high))
         })
@@ -131,10 +138,10 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value that so many of a hundred are not above; 0 of none.
+/// The percentile of sorted values; 0 of none.
 fn quantile(sorted: &[f64], percent: usize) -> f64 {
-    let place = (sorted.len().saturating_sub(1) * percent + 50) / 100;
-    sorted.get(place).copied().unwrap_or(0.0)
+    let index = (sorted.len().saturating_sub(1) * percent + 50) / 100;
+    sorted.get(index).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -142,16 +149,16 @@ mod tests {
     use super::{Accuracy, Errors};
 
     #[test]
-    fn there_is_a_band_once_ten_starts_have_been_seen() {
+    fn a_band_needs_ten_starts() {
         let mut seen = Accuracy::new();
         for id in 0..10 {
             assert_eq!(seen.band(), None);
             seen.expect(id, 0.0, 100.0);
-            // A second estimate is not the one that counts.
+            // A second estimate is ignored.
             seen.expect(id, 0.0, 500.0);
             seen.started(id, f64::from(u32::try_from(id).unwrap_or(0)) * 10.0);
         }
-        // Waits were 0 to 0.9 of what was expected.
+        // Waits were 0 to 0.9 of the estimated ones.
         let band = seen.band().unwrap();
         assert_eq!(band.around(1000.0, 1200.0), Some((1020.0, 1160.0)));
         let expected = Errors {
@@ -162,12 +169,12 @@ mod tests {
             high: -20.0,
         };
         assert_eq!(seen.errors(), expected);
-        // What is expected at once has no band.
+        // A start that is expected at once has no band.
         assert_eq!(band.around(1000.0, 1000.0), None);
     }
 
     #[test]
-    fn what_was_not_estimated_or_never_started_does_not_count() {
+    fn jobs_without_estimate_or_start_are_ignored() {
         let mut seen = Accuracy::new();
         seen.started(1, 5.0);
         seen.expect(2, 0.0, 3.0);

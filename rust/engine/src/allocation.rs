@@ -1,19 +1,28 @@
-//! Jobs that hold resources: hello, free, requeue.
+//! Allocations of running jobs: hello, free, requeue.
 
 use std::collections::BTreeMap;
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use crate::books::size;
 use crate::job::State;
 use crate::queue::QueueId;
 use crate::running::Running;
 use crate::timeline::Ending;
 use crate::{Engine, Error};
 
+/// What becomes of the resources of a job that ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AfterEnd {
+    /// They are free.
+    Free,
+    /// They stay allocated, to no job.
+    SetAside,
+}
+
 impl Engine {
-    pub(crate) fn run_number(&self, id: u64) -> Result<u32, Error> {
+    /// Where a running job is in the table.
+    pub(crate) fn run_index(&self, id: u64) -> Result<u32, Error> {
         match self.books.jobs.state(id) {
             Some(State::Runs(run)) => Ok(run),
             _ => Err(Error::new(format!("job {id} holds no resources"))),
@@ -21,22 +30,22 @@ impl Engine {
     }
 
     pub(crate) fn run(&self, id: u64) -> Result<&Running, Error> {
-        let run = self.books.runs.at(self.run_number(id)?);
+        let run = self.books.runs.at(self.run_index(id)?);
         run.ok_or_else(|| Error::new(format!("job {id} holds no resources")))
     }
 
-    /// Jobs that hold resources.
+    /// The number of running jobs.
     pub fn running(&self) -> usize {
         self.books.runs.len()
     }
 
-    /// Whether a job holds resources.
+    /// Whether a job is running.
     pub fn is_running(&self, id: u64) -> bool {
-        self.run_number(id).is_ok()
+        self.run_index(id).is_ok()
     }
 
-    /// Registers what a job holds already, up or not. Fails, and changes nothing, where it lies
-    /// outside the inventory or is allocated.
+    /// Registers a job that is running already, on nodes up or down. Fails, and changes nothing, if
+    /// its allocation is not in the inventory, or not free.
     pub fn allocate(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
         let books = &mut self.books;
         if books.jobs.find(id).is_some() {
@@ -53,7 +62,7 @@ impl Engine {
             handle,
             queue: QueueId::default(),
             asked: None,
-            counted: size(&shares),
+            counted: shares.size(),
             shares,
             outside: None,
             start: r.starttime().unwrap_or(-1.0),
@@ -63,54 +72,58 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`allocate`](Self::allocate), for a job that may also hold what is not in the
-    /// inventory (any more): the rest counts. Returns the ranks that do not.
+    /// As [`allocate`](Self::allocate), for a job that may also have resources outside the
+    /// inventory; the rest is registered. Returns the ranks outside.
     pub fn adopt(&mut self, id: u64, r: &ResourceSet) -> Result<IdSet, Error> {
-        let strange = r.ranks().difference(self.ranks());
-        if strange.is_empty() {
-            return self.allocate(id, r).map(|()| strange);
+        let outside = r.ranks().difference(self.ranks());
+        if outside.is_empty() {
+            return self.allocate(id, r).map(|()| outside);
         }
         self.allocate(id, &r.restrict(self.ranks()))?;
-        let run = self.run_number(id)?;
+        let run = self.run_index(id)?;
         if let Some(running) = self.books.runs.at_mut(run) {
-            let lost = r.restrict(&strange);
-            let lost = lost.nodes();
-            let lost = lost.map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())));
-            running.outside = Some(Box::new(lost.collect()));
+            let lost = r.restrict(&outside);
+            let by_rank = lost
+                .nodes()
+                .map(|node| (node.rank, (node.cores.clone(), node.gpus.clone())));
+            running.outside = Some(Box::new(by_rank.collect()));
         }
-        Ok(strange)
+        Ok(outside)
     }
 
-    /// What a job holds on ranks that are not in the inventory (any more): rank, cores, gpus.
+    /// What a job has on ranks that are not, or no longer, in the inventory: rank, cores, gpus.
     pub fn outside(&self, id: u64) -> impl Iterator<Item = (u32, &IdSet, &IdSet)> {
-        let outside = self.run(id).ok().and_then(|it| it.outside.as_ref());
-        let outside = outside.into_iter().flat_map(|it| it.iter());
+        let outside = self
+            .run(id)
+            .ok()
+            .and_then(|running| running.outside.as_ref());
+        let outside = outside.into_iter().flat_map(|outside| outside.iter());
         outside.map(|(rank, (cores, gpus))| (*rank, cores, gpus))
     }
 
-    /// Says what a job holds on ranks that are not in the inventory. Fails where one is, and where
-    /// the job holds nothing.
+    /// Sets what a job has on ranks outside the inventory. Fails if one of the ranks is inside, or
+    /// the job is not running.
     pub fn set_outside(
         &mut self,
         id: u64,
         outside: BTreeMap<u32, (IdSet, IdSet)>,
     ) -> Result<(), Error> {
-        let run = self.run_number(id)?;
+        let run = self.run_index(id)?;
         if let Some(rank) = outside.keys().find(|rank| self.ranks().contains(**rank)) {
             return Err(Error::new(format!("rank {rank} is in the inventory")));
         }
         if let Some(running) = self.books.runs.at_mut(run) {
-            running.outside = Some(Box::new(outside)).filter(|it| !it.is_empty());
+            running.outside = Some(Box::new(outside)).filter(|outside| !outside.is_empty());
         }
         Ok(())
     }
 
-    /// Frees what a job holds: everything, or what it has on some ranks. Without anything left it
+    /// Frees the allocation of a job: all of it, or the part on some ranks. A job with nothing left
     /// is forgotten.
     pub fn free(&mut self, id: u64, ranks: Option<&IdSet>) -> Result<(), Error> {
-        let run = self.run_number(id)?;
+        let run = self.run_index(id)?;
         let Some(ranks) = ranks else {
-            self.end(run, true);
+            self.end(run, AfterEnd::Free);
             return Ok(());
         };
         let books = &mut self.books;
@@ -124,45 +137,45 @@ impl Engine {
                 running.outside = None;
             }
         }
-        self.keep(run, &split.part, split.rest);
+        self.release_part(run, &split.part, split.rest);
         Ok(())
     }
 
-    /// Frees everything that some jobs hold; those that hold nothing do not matter. Returns how
-    /// many did.
+    /// Frees the allocations of some jobs; those that are not running are ignored. Returns how many
+    /// were running.
     pub fn finish(&mut self, ids: &[u64]) -> usize {
         let mut found = 0;
         for id in ids {
-            if let Ok(run) = self.run_number(*id) {
-                self.end(run, true);
+            if let Ok(run) = self.run_index(*id) {
+                self.end(run, AfterEnd::Free);
                 found += 1;
             }
         }
         found
     }
 
-    /// Forgets a job, and gives what it was to hold to nobody: whose that is, is in doubt.
+    /// Forgets a job without freeing its allocation, which may belong to another one.
     pub fn set_aside(&mut self, id: u64) {
-        if let Ok(run) = self.run_number(id) {
-            self.end(run, false);
+        if let Ok(run) = self.run_index(id) {
+            self.end(run, AfterEnd::SetAside);
         }
     }
 
-    /// A job is over.
-    pub(crate) fn end(&mut self, run: u32, give: bool) {
+    /// Ends a running job.
+    pub(crate) fn end(&mut self, run: u32, resources: AfterEnd) {
         let books = &mut self.books;
         if let Some(running) = books.release(run) {
-            books.changes += u64::from(!give);
-            if give {
-                books.machine.release(&running.shares);
+            match resources {
+                AfterEnd::Free => books.machine.release(&running.shares),
+                AfterEnd::SetAside => books.changes += 1,
             }
             books.jobs.remove(running.handle);
         }
     }
 
-    /// Takes an allocation back that has not been used: the job waits again, where it was.
+    /// Takes back an unused allocation: the job is pending again, at its former position.
     pub fn requeue(&mut self, id: u64) -> Result<(), Error> {
-        let run = self.run_number(id)?;
+        let run = self.run_index(id)?;
         if self.run(id)?.asked.is_none() {
             return Err(Error::new(format!(
                 "job {id} came with its resources: what it asked for is not known"
@@ -178,16 +191,16 @@ impl Engine {
         Ok(())
     }
 
-    /// What a job holds has changed: counts it anew.
+    /// Updates the counters and the timeline after the allocation of a job has changed.
     pub(crate) fn resized(&mut self, run: u32) {
         let books = &mut self.books;
         let Some(running) = books.runs.at_mut(run) else {
             return;
         };
-        let (nodes, cores) = std::mem::replace(&mut running.counted, size(&running.shares));
+        let before = std::mem::replace(&mut running.counted, running.shares.size());
         let (queue, end, counted) = (running.queue, running.end, running.counted);
-        books.queues.count(queue, nodes, cores, false);
-        books.queues.count(queue, counted.0, counted.1, true);
+        books.queues.count_end(queue, before);
+        books.queues.count_start(queue, counted);
         books.changes += 1;
         books.told += 1;
         let cores = books.cores_up(run);
@@ -197,15 +210,16 @@ impl Engine {
         }
     }
 
-    /// Tells when a running job will end, in seconds since the epoch; 0 for no known time. Fails,
-    /// and changes nothing, where the resources end before.
+    /// Sets when a running job will end, in seconds since the epoch; 0 for unknown. Fails, and
+    /// changes nothing, if the inventory expires before.
     pub fn set_expiration(&mut self, id: u64, expiration: f64) -> Result<(), Error> {
-        let run = self.run_number(id)?;
-        let expiration = Some(expiration).filter(|it| *it > 0.0);
+        let run = self.run_index(id)?;
+        let expiration = Some(expiration).filter(|expiration| *expiration > 0.0);
         if let Some(end) = self.books.machine.expiration()
             && expiration.is_none_or(|expiration| expiration > end)
         {
-            let found = expiration.map_or_else(|| "none".to_owned(), |it| it.to_string());
+            let found =
+                expiration.map_or_else(|| "none".to_owned(), |expiration| expiration.to_string());
             return Err(Error::new(format!(
                 "the resources end at {end}: expected an expiration up to then, found {found}"
             )));
@@ -216,8 +230,8 @@ impl Engine {
         let cores = self.books.cores_up(run);
         if let Some(running) = self.books.runs.at_mut(run) {
             let before = std::mem::replace(&mut running.end, end);
-            let turnover = &mut self.books.turnover;
-            turnover.push(running.handle, &running.shares, before, end);
+            let allocation_log = &mut self.books.allocation_log;
+            allocation_log.record(running.handle, &running.shares, before, end);
             if let Some(timeline) = &mut self.books.timeline {
                 timeline.remove(before, run);
                 timeline.insert(Ending { end, run, cores });
@@ -226,7 +240,7 @@ impl Engine {
         Ok(())
     }
 
-    /// When a running job will end, where that is known.
+    /// When a running job will end, if that is known.
     pub fn expiration(&self, id: u64) -> Option<f64> {
         let end = self.run(id).ok()?.end;
         Some(end).filter(|end| end.is_finite())

@@ -1,5 +1,6 @@
-//! The books: what exists, who waits, who holds what, and when it comes back.
+//! The state of the engine: the machine, the pending jobs, the running jobs, and when they end.
 
+use crate::allocation_log::AllocationLog;
 use crate::engine::{Decision, Overlong};
 use crate::ids::NodeIndex;
 use crate::job::{Jobs, State};
@@ -7,14 +8,13 @@ use crate::machine::{Allocation, Machine, ShapeId, Size};
 use crate::plan::NodeAmount;
 use crate::queue::{Key, Kind, Queue, QueueId};
 use crate::queues::Queues;
-use crate::running::{Asked, Running, Runs};
+use crate::running::{Running, RunningRequest, Runs};
 use crate::timeline::{Ending, Timeline};
-use crate::turnover::Turnover;
 
-/// A lesser time limit is none at all: the job is planned to end when it starts.
+/// A job with a shorter time limit, in seconds, is planned to end as it starts.
 pub(crate) const INSTANT: f64 = 1e-9;
 
-/// What policies work on.
+/// What policies read and change.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     pub machine: Machine,
@@ -22,29 +22,29 @@ pub(crate) struct Books {
     pub queue: Queue,
     pub queues: Queues,
     pub runs: Runs,
-    /// Built when it is asked for, and kept in step from then on.
+    /// Running jobs by planned end; built on first use, and updated from then on.
     pub timeline: Option<Timeline>,
     pub overlong: Overlong,
-    /// Running jobs that hold a part of a node.
+    /// The number of running jobs that have a part of a node.
     pub partial: usize,
-    /// The first and the last planned end of those that have given something back since a policy
+    /// The first and the last planned end of the jobs that have released something since a policy
     /// last asked.
     pub freed: Option<(f64, f64)>,
-    /// Grows when nodes, or planned ends, change in any other way, and when jobs come that run
-    /// already.
+    /// Counts changes of nodes and of planned ends by other causes than starts and ends of jobs,
+    /// and jobs that are already running when they come.
     pub changes: u64,
-    /// How many of these changes the turnover tells.
+    /// How many of these changes are in the log of allocations.
     pub told: u64,
-    /// What running jobs have taken and given back.
-    pub turnover: Turnover,
-    /// Grows when nodes get other places.
+    /// What running jobs have been allocated and have released.
+    pub allocation_log: AllocationLog,
+    /// Counts how often nodes have been renumbered.
     pub moves: u64,
-    /// Jobs started so far.
+    /// The number of jobs started so far.
     pub starts: u64,
-    /// By shape, whether any node will do, where that is known (see [`takes_any_node`]).
+    /// By shape, whether a unit is any idle node, if known (see [`takes_any_node`]).
     pub any_node: Vec<Option<bool>>,
-    /// By shape, whether the nodes that are up would do (see [`Self::is_reachable`]), where that is
-    /// known since nodes have changed.
+    /// By shape, whether it is reachable (see [`Self::is_reachable`]), if known since nodes have
+    /// changed.
     pub reachable: Vec<Option<bool>>,
 }
 
@@ -53,22 +53,22 @@ impl Books {
     pub fn timeline(&mut self) -> &mut Timeline {
         let (machine, runs) = (&self.machine, &self.runs);
         self.timeline.get_or_insert_with(|| {
-            let ending = |(run, it): (u32, &Running)| Ending {
-                end: it.end,
+            let ending = |(run, running): (u32, &Running)| Ending {
+                end: running.end,
                 run,
-                cores: cores_up(machine, &it.shares),
+                cores: cores_up(machine, &running.shares),
             };
-            Timeline::of(runs.iter().map(ending).collect())
+            Timeline::new(runs.iter().map(ending).collect())
         })
     }
 
-    /// Cores that a running job gives back on nodes that are up.
+    /// The cores that a running job releases on nodes that are up.
     pub fn cores_up(&self, run: u32) -> u32 {
         let running = self.runs.at(run);
-        running.map_or(0, |it| cores_up(&self.machine, &it.shares))
+        running.map_or(0, |running| cores_up(&self.machine, &running.shares))
     }
 
-    /// Whether a unit of a shape is any whole node.
+    /// Whether a unit of a shape is any idle node.
     pub fn takes_any_node(&mut self, shape: ShapeId) -> bool {
         let index = shape.0 as usize;
         if index >= self.any_node.len() {
@@ -78,7 +78,7 @@ impl Books {
         *self.any_node[index].get_or_insert_with(|| takes_any_node(machine, shape))
     }
 
-    /// Whether a shape could start if all that run had ended, on the nodes that are up.
+    /// Whether a shape could start if all running jobs had ended, on the nodes that are up.
     pub fn is_reachable(&mut self, shape: ShapeId) -> bool {
         let known = &mut self.reachable;
         let index = shape.0 as usize;
@@ -89,7 +89,7 @@ impl Books {
         *known[index].get_or_insert_with(|| machine.is_reachable(shape))
     }
 
-    /// What a job holds that runs.
+    /// The running job of a handle.
     pub fn running(&self, handle: u32) -> Option<&Running> {
         match self.jobs.at(handle).state {
             State::Runs(run) => self.runs.at(run),
@@ -97,7 +97,7 @@ impl Books {
         }
     }
 
-    /// Takes a waiting job out of the queue and forgets it.
+    /// Removes a pending job.
     pub fn drop_waiting(&mut self, handle: u32) {
         if let State::Waits(lane) = self.jobs.at(handle).state {
             self.queue.remove(&mut self.jobs, handle, lane);
@@ -105,7 +105,7 @@ impl Books {
         }
     }
 
-    /// The class and the time limit of a job that waits.
+    /// The class and the time limit of a pending job.
     pub fn waits(&self, handle: u32) -> Option<(u32, f64)> {
         match self.jobs.at(handle).state {
             State::Waits(lane) => Some((self.queue.class_of(lane), self.queue.lane(lane).1)),
@@ -113,7 +113,7 @@ impl Books {
         }
     }
 
-    /// The time limit of a job that waits, infinite for none.
+    /// The time limit of a pending job, infinite for none.
     pub fn limit(&self, handle: u32) -> f64 {
         match self.jobs.at(handle).state {
             State::Waits(lane) => self.queue.lane(lane).1,
@@ -121,56 +121,57 @@ impl Books {
         }
     }
 
-    /// Whether a class can be met by the machine as a whole, and by its queue; else the note of a
-    /// denial.
+    /// Checks whether the whole machine and the limits of the queue allow a class at all. The error
+    /// is the note of a denial.
     pub fn possible(&mut self, class: u32) -> Result<(), String> {
-        let it = &mut self.queue.classes[class as usize];
-        if it.possible {
+        let class = &mut self.queue.classes[class as usize];
+        if class.possible {
             return Ok(());
         }
-        self.machine.feasible(it.shape)?;
-        if self.queues.is_limited(it.queue) {
-            let least = self.machine.min_size(it.shape);
-            self.queues.may_ever(it.queue, least)?;
+        self.machine.feasible(class.shape)?;
+        if self.queues.is_limited(class.queue) {
+            let least = self.machine.min_size(class.shape);
+            self.queues.may_ever(class.queue, least)?;
         }
-        it.possible = true;
+        class.possible = true;
         Ok(())
     }
 
-    /// Where a class fits now. Of a range it takes as much as the limits of its queue allow; where
-    /// they allow nothing of what fits, the shares are more than they allow.
+    /// Finds an allocation for a class now: of a count range as much as the limits of its queue
+    /// admit. If they admit nothing that fits, the allocation exceeds them.
     pub fn place(&mut self, class: u32) -> Option<Allocation> {
         let generation = self.machine.generation();
-        let it = &mut self.queue.classes[class as usize];
-        if it.failed == Some(generation) {
+        let class = &mut self.queue.classes[class as usize];
+        if class.failed == Some(generation) {
             return None;
         }
-        let (shape, queue) = (it.shape, it.queue);
-        let shares = self.machine.place(shape);
-        let Some(placed) = &shares else {
-            it.failed = Some(generation);
+        let (shape, queue) = (class.shape, class.queue);
+        let Some(allocation) = self.machine.place(shape) else {
+            class.failed = Some(generation);
             return None;
         };
-        let cap = self.queues.room(queue);
-        if cap == Size::UNLIMITED || cap.admits(placed) {
-            return shares;
+        let room = self.queues.room(queue);
+        if room == Size::UNLIMITED || room.admits(&allocation) {
+            return Some(allocation);
         }
-        self.machine.place_within(shape, cap).or(shares)
+        let within = self.machine.place_within(shape, room);
+        within.or(Some(allocation))
     }
 
-    /// Where a class fits now within a cap and the limits of its queue.
-    pub fn place_within(&mut self, class: u32, cap: Size) -> Option<Allocation> {
-        let it = &self.queue.classes[class as usize];
-        let cap = cap.min(self.queues.room(it.queue));
-        self.machine.place_within(it.shape, cap)
+    /// Finds an allocation for a class now, within a limit and those of its queue.
+    pub fn place_within(&mut self, class: u32, limit: Size) -> Option<Allocation> {
+        let class = &self.queue.classes[class as usize];
+        let room = self.queues.room(class.queue);
+        self.machine.place_within(class.shape, limit.min(room))
     }
 
-    /// When a job that waits would end if it started now; else why it cannot start at all.
+    /// When a pending job would end if it started now. The error is the note of a denial.
     pub fn end(&self, handle: u32, now: f64) -> Result<f64, String> {
         self.end_after(self.limit(handle), now)
     }
 
-    /// The same of a job with a time limit.
+    /// When a job with this time limit would end if it started now. The error is the note of a
+    /// denial.
     #[inline]
     pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, String> {
         let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
@@ -188,9 +189,9 @@ impl Books {
         Ok(end)
     }
 
-    /// How long a job can run that starts now, infinite for no end: with the resources it ends.
+    /// How long a job that starts now can run at most; infinite if the resources do not expire.
     pub fn longest(&self, now: f64) -> f64 {
-        let expiration = self.machine.expiration().filter(|it| *it > now);
+        let expiration = self.machine.expiration().filter(|end| *end > now);
         let Some(end) = expiration.filter(|_| self.overlong == Overlong::Shorten) else {
             return f64::INFINITY;
         };
@@ -201,7 +202,7 @@ impl Books {
         longest
     }
 
-    /// Whether the limits of a queue let one more job of a shape run, as far as the shape says.
+    /// Whether the limits of a queue admit one more job of a shape, as far as its request tells.
     pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> bool {
         let request = self.machine.request(shape);
         let nodes = u64::from(request.least_nodes().unwrap_or(1));
@@ -209,15 +210,13 @@ impl Books {
         self.queues.admits(queue, nodes, cores).is_ok()
     }
 
-    /// Whether the limits of a queue let one more job take these resources.
+    /// Whether the limits of a queue admit one more job with this allocation.
     pub fn may_take(&self, queue: QueueId, shares: &Allocation) -> bool {
-        let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
-        self.queues
-            .admits(queue, shares.len() as u64, cores)
-            .is_ok()
+        let size = shares.size();
+        self.queues.admits(queue, size.nodes, size.cores).is_ok()
     }
 
-    /// Starts a job that waits, with these resources, until then.
+    /// Starts a pending job with this allocation; it ends at `end`.
     pub fn start(&mut self, handle: u32, shares: Allocation, now: f64, end: f64) {
         let State::Waits(lane) = self.jobs.at(handle).state else {
             return;
@@ -230,8 +229,8 @@ impl Books {
         let running = Running {
             handle,
             queue,
-            asked: Some(Asked { shape, limit }),
-            counted: size(&shares),
+            asked: Some(RunningRequest { shape, limit }),
+            counted: shares.size(),
             shares,
             outside: None,
             start: now,
@@ -241,19 +240,18 @@ impl Books {
         self.jobs.at_mut(handle).state = State::Runs(run);
     }
 
-    /// Writes down what a job holds. What it holds is taken already.
+    /// Registers a running job, whose resources are allocated already. Returns its index.
     #[inline]
     pub fn hold(&mut self, running: Running) -> u32 {
-        let (nodes, cores) = running.counted;
-        self.queues.count(running.queue, nodes, cores, true);
+        self.queues.count_start(running.queue, running.counted);
         self.partial += usize::from(!is_whole(&self.machine, &running.shares));
         let end = running.end;
         let up = self
             .timeline
             .is_some()
             .then(|| cores_up(&self.machine, &running.shares));
-        let turnover = &mut self.turnover;
-        turnover.push(running.handle, &running.shares, f64::NEG_INFINITY, end);
+        let allocation_log = &mut self.allocation_log;
+        allocation_log.record(running.handle, &running.shares, f64::NEG_INFINITY, end);
         let run = self.runs.insert(running);
         if let (Some(timeline), Some(cores)) = (&mut self.timeline, up) {
             timeline.insert(Ending { end, run, cores });
@@ -261,15 +259,14 @@ impl Books {
         run
     }
 
-    /// Strikes out what a job holds. It is the caller's to give it back.
+    /// Removes a running job. The caller frees its resources.
     pub fn release(&mut self, run: u32) -> Option<Running> {
         let running = self.runs.remove(run)?;
-        let (nodes, cores) = running.counted;
-        self.queues.count(running.queue, nodes, cores, false);
+        self.queues.count_end(running.queue, running.counted);
         self.partial -= usize::from(!is_whole(&self.machine, &running.shares));
         let end = running.end;
-        let turnover = &mut self.turnover;
-        turnover.push(running.handle, &running.shares, end, f64::NEG_INFINITY);
+        let allocation_log = &mut self.allocation_log;
+        allocation_log.record(running.handle, &running.shares, end, f64::NEG_INFINITY);
         let (first, last) = self.freed.unwrap_or((end, end));
         self.freed = Some((first.min(end), last.max(end)));
         if let Some(timeline) = &mut self.timeline {
@@ -278,13 +275,13 @@ impl Books {
         Some(running)
     }
 
-    /// Lets the jobs with the next planned end be over. Returns when that is.
+    /// Ends the jobs with the next planned end. Returns that time.
     pub fn end_next(&mut self) -> Option<f64> {
         let time = self.timeline().first()?.end;
         if !time.is_finite() {
             return None;
         }
-        while let Some(ending) = self.timeline().first().filter(|it| it.end <= time) {
+        while let Some(ending) = self.timeline().first().filter(|ending| ending.end <= time) {
             let running = self.release(ending.run)?;
             self.machine.release(&running.shares);
             self.jobs.remove(running.handle);
@@ -292,22 +289,26 @@ impl Books {
         Some(time)
     }
 
-    /// Gives jobs that should have ended before a time another planned end.
+    /// Gives jobs that are overdue at `now` another planned end.
     pub fn end_overdue(&mut self, end: f64, now: f64) {
-        let late = self.runs.iter().filter(|(_, it)| it.end <= now);
-        let late: Vec<u32> = late.map(|(run, _)| run).collect();
-        for run in &late {
+        let overdue: Vec<u32> = self
+            .runs
+            .iter()
+            .filter(|(_, running)| running.end <= now)
+            .map(|(run, _)| run)
+            .collect();
+        for run in &overdue {
             if let Some(running) = self.runs.at_mut(*run) {
                 running.end = end;
             }
         }
-        if !late.is_empty() {
+        if !overdue.is_empty() {
             self.timeline = None;
             self.changes += 1;
         }
     }
 
-    /// Puts a job whose state is nothing yet into the queue.
+    /// Queues a job whose state is not set yet.
     pub fn enqueue(&mut self, handle: u32, shape: ShapeId, queue: QueueId, limit: f64) {
         let (machine, queues) = (&self.machine, &self.queues);
         let kind = || kind(machine, queues, shape, queue);
@@ -315,14 +316,14 @@ impl Books {
             .push(&mut self.jobs, handle, (shape, queue), limit, kind);
     }
 
-    /// Denies the job with a key. Returns the decision.
+    /// Denies a pending job. Returns the decision.
     pub fn deny(&mut self, key: Key, note: String) -> Decision {
         self.drop_waiting(key.handle());
         Decision::Deny { id: key.id(), note }
     }
 }
 
-/// How a shape is known in a queue.
+/// What the class of a shape in a queue is made from.
 fn kind(machine: &Machine, queues: &Queues, shape: ShapeId, queue: QueueId) -> Kind {
     Kind {
         shape,
@@ -334,13 +335,6 @@ fn kind(machine: &Machine, queues: &Queues, shape: ShapeId, queue: QueueId) -> K
         cores: machine.request(shape).total_cores(),
         order: queues.order(queue),
     }
-}
-
-/// Nodes and cores of shares.
-#[inline]
-pub(crate) fn size(shares: &Allocation) -> (u32, u64) {
-    let nodes = u32::try_from(shares.len()).unwrap_or(u32::MAX);
-    (nodes, shares.iter().map(|it| u64::from(it.ncores())).sum())
 }
 
 /// The cores and gpus that so many units of a shape take of a node, which has them free.
@@ -365,7 +359,7 @@ pub(crate) fn amount(machine: &Machine, shape: ShapeId, node: NodeIndex, units: 
     }
 }
 
-/// Whether any node that there is, wholly free, is a unit of a shape.
+/// Whether any node of the machine, if idle, is a unit of a shape.
 fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
     let request = machine.request(shape);
     request.exclusive
@@ -385,10 +379,10 @@ fn takes_any_node(machine: &Machine, shape: ShapeId) -> bool {
 #[inline]
 pub(crate) fn is_whole(machine: &Machine, shares: &Allocation) -> bool {
     let mut shares = shares.iter();
-    shares.all(|it| machine.is_whole_node(it.node, it.ncores(), it.ngpus()))
+    shares.all(|share| machine.is_whole_node(share.node, share.ncores(), share.ngpus()))
 }
 
-/// Cores of shares on nodes that are up.
+/// The cores of an allocation on nodes that are up.
 fn cores_up(machine: &Machine, shares: &Allocation) -> u32 {
     let up = shares.iter().filter(|share| machine.is_up(share.node));
     up.fold(0, |sum, share| sum.saturating_add(share.ncores()))

@@ -1,10 +1,11 @@
-//! The engine itself: requests in, decisions out.
+//! The engine: jobs in, decisions out.
 
 use penstock_idset::IdSet;
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
 use crate::Error;
+use crate::allocation_log::AllocationLog;
 use crate::books::Books;
 use crate::job::{Job, Jobs, State};
 use crate::machine::{Allocation, Machine, Selection, ShapeId};
@@ -12,16 +13,15 @@ use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, Queue, QueueId};
 use crate::queues::{QueueOptions, Queues};
 use crate::running::Runs;
-use crate::turnover::Turnover;
 
-/// What the engine has decided. It never acts.
+/// A decision of the engine, for the caller to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The job gets resources: [`Engine::r`] has them.
+    /// The job is allocated resources: [`Engine::r`] has them.
     Alloc {
         /// The job.
         id: u64,
-        /// Whether an earlier job of its group of queues waits.
+        /// Whether an earlier job of its group of queues is still pending.
         backfilled: bool,
     },
     /// The job can never run here.
@@ -33,39 +33,39 @@ pub enum Decision {
     },
 }
 
-/// What becomes of a job whose time limit is later than the end of the resources.
+/// What becomes of a job whose time limit exceeds the expiration of the resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlong {
     /// Its R expires with the resources.
     #[default]
     Shorten,
-    /// It is denied when its turn comes.
+    /// It is denied when it would start.
     Deny,
 }
 
-/// What an engine is made with.
+/// The options of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which of the nodes that fit a job gets.
+    /// Which of the nodes that fit a job is allocated.
     pub selection: Selection,
-    /// Which jobs start while others wait.
+    /// Which pending jobs may start before earlier ones.
     pub policy: Policy,
-    /// What becomes of jobs that would outlive the resources.
+    /// What becomes of jobs whose time limit exceeds the expiration of the resources.
     pub overlong: Overlong,
 }
 
-/// Inventory, queue and running jobs.
+/// The scheduling engine: inventory, pending jobs and running jobs.
 ///
-/// A clone is a snapshot. Jobs that have come, gone or started since [`share`](Self::share) are
-/// copied, a few hundred at a time; so are the arrays of nodes, and what is kept of each shape.
+/// A clone is a snapshot. It copies the arrays of nodes, what is stored per shape, and of the jobs
+/// only those chunks that have changed since [`share`](Self::share).
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(crate) books: Books,
     pub(crate) policy: Policy,
     pub(crate) scratch: Scratch,
-    /// Jobs that may have become impossible, the first in line last.
+    /// Jobs that may have become impossible, in reverse order.
     suspects: Vec<u64>,
-    /// Whether every job in the queue has become a suspect.
+    /// Whether every pending job may have become impossible.
     recheck: bool,
 }
 
@@ -79,13 +79,13 @@ fn limit(duration: f64) -> f64 {
 }
 
 impl Engine {
-    /// An engine for these resources, first come first served. Every target is down until it is
+    /// An engine for these resources, with the default options. Every node is down until it is
     /// marked up.
     pub fn new(inventory: &ResourceSet) -> Result<Self, Error> {
         Self::with_options(inventory, Options::default())
     }
 
-    /// An engine for these resources. Every target is down until it is marked up.
+    /// An engine for these resources. Every node is down until it is marked up.
     pub fn with_options(inventory: &ResourceSet, options: Options) -> Result<Self, Error> {
         let mut machine = Machine::new(inventory)?;
         machine.set_selection(options.selection);
@@ -101,7 +101,7 @@ impl Engine {
             freed: None,
             changes: 0,
             told: 0,
-            turnover: Turnover::default(),
+            allocation_log: AllocationLog::default(),
             moves: 0,
             starts: 0,
             any_node: Vec::new(),
@@ -116,15 +116,15 @@ impl Engine {
         })
     }
 
-    /// Makes the next clones cheap: what there is now of jobs is shared with them, until one of both
-    /// changes it. Costs little where little has changed since the last time.
+    /// Makes the next snapshots cheap: they share the present jobs, until either side changes them.
+    /// The cost is proportional to what has changed since the last time.
     pub fn share(&mut self) {
         self.books.jobs.share();
         self.books.queue.share();
         self.books.runs.share();
     }
 
-    /// The options it has.
+    /// The current options.
     pub fn options(&self) -> Options {
         Options {
             selection: self.books.machine.selection(),
@@ -133,19 +133,19 @@ impl Engine {
         }
     }
 
-    /// Changes the options from the next decision on.
+    /// Changes the options, from the next decision on.
     pub fn set_options(&mut self, options: Options) {
         self.books.machine.set_selection(options.selection);
         self.books.overlong = options.overlong;
         if options.policy != self.policy {
-            // What another policy has planned is nobody's.
+            // Reservations of another policy mean nothing to this one.
             self.policy = options.policy;
             self.scratch = Scratch::default();
-            self.books.turnover = Turnover::default();
+            self.books.allocation_log = AllocationLog::default();
         }
     }
 
-    /// The queue with this name, made where there is none. The empty name is the default queue.
+    /// The queue with this name, created if there is none. The empty name is the default queue.
     pub fn queue(&mut self, name: &str) -> QueueId {
         self.books.queues.id(name)
     }
@@ -155,20 +155,23 @@ impl Engine {
         self.books.queues.name(queue)
     }
 
-    /// Says what a queue is to be like.
+    /// Configures a queue.
     pub fn set_queue(&mut self, queue: QueueId, options: QueueOptions) {
         self.books.queues.set(queue, options);
         self.books.changes += 1;
-        // Its jobs go where its group and its order are now: all of them leave, so that no class
-        // of before is left.
+        // Its jobs move to its new group and order. All of them leave first, so that no class of
+        // the old group remains.
         let books = &mut self.books;
-        let waiting = books.jobs.iter().filter_map(|(handle, it)| match it.state {
-            State::Waits(lane) => Some((handle, lane)),
-            _ => None,
-        });
-        let waiting: Vec<(u32, u32)> = waiting.collect();
+        let pending = books
+            .jobs
+            .iter()
+            .filter_map(|(handle, job)| match job.state {
+                State::Waits(lane) => Some((handle, lane)),
+                _ => None,
+            });
+        let pending: Vec<_> = pending.collect();
         let mut moved = Vec::new();
-        for (handle, lane) in waiting {
+        for (handle, lane) in pending {
             let (class, limit) = books.queue.lane(lane);
             if class.queue == queue {
                 moved.push((handle, class.shape, limit));
@@ -180,8 +183,8 @@ impl Engine {
         }
     }
 
-    /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ in
-    /// their duration only have the same.
+    /// The shape of a request, for [`submit_shape`](Self::submit_shape). Requests that differ only
+    /// in duration have the same shape.
     pub fn shape(&mut self, request: &Request) -> ShapeId {
         self.books.machine.shape(request)
     }
@@ -198,8 +201,8 @@ impl Engine {
         self.submit_shape(id, priority, shape, request.duration, queue)
     }
 
-    /// Queues a job whose shape is known. `duration` is in seconds, 0 for no limit. With less than
-    /// a nanosecond it is planned to end when it starts.
+    /// Queues a job whose shape is known. `duration` is in seconds, 0 for no limit; a job with less
+    /// than a nanosecond is planned to end as it starts.
     pub fn submit_shape(
         &mut self,
         id: u64,
@@ -220,7 +223,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A job that waits, or that runs and came through the queue.
+    /// A pending job, or a running one that was started by this engine.
     pub fn job(&self, id: u64) -> Option<Job> {
         let known = self.books.jobs.at(self.books.jobs.find(id)?);
         let (shape, queue, limit) = match known.state {
@@ -245,7 +248,7 @@ impl Engine {
         })
     }
 
-    /// The handle and the lane of a job that waits.
+    /// The handle and the lane of a pending job.
     pub(crate) fn waiting(&self, id: u64) -> Option<(u32, u32)> {
         let handle = self.books.jobs.find(id)?;
         match self.books.jobs.at(handle).state {
@@ -254,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// Takes a job out of the queue. Returns whether it was there.
+    /// Removes a pending job. Returns whether there was one.
     pub fn cancel(&mut self, id: u64) -> bool {
         let Some((handle, _)) = self.waiting(id) else {
             return false;
@@ -263,7 +266,7 @@ impl Engine {
         true
     }
 
-    /// Gives queued jobs other priorities. Returns how many of them are in the queue.
+    /// Changes the priorities of pending jobs. Returns how many of the jobs are pending.
     pub fn prioritize(&mut self, jobs: &[(u64, u32)]) -> usize {
         let mut found = 0;
         for (id, priority) in jobs {
@@ -278,14 +281,14 @@ impl Engine {
         found
     }
 
-    /// When a job that waits is to start, where the policy has given it a reservation in the last
-    /// pass (conservative and hybrid backfill); infinite where it has found no time for it.
+    /// The reserved start of a pending job as of the last pass (conservative and hybrid backfill);
+    /// infinite if no time was found for it.
     pub fn reservation(&self, id: u64) -> Option<f64> {
         let start = self.scratch.reserved(self.policy, id);
         start.filter(|_| self.is_queued(id))
     }
 
-    /// Whether a pass at a time would change nothing, as far as the policy knows.
+    /// Whether a pass at this time would change nothing, as far as the policy can tell.
     pub(crate) fn is_settled(&mut self, now: f64) -> bool {
         !self.recheck
             && self.suspects.is_empty()
@@ -293,30 +296,33 @@ impl Engine {
             && self.scratch.is_settled(&mut self.books, now)
     }
 
-    /// Whether a job waits.
+    /// Whether a job is pending.
     pub fn is_queued(&self, id: u64) -> bool {
         self.waiting(id).is_some()
     }
 
-    /// Jobs in the queue.
+    /// The number of pending jobs.
     pub fn queue_len(&self) -> usize {
         self.books.queue.len()
     }
 
-    /// The job that is next, where there is one that is not held.
+    /// The first pending job that is not held.
     pub fn head(&self) -> Option<u64> {
-        let heads = self.books.queue.groups.iter().map(|it| it.heads.first());
-        let first = heads.min().filter(|key| !key.is_none());
-        first.map(Key::id)
+        let groups = self.books.queue.groups.iter();
+        groups
+            .map(|group| group.heads.first())
+            .min()
+            .filter(|key| !key.is_none())
+            .map(Key::id)
     }
 
-    /// The jobs in the queue that are not held, in order.
+    /// The pending jobs that are not held, in queue order.
     pub fn queued(&mut self) -> Vec<u64> {
         let keys = self.books.queue.in_order(&self.books.jobs);
         keys.into_iter().map(Key::id).collect()
     }
 
-    /// Something that jobs may need is there no more: looks at every job in the queue again.
+    /// Checks all pending jobs again in the next pass: something they need may be gone.
     pub(crate) fn reconsider(&mut self) {
         self.books.queue.doubt();
         self.books.reachable.clear();
@@ -324,18 +330,19 @@ impl Engine {
         self.books.changes += 1;
     }
 
-    /// Decides which jobs start now, and which never will: passes over the queue, in order, until
-    /// nothing more starts, or `max` decisions are made. `now` is in seconds since the epoch.
+    /// Decides which jobs start now, and which never can: makes passes over the pending jobs, in
+    /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
+    /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let groups = self.books.queue.groups.iter().filter(|it| it.has_jobs());
-        let groups = groups.count();
+        let groups = self.books.queue.groups.iter();
+        let active_groups = groups.filter(|group| group.has_jobs()).count();
         let mut decisions = self.pass(now, max);
-        // What one job takes may be what keeps another from doing harm, or what another group has
-        // reserved.
+        // A start may take what another job would have had to leave, or what another group has
+        // reserved: then others can start in the next pass.
         let again = match self.policy {
             Policy::Fcfs => false,
             Policy::Easy | Policy::Hybrid { .. } => true,
-            Policy::Conservative => groups > 1,
+            Policy::Conservative => active_groups > 1,
         };
         if again {
             let mut before = 0;
@@ -348,8 +355,8 @@ impl Engine {
         decisions
     }
 
-    /// As [`schedule`](Self::schedule), with a single pass: for those who have something to tell
-    /// the engine before the next one.
+    /// As [`schedule`](Self::schedule), with a single pass, for callers with news for the engine
+    /// before the next one.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
         let mut decisions = self.deny_impossible(max);
         let books = &mut self.books;
@@ -358,19 +365,21 @@ impl Engine {
         decisions
     }
 
-    /// Denies jobs, wherever they are in line, that cannot be run any more after a change.
+    /// Denies jobs, at any position, that can no longer run after a change.
     fn deny_impossible(&mut self, max: usize) -> Vec<Decision> {
         let books = &mut self.books;
         if std::mem::take(&mut self.recheck) {
             let classes = 0..u32::try_from(books.queue.classes.len()).unwrap_or(u32::MAX);
-            let impossible: Vec<bool> = classes.map(|it| books.possible(it).is_err()).collect();
+            let impossible: Vec<bool> = classes
+                .map(|class| books.possible(class).is_err())
+                .collect();
             let mut suspects: Vec<Key> = Vec::new();
             if impossible.contains(&true) {
-                for (handle, it) in books.jobs.iter() {
-                    if let State::Waits(lane) = it.state
+                for (handle, job) in books.jobs.iter() {
+                    if let State::Waits(lane) = job.state
                         && impossible[books.queue.class_of(lane) as usize]
                     {
-                        suspects.push(Key::new(it.rank, it.id, handle));
+                        suspects.push(Key::new(job.rank, job.id, handle));
                     }
                 }
             }
@@ -395,14 +404,17 @@ impl Engine {
         decisions
     }
 
-    /// Whether the request could ever be met: the inventory as a whole, empty and up. The error
-    /// is the note that a denial would have.
+    /// Checks whether the whole inventory, idle and up, could run a request.
+    ///
+    /// # Errors
+    ///
+    /// The error is the note of a denial.
     pub fn feasible(&mut self, request: &Request) -> Result<(), String> {
         let shape = self.shape(request);
         self.books.machine.feasible(shape)
     }
 
-    /// What a job holds, with start time and expiration.
+    /// The R of a running job, with start time and expiration.
     pub fn r(&self, id: u64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let running = self.run(id)?;
@@ -415,7 +427,7 @@ impl Engine {
         Ok(r)
     }
 
-    /// Appends the JSON text of what a job holds.
+    /// Appends the JSON text of a running job's R.
     pub fn write_r(&self, id: u64, text: &mut String) -> Result<(), Error> {
         let running = self.run(id)?;
         let slots = running.shares.slots();
@@ -429,25 +441,30 @@ impl Engine {
         Ok(())
     }
 
-    /// Bytes on the heap for nodes and for what finds them; shapes, queues and jobs are left out.
+    /// Bytes on the heap for nodes and the views that find them; shapes, queues and jobs are not
+    /// counted.
     pub fn machine_bytes(&self) -> usize {
         self.books.machine.heap_bytes()
     }
 
-    /// Everything that jobs hold.
+    /// The R of everything that is allocated.
     pub fn allocated(&self) -> Result<ResourceSet, Error> {
-        let shares = self.books.runs.iter().flat_map(|(_, it)| it.shares.iter());
+        let shares = self
+            .books
+            .runs
+            .iter()
+            .flat_map(|(_, running)| running.shares.iter());
         let mut all = Allocation::default();
         all.merge(shares.cloned().collect());
         self.books.machine.r(&all)
     }
 
-    /// The ranks of the inventory, up or not.
+    /// The ranks of the inventory, up or down.
     pub fn ranks(&self) -> &IdSet {
         self.books.machine.ranks()
     }
 
-    /// The targets that are up.
+    /// The ranks that are up.
     pub fn up(&self) -> IdSet {
         self.books.machine.up()
     }

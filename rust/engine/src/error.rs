@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Why the engine cannot do what was asked; its books are unchanged.
+/// A request that the engine rejects; the engine is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error(String);
 

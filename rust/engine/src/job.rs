@@ -1,43 +1,43 @@
-//! Jobs that wait or run, under small handles.
+//! The table of pending and running jobs, with small handles.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use penstock_jobspec::Request;
 
 use crate::QueueId;
-use crate::chunks::Chunks;
-use crate::part::Part;
+use crate::chunked_vec::ChunkedVec;
+use crate::copy_on_write::CopyOnWrite;
 
 /// A job to be scheduled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// FLUID (RFC 19), or any other number that no other job has.
+    /// FLUID (RFC 19), or any other number that is unique among the jobs.
     pub id: u64,
-    /// 0 (held, never started) to 4294967295.
+    /// 0 (held) to 4294967295 (expedited).
     pub priority: u32,
-    /// What it asks for.
+    /// The resources that it requests.
     pub request: Request,
-    /// Where it waits.
+    /// Its queue.
     pub queue: QueueId,
 }
 
-/// Where a job is.
+/// The state of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not a job: the next unused handle.
+    /// No job has it; the next unused handle.
     Unused(u32),
-    /// Waits in this lane.
+    /// Its job is pending, in this lane.
     Waits(u32),
-    /// Runs, with its resources under this number.
+    /// Its job is running, at this index.
     Runs(u32),
 }
 
-/// What is kept of every job.
+/// The entry of a job in the table.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct JobEntry {
     pub id: u64,
     pub priority: u32,
-    /// What its priority comes to in the order of its queue; 0 for one that is held.
+    /// Its priority in the order of its queue (see `Order`); 0 if it is held.
     pub rank: u32,
     pub state: State,
 }
@@ -50,25 +50,26 @@ impl Default for State {
     }
 }
 
-/// Every job that waits or runs, found by its handle or by its id.
+/// Every pending or running job, found by its handle or by its id.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    known: Chunks<Known, 1024>,
+    entries: ChunkedVec<JobEntry, 1024>,
     unused: u32,
-    /// By parts of the hash, so that a copy need not have all of it.
-    ids: Box<[Part<HashTable<u32>>; PARTS]>,
+    /// Handles by id, in shards by hash, so that a snapshot copies only the shards that change.
+    ids: Box<[CopyOnWrite<HashTable<u32>>; SHARDS]>,
 }
 
-/// Parts of the table of ids.
-const PARTS: usize = 64;
+/// Shards of the table of ids.
+const SHARDS: usize = 64;
 
-/// The part of the table that a hash is in: by bits of which the table itself makes no use.
+/// The shard of a hash, by bits that the table itself does not use.
 #[inline]
-fn part_of(hash: u64) -> usize {
-    (hash >> 48) as usize % PARTS
+fn shard_of(hash: u64) -> usize {
+    (hash >> 48) as usize % SHARDS
 }
 
-/// Ids are FLUIDs or count up: a product spreads them over the upper bits, which are folded down.
+/// Hashes an id. Ids are FLUIDs or consecutive: a product spreads them over the upper bits, which
+/// are folded down.
 fn hash(id: u64) -> u64 {
     let product = u128::from(id ^ 0x243F_6A88_85A3_08D3) * 0x9E37_79B9_7F4A_7C15;
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
@@ -79,9 +80,9 @@ fn hash(id: u64) -> u64 {
 impl Default for Jobs {
     fn default() -> Self {
         Self {
-            known: Chunks::default(),
+            entries: ChunkedVec::default(),
             unused: END,
-            ids: Box::new([(); PARTS].map(|()| Part::Own(HashTable::new()))),
+            ids: Box::new([(); SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
         }
     }
 }
@@ -90,37 +91,39 @@ impl Jobs {
     /// The handle of a job.
     #[inline]
     pub fn find(&self, id: u64) -> Option<u32> {
-        let known = &self.known;
+        let entries = &self.entries;
         let hash = hash(id);
-        let found = self.ids[part_of(hash)].find(hash, |it| known[*it as usize].id == id);
+        let found =
+            self.ids[shard_of(hash)].find(hash, |handle| entries[*handle as usize].id == id);
         found.copied()
     }
 
-    /// Where a job is.
+    /// The state of a job.
     #[inline]
     pub fn state(&self, id: u64) -> Option<State> {
         let hash = hash(id);
-        // Looked at once for whether it is the job, and for where it is.
+        // The entry is read once for both: whether it is the job, and its state.
         let mut state = None;
-        let is_it = |it: &u32| {
-            let known = &self.known[*it as usize];
-            state = Some(known.state);
-            known.id == id
+        let is_it = |handle: &u32| {
+            let entry = &self.entries[*handle as usize];
+            state = Some(entry.state);
+            entry.id == id
         };
-        self.ids[part_of(hash)].find(hash, is_it)?;
+        self.ids[shard_of(hash)].find(hash, is_it)?;
         state
     }
 
-    /// Takes a job in, unless its id or all handles are taken. Its state is to be set.
+    /// Adds a job, whose state is set by the caller. `None` if the id is known or all handles are
+    /// in use.
     pub fn insert(&mut self, id: u64, priority: u32) -> Option<u32> {
-        let (known, number) = (&self.known, hash(id));
-        let ids = self.ids[part_of(number)].own();
-        let is_it = |it: &u32| known[*it as usize].id == id;
-        let Entry::Vacant(place) = ids.entry(number, is_it, |it| hash(known[*it as usize].id))
-        else {
+        let (entries, id_hash) = (&self.entries, hash(id));
+        let ids = self.ids[shard_of(id_hash)].to_mut();
+        let is_it = |handle: &u32| entries[*handle as usize].id == id;
+        let hash_of = |handle: &u32| hash(entries[*handle as usize].id);
+        let Entry::Vacant(vacant) = ids.entry(id_hash, is_it, hash_of) else {
             return None;
         };
-        let known = Known {
+        let entry = JobEntry {
             id,
             priority,
             rank: priority,
@@ -128,63 +131,64 @@ impl Jobs {
         };
         let handle = self.unused;
         let handle = if handle == END {
-            let handle = u32::try_from(self.known.len()).ok()?;
+            let handle = u32::try_from(self.entries.len()).ok()?;
             if handle == END {
                 return None;
             }
-            self.known.push(known);
+            self.entries.push(entry);
             handle
         } else {
-            let unused = &mut self.known[handle as usize];
+            let unused = &mut self.entries[handle as usize];
             let State::Unused(next) = unused.state else {
                 return None;
             };
             self.unused = next;
-            *unused = known;
+            *unused = entry;
             handle
         };
-        place.insert(handle);
+        vacant.insert(handle);
         Some(handle)
     }
 
-    /// Forgets a job.
+    /// Removes a job.
     pub fn remove(&mut self, handle: u32) {
-        let known = &mut self.known[handle as usize];
-        let id = known.id;
-        known.state = State::Unused(self.unused);
+        let entry = &mut self.entries[handle as usize];
+        let id = entry.id;
+        entry.state = State::Unused(self.unused);
         self.unused = handle;
         let hash = hash(id);
-        let ids = self.ids[part_of(hash)].own();
-        if let Ok(found) = ids.find_entry(hash, |it| *it == handle) {
+        let ids = self.ids[shard_of(hash)].to_mut();
+        if let Ok(found) = ids.find_entry(hash, |found| *found == handle) {
             found.remove();
         }
     }
 
     #[inline]
-    pub fn at(&self, handle: u32) -> &Known {
-        &self.known[handle as usize]
+    pub fn at(&self, handle: u32) -> &JobEntry {
+        &self.entries[handle as usize]
     }
 
     #[inline]
-    pub fn at_mut(&mut self, handle: u32) -> &mut Known {
-        &mut self.known[handle as usize]
+    pub fn at_mut(&mut self, handle: u32) -> &mut JobEntry {
+        &mut self.entries[handle as usize]
     }
 
-    /// All that wait or run, in order of their handles.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Known)> {
-        let all = (0_u32..).zip(self.known.iter());
-        all.filter(|(_, it)| !matches!(it.state, State::Unused(_)))
+    /// All jobs, in order of their handles.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &JobEntry)> {
+        (0_u32..)
+            .zip(self.entries.iter())
+            .filter(|(_, entry)| !matches!(entry.state, State::Unused(_)))
     }
 
-    /// From now on, clones share what there is now.
+    /// Makes clones share the present entries from now on.
     pub fn share(&mut self) {
-        self.known.share();
-        self.ids.iter_mut().for_each(Part::share);
+        self.entries.share();
+        self.ids.iter_mut().for_each(CopyOnWrite::share);
     }
 
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        let ids: usize = self.ids.iter().map(|it| it.allocation_size()).sum();
-        self.known.bytes() + ids
+        let ids: usize = self.ids.iter().map(|shard| shard.allocation_size()).sum();
+        self.entries.bytes() + ids
     }
 }

@@ -1,8 +1,8 @@
-//! The engine: what exists, who waits, and who gets what.
+//! The engine: the inventory, the pending and running jobs, and which job is allocated what.
 //!
-//! It knows no socket, clock, thread or environment: time comes in as an argument, and the same
-//! calls give the same answers. [`Engine::schedule`] returns [`Decision`]s and acts on nothing
-//! but its own books.
+//! It knows no socket, clock, thread or environment: time is an argument, and the same calls give
+//! the same answers. [`Engine::schedule`] returns [`Decision`]s and changes nothing but the
+//! engine's own state.
 //!
 //! ```
 //! use penstock_engine::{Decision, Engine, Job, QueueId};
@@ -35,30 +35,30 @@
 
 mod accuracy;
 mod allocation;
+mod allocation_log;
+mod availability_profile;
 mod books;
-mod changes;
-mod chunks;
+mod chunked_vec;
+mod copy_on_write;
 mod engine;
 mod error;
 mod estimate;
 mod explain;
-mod held;
 mod ids;
+mod interval;
+mod inventory;
 mod job;
 mod machine;
 mod memory;
-mod part;
-mod parts;
 mod plan;
 mod policy;
-mod profile;
 mod queue;
 mod queues;
 mod quotas;
 mod resize;
 mod running;
+mod summary;
 mod timeline;
-mod turnover;
 mod whatif;
 
 pub use accuracy::{Accuracy, Band, Errors};
@@ -66,11 +66,10 @@ pub use engine::{Decision, Engine, Options, Overlong};
 pub use error::Error;
 pub use estimate::Estimate;
 pub use explain::{Field, Harm, Lack, Nearest, Reason, Shortage, Wanted};
-pub use held::Held;
 pub use job::Job;
 pub use machine::{Selection, ShapeId};
-pub use parts::{Holding, Pending};
 pub use policy::Policy;
 pub use queue::{Order, QueueId};
 pub use queues::QueueOptions;
+pub use summary::{AllocationSummary, NodeAllocation, PendingJob};
 pub use whatif::{Change, Fit, Moved, Outcome, Start};

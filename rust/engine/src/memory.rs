@@ -1,16 +1,16 @@
-//! How much memory an engine takes, counted from what its vectors and tables have room for.
+//! Memory use, computed from the capacities of vectors and tables.
 
 use crate::Engine;
 
 impl Engine {
-    /// Bytes on the heap for jobs that wait, and for what finds them and all others by id: of
-    /// shapes only what the queue keeps.
+    /// Bytes on the heap for pending jobs, and for the tables that find all jobs; of shapes only
+    /// what the queue has.
     pub fn queue_bytes(&self) -> usize {
         self.books.jobs.heap_bytes() + self.books.queue.heap_bytes()
     }
 
-    /// Bytes on the heap for what running jobs hold. What is shared with snapshots is counted for
-    /// each of them.
+    /// Bytes on the heap for the allocations of running jobs. What is shared with snapshots is
+    /// counted in each of them.
     pub fn running_bytes(&self) -> usize {
         self.books.runs.heap_bytes()
     }
@@ -33,7 +33,7 @@ mod tests {
         engine
     }
 
-    /// Jobs of so many shapes with so many time limits each.
+    /// Submits jobs of so many shapes, with so many time limits each.
     fn submit(engine: &mut Engine, jobs: u32, shapes: u32, limits: u32) {
         for job in 0..jobs {
             let request = Request {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_takes_little() {
+    fn a_node_takes_at_most_64_bytes() {
         let nodes = 10_000;
         let mut engine = engine(nodes);
         submit(&mut engine, 1, 1, 1);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_waits_takes_little() {
+    fn a_pending_job_takes_at_most_120_bytes_with_few_shapes() {
         let jobs = 40_000;
         for (shapes, limits, most) in [(1, 1, 120), (100, 10, 120), (1000, 20, 400)] {
             let mut engine = engine(10);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_runs_takes_little() {
+    fn a_running_job_takes_at_most_160_bytes() {
         let jobs = 6_400;
         let mut engine = engine(100);
         submit(&mut engine, jobs, 1, 1);

@@ -1,42 +1,43 @@
-//! Named queues: which of them share an order, and how much of each may run.
+//! Named queues: their groups, their orders, and their limits.
 
 use std::collections::HashMap;
 
 use crate::machine::Size;
 use crate::queue::{Order, QueueId};
 
-/// What a queue is to be like.
+/// The configuration of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueOptions {
-    /// Queues of the same group share one order: a job that waits for resources blocks the later
+    /// Queues of the same group share one order: a pending job that cannot start blocks the later
     /// ones of its group. By default every queue is a group of its own.
     pub group: Option<String>,
-    /// Which of its jobs goes first. Queues of the same group should have the same.
+    /// The order of its jobs. Queues of the same group should have the same.
     pub order: Order,
-    /// Jobs that may run at the same time.
+    /// The most jobs that may run at the same time.
     pub max_jobs: Option<u64>,
-    /// Nodes that its jobs may hold together; one that two jobs share counts twice.
+    /// The most nodes that its running jobs may be allocated together; a node that two jobs share
+    /// counts twice.
     pub max_nodes: Option<u64>,
-    /// Cores that its jobs may hold together.
+    /// The most cores that its running jobs may be allocated together.
     pub max_cores: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
-struct Named {
+struct NamedQueue {
     name: String,
     options: QueueOptions,
     group: u32,
     jobs: u64,
     nodes: u64,
     cores: u64,
-    /// The most that a placement may take, whatever the limits leave.
-    cap: Size,
+    /// A limit on the next placements, beside those of the queue.
+    placement_limit: Size,
 }
 
-/// All queues, the one without a name first.
+/// All queues; the first is the default one, whose name is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
-    named: Vec<Named>,
+    list: Vec<NamedQueue>,
     ids: HashMap<String, QueueId>,
     groups: HashMap<String, u32>,
     group_count: u32,
@@ -45,7 +46,7 @@ pub(crate) struct Queues {
 impl Default for Queues {
     fn default() -> Self {
         let mut queues = Self {
-            named: Vec::new(),
+            list: Vec::new(),
             ids: HashMap::new(),
             groups: HashMap::new(),
             group_count: 0,
@@ -56,21 +57,21 @@ impl Default for Queues {
 }
 
 impl Queues {
-    /// The queue with this name, made where there is none.
+    /// The queue with this name, created if there is none.
     pub fn id(&mut self, name: &str) -> QueueId {
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        let id = QueueId(u32::try_from(self.named.len()).unwrap_or(u32::MAX));
+        let id = QueueId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
         let group = self.new_group();
-        self.named.push(Named {
+        self.list.push(NamedQueue {
             name: name.to_owned(),
             options: QueueOptions::default(),
             group,
             jobs: 0,
             nodes: 0,
             cores: 0,
-            cap: Size::UNLIMITED,
+            placement_limit: Size::UNLIMITED,
         });
         self.ids.insert(name.to_owned(), id);
         id
@@ -82,6 +83,7 @@ impl Queues {
         group
     }
 
+    /// Configures a queue.
     pub fn set(&mut self, id: QueueId, options: QueueOptions) {
         let group = match &options.group {
             Some(name) => {
@@ -92,91 +94,93 @@ impl Queues {
                     group
                 })
             }
-            None if self.named[id.0 as usize].options.group.is_none() => {
-                self.named[id.0 as usize].group
+            None if self.list[id.0 as usize].options.group.is_none() => {
+                self.list[id.0 as usize].group
             }
             None => self.new_group(),
         };
-        let named = &mut self.named[id.0 as usize];
-        named.group = group;
-        named.options = options;
+        let queue = &mut self.list[id.0 as usize];
+        queue.group = group;
+        queue.options = options;
     }
 
     pub fn name(&self, id: QueueId) -> &str {
-        &self.named[id.0 as usize].name
+        &self.list[id.0 as usize].name
     }
 
     pub fn group(&self, id: QueueId) -> u32 {
-        self.named[id.0 as usize].group
+        self.list[id.0 as usize].group
     }
 
-    /// Which of its jobs goes first.
+    /// The order of its jobs.
     pub fn order(&self, id: QueueId) -> Order {
-        self.named[id.0 as usize].options.order
+        self.list[id.0 as usize].options.order
     }
 
+    /// Whether a queue belongs to this engine.
     pub fn has(&self, id: QueueId) -> bool {
-        (id.0 as usize) < self.named.len()
+        (id.0 as usize) < self.list.len()
     }
 
     /// Whether the queue has any limit.
     pub fn is_limited(&self, id: QueueId) -> bool {
-        let options = &self.named[id.0 as usize].options;
+        let options = &self.list[id.0 as usize].options;
         options.max_jobs.is_some() || options.max_nodes.is_some() || options.max_cores.is_some()
     }
 
     /// Whether any queue has a limit.
     pub fn any_limited(&self) -> bool {
         (0_u32..)
-            .zip(&self.named)
+            .zip(&self.list)
             .any(|(id, _)| self.is_limited(QueueId(id)))
     }
 
-    /// Nodes and cores that the limits of a queue leave for one job more.
+    /// The nodes and cores that a queue leaves for another job.
     #[inline]
     pub fn room(&self, id: QueueId) -> Size {
-        let named = &self.named[id.0 as usize];
-        let left =
-            |most: Option<u64>, held: u64| most.map_or(u64::MAX, |it| it.saturating_sub(held));
-        let room = Size {
-            nodes: left(named.options.max_nodes, named.nodes),
-            cores: left(named.options.max_cores, named.cores),
+        let queue = &self.list[id.0 as usize];
+        let left = |limit: Option<u64>, held: u64| {
+            limit.map_or(u64::MAX, |limit| limit.saturating_sub(held))
         };
-        room.min(named.cap)
+        let room = Size {
+            nodes: left(queue.options.max_nodes, queue.nodes),
+            cores: left(queue.options.max_cores, queue.cores),
+        };
+        room.min(queue.placement_limit)
     }
 
-    /// Nodes and cores that the limits of a queue allow at the most.
+    /// The limits of a queue on nodes and cores.
     pub fn most(&self, id: QueueId) -> Size {
-        let options = &self.named[id.0 as usize].options;
+        let options = &self.list[id.0 as usize].options;
         Size {
             nodes: options.max_nodes.unwrap_or(u64::MAX),
             cores: options.max_cores.unwrap_or(u64::MAX),
         }
     }
 
-    /// From now on, placements of a queue are to take no more than this.
-    pub fn restrict(&mut self, id: QueueId, cap: Size) {
-        self.named[id.0 as usize].cap = cap;
+    /// Limits the next placements of jobs of a queue.
+    pub fn restrict(&mut self, id: QueueId, limit: Size) {
+        self.list[id.0 as usize].placement_limit = limit;
     }
 
-    /// Jobs, nodes and cores that each limit of a queue leaves; less than nothing where more is
-    /// held, `None` where there is no limit.
+    /// The jobs, nodes and cores that each limit of a queue leaves; negative if more are in use,
+    /// `None` without a limit.
     pub fn left(&self, id: QueueId) -> [Option<i64>; 3] {
-        let named = &self.named[id.0 as usize];
-        let options = &named.options;
-        let signed = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+        let queue = &self.list[id.0 as usize];
+        let options = &queue.options;
+        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         [
-            (options.max_jobs, named.jobs),
-            (options.max_nodes, named.nodes),
-            (options.max_cores, named.cores),
+            (options.max_jobs, queue.jobs),
+            (options.max_nodes, queue.nodes),
+            (options.max_cores, queue.cores),
         ]
         .map(|(most, held)| most.map(|most| signed(most).saturating_sub(signed(held))))
     }
 
-    /// What the limits of a queue are, in words.
+    /// The limits of a queue, in words.
     pub fn limits(&self, id: QueueId) -> String {
-        let named = &self.named[id.0 as usize];
-        let options = &named.options;
+        let queue = &self.list[id.0 as usize];
+        let options = &queue.options;
         let limits = [
             ("job", options.max_jobs),
             ("node", options.max_nodes),
@@ -190,21 +194,22 @@ impl Queues {
         let limits: Vec<_> = limits.collect();
         format!(
             "queue `{}` is limited to {} at a time",
-            named.name,
+            queue.name,
             limits.join(" and ")
         )
     }
 
-    /// Whether a job that takes so much may run when no other of the queue does; else which limit
-    /// it exceeds. A limit of 0 closes the queue for a while: jobs wait.
+    /// Checks whether a job of at least this size may run if no other of the queue does. The error
+    /// is the note of a denial. A limit of 0 closes the queue for the time being: its jobs stay
+    /// pending.
     pub fn may_ever(&self, id: QueueId, least: Size) -> Result<(), String> {
-        let named = &self.named[id.0 as usize];
+        let queue = &self.list[id.0 as usize];
         for (what, needs, most) in [
-            ("node", least.nodes, named.options.max_nodes),
-            ("core", least.cores, named.options.max_cores),
+            ("node", least.nodes, queue.options.max_nodes),
+            ("core", least.cores, queue.options.max_cores),
         ] {
             if let Some(most) = most.filter(|most| (1..needs).contains(most)) {
-                let name = &named.name;
+                let name = &queue.name;
                 let plural = if most == 1 { "" } else { "s" };
                 return Err(format!(
                     "{needs} {what}s requested, queue `{name}` is limited to {most} {what}{plural} \
@@ -215,29 +220,31 @@ impl Queues {
         Ok(())
     }
 
-    /// Whether one more job with so many nodes and cores may run; else which limit it exceeds.
+    /// Checks whether one more job of this size may run now. The error names the limit that it
+    /// exceeds.
     pub fn admits(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
-        self.within(id, 1, nodes, cores)
+        self.check(id, 1, nodes, cores)
     }
 
-    /// Whether a job that runs may have so many nodes and cores more; else which limit it exceeds.
+    /// Checks whether a running job may get so much more. The error names the limit that it
+    /// exceeds.
     pub fn admits_more(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
-        self.within(id, 0, nodes, cores)
+        self.check(id, 0, nodes, cores)
     }
 
-    fn within(&self, id: QueueId, jobs: u64, nodes: u64, cores: u64) -> Result<(), String> {
-        let named = &self.named[id.0 as usize];
-        let options = &named.options;
+    fn check(&self, id: QueueId, jobs: u64, nodes: u64, cores: u64) -> Result<(), String> {
+        let queue = &self.list[id.0 as usize];
+        let options = &queue.options;
         for (what, held, more, most) in [
-            ("job", named.jobs, jobs, options.max_jobs),
-            ("node", named.nodes, nodes, options.max_nodes),
-            ("core", named.cores, cores, options.max_cores),
+            ("job", queue.jobs, jobs, options.max_jobs),
+            ("node", queue.nodes, nodes, options.max_nodes),
+            ("core", queue.cores, cores, options.max_cores),
         ] {
             if let Some(most) = most
                 && more > 0
                 && held.saturating_add(more) > most
             {
-                let name = &named.name;
+                let name = &queue.name;
                 let plural = if most == 1 { "" } else { "s" };
                 let most = format!("queue `{name}` is limited to {most} {what}{plural} at a time");
                 return Err(match what {
@@ -249,17 +256,19 @@ impl Queues {
         Ok(())
     }
 
-    /// A job of the queue starts or is over.
-    pub fn count(&mut self, id: QueueId, nodes: u32, cores: u64, starts: bool) {
-        let named = &mut self.named[id.0 as usize];
-        if starts {
-            named.jobs += 1;
-            named.nodes += u64::from(nodes);
-            named.cores += cores;
-        } else {
-            named.jobs = named.jobs.saturating_sub(1);
-            named.nodes = named.nodes.saturating_sub(u64::from(nodes));
-            named.cores = named.cores.saturating_sub(cores);
-        }
+    /// Counts a job of the queue that starts with so much.
+    pub fn count_start(&mut self, id: QueueId, size: Size) {
+        let queue = &mut self.list[id.0 as usize];
+        queue.jobs += 1;
+        queue.nodes += size.nodes;
+        queue.cores += size.cores;
+    }
+
+    /// No longer counts a job of the queue that was counted with so much.
+    pub fn count_end(&mut self, id: QueueId, size: Size) {
+        let queue = &mut self.list[id.0 as usize];
+        queue.jobs = queue.jobs.saturating_sub(1);
+        queue.nodes = queue.nodes.saturating_sub(size.nodes);
+        queue.cores = queue.cores.saturating_sub(size.cores);
     }
 }

@@ -1,14 +1,15 @@
-//! What the limits of queues leave, from now on, beside running jobs and reservations: those that
-//! have reservations are not to find their queue full when their time comes.
+//! Quotas: how much the limits of queues leave over time, beside running jobs and reservations, so
+//! that no job finds its queue full when its reservation is due.
 
-use crate::books::{Books, size};
+use crate::availability_profile::AvailabilityProfile;
+use crate::books::Books;
+use crate::interval::Interval;
 use crate::machine::{Allocation, Size};
 use crate::plan::{Hold, Plan, planned};
-use crate::profile::Profile;
 use crate::queue::QueueId;
 
-/// Times that are looked at for a job that needs more nodes than its queue has left.
-const TRIES: usize = 1000;
+/// The most start times that are tried for a job that needs more nodes than its queue has left.
+const MAX_STARTS_TRIED: usize = 1000;
 
 /// Jobs, nodes and cores, as the limits of a queue count them.
 #[derive(Clone, Copy, Debug)]
@@ -16,49 +17,47 @@ pub(crate) struct Usage([i64; 3]);
 
 impl Usage {
     /// One job with these nodes and cores.
-    fn new(nodes: u64, cores: u64) -> Self {
-        let signed = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
-        Self([1, signed(nodes), signed(cores)])
+    fn of_job(size: Size) -> Self {
+        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        Self([1, signed(size.nodes), signed(size.cores)])
     }
 
-    /// A job that holds shares.
-    pub fn of(shares: &Allocation) -> Self {
-        let (nodes, cores) = size(shares);
-        Self::new(nodes.into(), cores)
+    /// A job with this allocation.
+    pub fn of(allocation: &Allocation) -> Self {
+        Self::of_job(allocation.size())
     }
 
-    /// A job of a class that is to hold this; the least that it can have, where sums decide.
+    /// A job of a class with this reservation; the least that it can have if only units are
+    /// reserved.
     fn of_hold(books: &mut Books, class: u32, hold: &Hold) -> Self {
-        let Hold::Places(parts) = hold else {
+        let Hold::Nodes(amounts) = hold else {
             return Self::least(books, class);
         };
-        let cores = parts.iter().map(|part| u64::from(part.cores)).sum();
-        Self::new(parts.len() as u64, cores)
+        Self::of_job(Size {
+            nodes: amounts.len() as u64,
+            cores: amounts.iter().map(|amount| u64::from(amount.cores)).sum(),
+        })
     }
 
-    /// A job of a class, if it gets the most that it can have with the least of its counts.
+    /// A job of a class with the most that it can have with the least of its counts.
     fn most(books: &mut Books, class: u32) -> Self {
-        let it = &books.queue.classes[class as usize];
-        let most = books
-            .machine
-            .max_size(it.shape)
-            .min(books.queues.most(it.queue));
-        Self::new(most.nodes, most.cores)
+        let class = &books.queue.classes[class as usize];
+        let limit = books.queues.most(class.queue);
+        Self::of_job(books.machine.max_size(class.shape).min(limit))
     }
 
-    /// A job of a class, if it gets the least that it can have.
+    /// A job of a class with the least that it can have.
     pub fn least(books: &mut Books, class: u32) -> Self {
-        let least = books
-            .machine
-            .min_size(books.queue.classes[class as usize].shape);
-        Self::new(least.nodes, least.cores)
+        let shape = books.queue.classes[class as usize].shape;
+        Self::of_job(books.machine.min_size(shape))
     }
 }
 
-/// What each limit of a queue leaves over time; `None` where there is no such limit.
-type Quota = [Option<Profile>; 3];
+/// How much each limit of a queue leaves over time: of jobs, of nodes, of cores; `None` without
+/// such a limit.
+type Quota = [Option<AvailabilityProfile>; 3];
 
-/// The queues that have been asked for.
+/// The quotas of queues, each computed when it is first asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     now: f64,
@@ -66,33 +65,31 @@ pub(crate) struct Quotas {
 }
 
 fn quota(books: &Books, queue: QueueId, now: f64) -> Quota {
-    let ending = books.runs.iter().filter(|(_, it)| it.queue == queue);
-    let ending = ending.filter(|(_, it)| it.end.is_finite());
-    let mut ending: Vec<_> = ending
-        .map(|(_, it)| (planned(it.end, now), it.counted))
+    let mut endings: Vec<_> = books
+        .runs
+        .iter()
+        .filter(|(_, running)| running.queue == queue && running.end.is_finite())
+        .map(|(_, running)| (planned(running.end, now), Usage::of_job(running.counted)))
         .collect();
-    ending.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    endings.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let [jobs, nodes, cores] = books.queues.left(queue);
     let profile = |left: Option<i64>, which: usize| {
-        let back = ending.iter().map(|(end, (nodes, cores))| {
-            let usage = Usage::new((*nodes).into(), *cores);
-            (*end, usage.0[which])
-        });
-        left.map(|left| Profile::rising(now, left, back))
+        let released = endings.iter().map(|(end, usage)| (*end, usage.0[which]));
+        left.map(|left| AvailabilityProfile::rising(now, left, released))
     };
     [profile(jobs, 0), profile(nodes, 1), profile(cores, 2)]
 }
 
 impl Quotas {
-    /// What the running jobs leave.
+    /// The quotas that the running jobs leave.
     pub fn new(now: f64) -> Self {
         let queues = Vec::new();
         Self { now, queues }
     }
 
-    /// The quota of a queue that has limits.
+    /// The quota of a queue; `None` if it has no limits.
     fn of(&mut self, books: &Books, queue: QueueId) -> Option<&mut Quota> {
-        let known = self.queues.iter().position(|it| it.0 == queue);
+        let known = self.queues.iter().position(|(known, _)| *known == queue);
         let at = match known {
             Some(at) => at,
             None if books.queues.is_limited(queue) => {
@@ -104,8 +101,7 @@ impl Quotas {
         Some(&mut self.queues[at].1)
     }
 
-    /// A job of a class has, or with `back` gives up, a reservation of this from a time until before
-    /// another.
+    /// Counts, or with `back` no longer counts, a reservation of a job of a class.
     pub fn reserve(
         &mut self,
         books: &mut Books,
@@ -121,8 +117,7 @@ impl Quotas {
         }
     }
 
-    /// A job of a class is to start at a time, nobody knows where: it may need as much as it can
-    /// have.
+    /// Counts a job of a class from `start` on, on unknown nodes: as much as it may need.
     pub fn reserve_most(&mut self, books: &mut Books, class: u32, start: f64) {
         let queue = books.queue.classes[class as usize].queue;
         if self.of(books, queue).is_some() {
@@ -131,15 +126,15 @@ impl Quotas {
         }
     }
 
-    /// A job that is about to start with these shares takes them of a queue's quota.
+    /// Counts a job that starts with this allocation.
     pub fn take(&mut self, queue: QueueId, shares: &Allocation, span: (f64, f64)) {
         self.count(queue, Usage::of(shares), span, false);
     }
 
     fn count(&mut self, queue: QueueId, usage: Usage, (start, end): (f64, f64), back: bool) {
         let sign = if back { 1 } else { -1 };
-        let Some((_, quota)) = self.queues.iter_mut().find(|it| it.0 == queue) else {
-            // What runs is counted when the queue is asked for.
+        let Some((_, quota)) = self.queues.iter_mut().find(|(known, _)| *known == queue) else {
+            // Running jobs are counted when the quota is computed.
             return;
         };
         if !start.is_finite() {
@@ -147,13 +142,13 @@ impl Quotas {
         }
         for (profile, amount) in quota.iter_mut().zip(usage.0) {
             if let Some(profile) = profile {
-                profile.add(start, end, sign * amount);
+                profile.add(Interval::new(start, end), sign * amount);
             }
         }
     }
 
-    /// The earliest time, not before one, from which on the least of a class is left for so long;
-    /// infinite for never.
+    /// The earliest time, not before `not_before`, from which the least of a class is left for
+    /// `limit` seconds; infinite for never.
     pub fn earliest(&mut self, books: &mut Books, class: u32, not_before: f64, limit: f64) -> f64 {
         let queue = books.queue.classes[class as usize].queue;
         if self.of(books, queue).is_none() {
@@ -163,8 +158,8 @@ impl Quotas {
         self.earliest_of(books, queue, usage, not_before, limit)
     }
 
-    /// The earliest time, not before one, from which on a queue has so much left for so long;
-    /// infinite for never.
+    /// The earliest time, not before `not_before`, from which a queue has so much left for `limit`
+    /// seconds; infinite for never.
     fn earliest_of(
         &mut self,
         books: &Books,
@@ -178,7 +173,7 @@ impl Quotas {
             let before = start;
             for (profile, amount) in self.of(books, queue).into_iter().flatten().zip(usage.0) {
                 if let Some(profile) = profile.as_ref().filter(|_| start.is_finite()) {
-                    start = profile.earliest((start, f64::INFINITY), limit, amount);
+                    start = profile.earliest(Interval::from(start), limit, amount);
                 }
             }
             if start <= before || !start.is_finite() {
@@ -187,7 +182,7 @@ impl Quotas {
         }
     }
 
-    /// Whether a class can hold this from a time on for so long.
+    /// Whether a queue has room for this reservation of a class.
     pub fn leaves(
         &mut self,
         books: &mut Books,
@@ -203,24 +198,24 @@ impl Quotas {
         self.earliest_of(books, queue, usage, start, limit) <= start
     }
 
-    /// Whether a class has the least that it can have by a time that was told, or as soon as those
-    /// end that are overdue.
+    /// Whether the least of a class is left by a promised time, or as soon as the overdue jobs end.
     pub fn leaves_by(&mut self, books: &mut Books, class: u32, time: f64) -> bool {
         let start = self.earliest(books, class, self.now, f64::INFINITY);
         start.is_finite() && start <= time.max(self.now + 1.0)
     }
 
-    /// The first time at which a queue has not so much left; infinite for never.
+    /// The first time at which a queue no longer has so much left; infinite for never.
     pub fn until(&mut self, books: &Books, queue: QueueId, usage: Usage) -> f64 {
         let now = self.now;
         let quota = self.of(books, queue).into_iter().flatten().zip(usage.0);
-        let until = |(profile, amount): (&mut Option<Profile>, i64)| {
-            profile.as_ref().map(|it| it.until(now, amount))
+        let until = |(profile, amount): (&mut Option<AvailabilityProfile>, i64)| {
+            profile.as_ref().map(|profile| profile.until(now, amount))
         };
         quota.filter_map(until).fold(f64::INFINITY, f64::min)
     }
 
-    /// Nodes and cores that a queue has left for a job that runs from now on for so long.
+    /// The nodes and cores that a queue has left for a job that runs for `limit` seconds from now
+    /// on.
     fn room(&mut self, books: &Books, queue: QueueId, limit: f64) -> Size {
         let now = self.now;
         let mut least = [u64::MAX; 3];
@@ -229,15 +224,16 @@ impl Quotas {
             .zip(self.of(books, queue).into_iter().flatten())
         {
             if let Some(profile) = profile {
-                *least = u64::try_from(profile.least_in(now, now + limit)).unwrap_or(0);
+                *least =
+                    u64::try_from(profile.least_during(Interval::lasting(now, limit))).unwrap_or(0);
             }
         }
         let [_, nodes, cores] = least;
         Size { nodes, cores }
     }
 
-    /// Finds shares for a class, no more than its queue has left for so long, where the caller
-    /// does; else the time by which it has to end.
+    /// Finds an allocation for a class by `find`, within what its queue has left for `limit`
+    /// seconds; `None` if there is none. The error is the time by which the job would have to end.
     pub fn place(
         &mut self,
         books: &mut Books,
@@ -256,13 +252,13 @@ impl Quotas {
         let shares = shares?;
         let until = self.until(books, queue, Usage::of(&shares));
         if self.now + limit <= until || !books.may_take(queue, &shares) {
-            // What the limits do not let in now is the caller's to see.
+            // If the limits exclude the job even now, the caller finds out.
             return Some(Ok(shares));
         }
         Some(Err(until))
     }
 
-    /// As [`Plan::place`], with what is left of the limits.
+    /// As [`Plan::place`], within what the limits leave.
     pub fn place_in(
         &mut self,
         plan: &Plan,
@@ -279,8 +275,8 @@ impl Quotas {
         found.unwrap_or(Err(by))
     }
 
-    /// The earliest time from one on, and before another, at which a class fits into a plan and its
-    /// queue has as much left, for so long, infinite where there is none; and what it would hold.
+    /// The earliest time within a range at which a class fits into a plan and into the quota of its
+    /// queue for `limit` seconds, infinite for none; and what it would reserve.
     pub fn earliest_in(
         &mut self,
         plan: &mut Plan,
@@ -289,15 +285,16 @@ impl Quotas {
         (mut from, before): (f64, f64),
         limit: f64,
     ) -> (f64, Hold) {
-        let it = &books.queue.classes[class as usize];
-        let (shape, queue) = (it.shape, it.queue);
-        // Nothing starts when the resources have ended; once they have, it is denied.
-        let expiration = books.machine.expiration().filter(|it| *it > self.now);
+        let pending = &books.queue.classes[class as usize];
+        let (shape, queue) = (pending.shape, pending.queue);
+        // No job starts after the resources expire; once they have, jobs are denied.
+        let expiration = books.machine.expiration();
+        let expiration = expiration.filter(|expiration| *expiration > self.now);
         let before = before.min(expiration.unwrap_or(f64::INFINITY));
         if self.of(books, queue).is_none() {
             return plan.earliest(&books.machine, shape, (from, before), limit);
         }
-        for _ in 0..TRIES {
+        for _ in 0..MAX_STARTS_TRIED {
             let (start, hold) = plan.earliest(&books.machine, shape, (from, before), limit);
             if !start.is_finite() {
                 return (start, hold);
@@ -306,16 +303,17 @@ impl Quotas {
             if self.earliest_of(books, queue, usage, start, limit) <= start {
                 return (start, hold);
             }
-            // On as few nodes as it can have, perhaps.
-            let sparing = plan.hold_sparing(&books.machine, shape, start, limit);
-            let sparing = sparing.unwrap_or(hold);
+            // It may fit on fewer nodes.
+            let sparing = plan
+                .hold_sparing(&books.machine, shape, start, limit)
+                .unwrap_or(hold);
             let usage = Usage::of_hold(books, class, &sparing);
             let allowed = self.earliest_of(books, queue, usage, start, limit);
             if allowed <= start {
                 return (start, sparing);
             }
-            // On fewer, once there is more free.
-            from = allowed.min(plan.next(start));
+            // It may fit on fewer nodes once more is free.
+            from = allowed.min(plan.next_change(start));
             if from >= before {
                 return (f64::INFINITY, sparing);
             }
@@ -325,7 +323,7 @@ impl Quotas {
 
     /// Whether more is reserved than the limits allow.
     pub fn is_overfull(&self) -> bool {
-        let mut all = self.queues.iter().flat_map(|it| &it.1).flatten();
-        all.any(|it| it.least() < 0)
+        let mut profiles = self.queues.iter().flat_map(|(_, quota)| quota).flatten();
+        profiles.any(|profile| profile.least() < 0)
     }
 }

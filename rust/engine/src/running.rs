@@ -1,62 +1,63 @@
-//! Jobs that hold resources.
+//! Running jobs, with what they are allocated.
 
 use std::collections::BTreeMap;
 
 use penstock_idset::IdSet;
 
-use crate::chunks::Chunks;
-use crate::machine::{Allocation, ShapeId};
+use crate::chunked_vec::ChunkedVec;
+use crate::machine::{Allocation, ShapeId, Size};
 use crate::queue::QueueId;
 
-/// What a job asked for, so that it can be queued again.
+/// The request of a running job, for when it is queued again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Asked {
+pub(crate) struct RunningRequest {
     pub shape: ShapeId,
-    /// Time limit, infinite for none.
+    /// Time limit in seconds, infinite for none.
     pub limit: f64,
 }
 
 /// Cores and gpus by rank.
 pub(crate) type Outside = BTreeMap<u32, (IdSet, IdSet)>;
 
-/// What a job holds. Aligned, so that it lies in two lines of a cache and not in three.
+/// A running job. Aligned so that it spans two cache lines, not three.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Running {
     pub handle: u32,
     pub queue: QueueId,
-    /// Nothing for jobs that came with their resources.
-    pub asked: Option<Asked>,
+    /// `None` for jobs that were already running when the engine learned of them.
+    pub asked: Option<RunningRequest>,
     pub shares: Allocation,
-    /// Cores and gpus on ranks that are not in the inventory (any more).
+    /// Cores and gpus on ranks that are not, or no longer, in the inventory.
     pub outside: Option<Box<Outside>>,
-    /// When it started; negative where that is not known.
+    /// When it started; negative if unknown.
     pub start: f64,
-    /// Planned end, infinite for none: also the expiration of its R.
+    /// Planned end, infinite for none; also the expiration of its R.
     pub end: f64,
-    /// What its start was counted with in the limits of its queue.
-    pub counted: (u32, u64),
+    /// The size with which it is counted in the limits of its queue.
+    pub counted: Size,
 }
 
 impl Running {
-    /// The expiration of its R, which has to be after its start: a second later at the least, as it
-    /// is planned.
+    /// The expiration of its R. It has to be after the start, so a job that ends as it starts gets
+    /// a second.
     pub fn expiration(&self) -> Option<f64> {
-        let end = Some(self.end).filter(|end| end.is_finite());
-        end.map(|end| {
-            if end <= self.start {
-                self.start + 1.0
-            } else {
-                end
-            }
+        if self.end.is_infinite() {
+            return None;
+        }
+        let is_instant = self.end <= self.start;
+        Some(if is_instant {
+            self.start + 1.0
+        } else {
+            self.end
         })
     }
 }
 
-/// Running jobs under small numbers.
+/// The running jobs, each at an index of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
-    runs: Chunks<Option<Running>>,
+    runs: ChunkedVec<Option<Running>>,
     unused: Vec<u32>,
 }
 
@@ -65,6 +66,7 @@ impl Runs {
         self.runs.len() - self.unused.len()
     }
 
+    /// Adds a running job. Returns its index.
     #[inline]
     pub fn insert(&mut self, running: Running) -> u32 {
         let Some(run) = self.unused.pop() else {
@@ -85,7 +87,7 @@ impl Runs {
         running
     }
 
-    /// From now on, clones share what there is now.
+    /// Makes clones share the present jobs from now on.
     #[inline]
     pub fn share(&mut self) {
         self.runs.share();
@@ -100,17 +102,18 @@ impl Runs {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Running)> {
-        let all = (0_u32..).zip(self.runs.iter());
-        all.filter_map(|(run, it)| Some((run, it.as_ref()?)))
+        (0_u32..)
+            .zip(self.runs.iter())
+            .filter_map(|(run, running)| Some((run, running.as_ref()?)))
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
         self.runs.iter_mut().flatten()
     }
 
-    /// Bytes on the heap; what jobs hold outside the inventory is left out.
+    /// Bytes on the heap; what jobs have outside the inventory is not counted.
     pub fn heap_bytes(&self) -> usize {
-        let shares = self.iter().map(|(_, it)| it.shares.heap_bytes());
+        let shares = self.iter().map(|(_, running)| running.shares.heap_bytes());
         self.runs.bytes() + self.unused.capacity() * size_of::<u32>() + shares.sum::<usize>()
     }
 }

@@ -1,15 +1,15 @@
-//! Running jobs by planned end: when which cores come back.
+//! The timeline: running jobs by planned end, and how many cores they release.
 
 use std::sync::Arc;
 
-/// One running job.
+/// The planned end of a running job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ending {
-    /// Planned end; infinite where none is known.
+    /// Planned end; infinite if none is known.
     pub end: f64,
-    /// The number under which its resources are kept.
+    /// The running job.
     pub run: u32,
-    /// Cores that it gives back on nodes that are up.
+    /// Cores that it releases on nodes that are up.
     pub cores: u32,
 }
 
@@ -19,20 +19,21 @@ impl Ending {
     }
 }
 
-/// Jobs in a block at the most; a full block is halved.
-const WIDE: usize = 128;
+/// The most endings in a block; a full block is split in two.
+const MAX_ENDINGS: usize = 128;
 
 #[derive(Clone, Debug)]
 struct Block {
+    /// The cores of all its endings.
     cores: u64,
-    /// Shared with clones of the timeline, until one of them changes it.
+    /// Shared with clones of the timeline until one of them changes it.
     endings: Arc<Vec<Ending>>,
 }
 
 impl Block {
-    fn of(endings: Vec<Ending>) -> Self {
+    fn new(endings: Vec<Ending>) -> Self {
         Self {
-            cores: endings.iter().map(|it| u64::from(it.cores)).sum(),
+            cores: endings.iter().map(|ending| u64::from(ending.cores)).sum(),
             endings: Arc::new(endings),
         }
     }
@@ -44,107 +45,113 @@ pub(crate) struct Timeline {
     blocks: Vec<Block>,
 }
 
-/// When so many cores are free, as planned.
+/// When enough cores have been released, as planned.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Reached {
-    /// The earliest time.
+pub(crate) struct CoresReleased {
+    /// The earliest such time.
     pub time: f64,
-    /// Cores that come back up to then.
+    /// The cores released up to then.
     pub cores: u64,
 }
 
 impl Timeline {
-    /// A timeline of these.
-    pub fn of(mut endings: Vec<Ending>) -> Self {
+    /// A timeline of these endings.
+    pub fn new(mut endings: Vec<Ending>) -> Self {
         endings.sort_unstable_by(|a, b| a.end.total_cmp(&b.end).then(a.run.cmp(&b.run)));
-        let blocks = endings.chunks(WIDE / 2);
-        let blocks = blocks.map(|part| Block::of(part.to_vec()));
+        let blocks = endings.chunks(MAX_ENDINGS / 2);
+        let blocks = blocks.map(|endings| Block::new(endings.to_vec()));
         Self {
             blocks: blocks.collect(),
         }
     }
 
+    /// The block and the index in it that an ending has, or is to have.
     fn locate(&self, end: f64, run: u32) -> (usize, usize) {
-        let passed = |it: &Block| {
-            it.endings
-                .last()
-                .is_some_and(|last| last.precedes(end, run))
+        let precedes = |block: &Block| {
+            let last = block.endings.last();
+            last.is_some_and(|last| last.precedes(end, run))
         };
-        let block = self.blocks.partition_point(passed);
-        let block = block.min(self.blocks.len().saturating_sub(1));
-        let place = self.blocks.get(block).map_or(0, |it| {
-            it.endings
+        let block = self
+            .blocks
+            .partition_point(precedes)
+            .min(self.blocks.len().saturating_sub(1));
+        let index = self.blocks.get(block).map_or(0, |block| {
+            block
+                .endings
                 .partition_point(|ending| ending.precedes(end, run))
         });
-        (block, place)
+        (block, index)
     }
 
+    /// Adds an ending.
     pub fn insert(&mut self, ending: Ending) {
-        let (block, place) = self.locate(ending.end, ending.run);
+        let (block, index) = self.locate(ending.end, ending.run);
         let Some(full) = self.blocks.get_mut(block) else {
-            return self.blocks.push(Block::of(vec![ending]));
+            return self.blocks.push(Block::new(vec![ending]));
         };
         let endings = Arc::make_mut(&mut full.endings);
-        endings.insert(place, ending);
+        endings.insert(index, ending);
         full.cores += u64::from(ending.cores);
-        if endings.len() > WIDE {
-            let upper = Block::of(endings.split_off(WIDE / 2));
+        if endings.len() > MAX_ENDINGS {
+            let upper = Block::new(endings.split_off(MAX_ENDINGS / 2));
             full.cores -= upper.cores;
             self.blocks.insert(block + 1, upper);
         }
     }
 
-    /// Takes out what was put in with this end.
+    /// Removes a running job that was inserted with this end.
     pub fn remove(&mut self, end: f64, run: u32) {
-        let (block, place) = self.locate(end, run);
+        let (block, index) = self.locate(end, run);
         let Some(it) = self.blocks.get_mut(block) else {
             return;
         };
-        if it.endings.get(place).is_none_or(|found| found.run != run) {
+        if it.endings.get(index).is_none_or(|found| found.run != run) {
             return;
         }
-        let ending = Arc::make_mut(&mut it.endings).remove(place);
+        let ending = Arc::make_mut(&mut it.endings).remove(index);
         it.cores -= u64::from(ending.cores);
         if it.endings.is_empty() {
             self.blocks.remove(block);
         }
     }
 
-    /// The one that ends first.
+    /// The first ending.
     pub fn first(&self) -> Option<Ending> {
         self.blocks.first()?.endings.first().copied()
     }
 
-    /// All, in order.
+    /// All endings, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Ending> {
         self.blocks.iter().flat_map(|block| block.endings.iter())
     }
 
-    /// Those that end after a time, in order.
+    /// The endings after a time, in order.
     pub fn after(&self, time: f64) -> impl Iterator<Item = &Ending> {
         let block = self
             .blocks
-            .partition_point(|it| it.endings.last().is_some_and(|last| last.end <= time));
-        let late = self.blocks[block..].iter().flat_map(|it| it.endings.iter());
-        late.skip_while(move |it| it.end <= time)
+            .partition_point(|block| block.endings.last().is_some_and(|last| last.end <= time));
+        self.blocks[block..]
+            .iter()
+            .flat_map(|block| block.endings.iter())
+            .skip_while(move |ending| ending.end <= time)
     }
 
-    /// Cores of all that end up to a time.
+    /// The cores released up to a time.
     pub fn cores_until(&self, time: f64) -> u64 {
         let mut cores = 0;
         for block in &self.blocks {
             if block.endings.last().is_some_and(|last| last.end <= time) {
                 cores += block.cores;
             } else {
-                let met = block.endings.iter().take_while(|it| it.end <= time);
-                return cores + met.map(|it| u64::from(it.cores)).sum::<u64>();
+                let ended = block.endings.iter().take_while(|ending| ending.end <= time);
+                return cores + ended.map(|ending| u64::from(ending.cores)).sum::<u64>();
             }
         }
         cores
     }
 
-    /// The first planned end up to which at least so many cores come back, counted from the
-    /// first job on. Jobs that end at the same time count together.
+    /// The first planned end by which at least so many cores are released, counted from the first
+    /// ending on. Jobs that end at the same time count together.
     fn reach(&self, need: u64) -> Option<f64> {
         let mut cores = 0;
         for block in &self.blocks {
@@ -161,22 +168,22 @@ impl Timeline {
         None
     }
 
-    /// The earliest time at which `need` cores have come back as planned. A job that should have
-    /// ended already is taken to end one second from now.
-    pub fn when(&self, now: f64, need: u64) -> Option<Reached> {
+    /// The earliest time at which `need` cores have been released as planned: the shadow time of a
+    /// job that lacks so many. An overdue job is taken to end one second from now.
+    pub fn when(&self, now: f64, need: u64) -> Option<CoresReleased> {
         let overdue = self.cores_until(now);
         let until = |time: f64| {
-            let late = if time < now + 1.0 { overdue } else { 0 };
-            self.cores_until(time) - late
+            let still_held = if time < now + 1.0 { overdue } else { 0 };
+            self.cores_until(time) - still_held
         };
-        // Before the overdue jobs end, and without them.
+        // Before the overdue jobs end, without their cores.
         let early = self.reach(overdue + need).filter(|time| *time < now + 1.0);
         let time = if let Some(time) = early {
             time
         } else {
             self.reach(need)?.max(now + 1.0)
         };
-        Some(Reached {
+        Some(CoresReleased {
             time,
             cores: until(time),
         })
@@ -185,25 +192,31 @@ impl Timeline {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ending, Reached, Timeline};
+    use super::{CoresReleased, Ending, Timeline};
     use proptest::prelude::*;
 
-    /// The same, looking at every planned end.
-    fn naive(endings: &[Ending], now: f64, need: u64) -> Option<Reached> {
-        let planned = |it: &Ending| if it.end <= now { now + 1.0 } else { it.end };
+    /// The model: it examines every planned end.
+    fn naive(endings: &[Ending], now: f64, need: u64) -> Option<CoresReleased> {
+        let planned = |ending: &Ending| {
+            if ending.end <= now {
+                now + 1.0
+            } else {
+                ending.end
+            }
+        };
         let mut times: Vec<f64> = endings.iter().map(planned).collect();
         times.retain(|time| time.is_finite());
         times.sort_by(f64::total_cmp);
         times.into_iter().find_map(|time| {
-            let gone = endings.iter().filter(|it| planned(it) <= time);
-            let cores = gone.map(|it| u64::from(it.cores)).sum();
-            (cores >= need).then_some(Reached { time, cores })
+            let ended = endings.iter().filter(|ending| planned(ending) <= time);
+            let cores = ended.map(|ending| u64::from(ending.cores)).sum();
+            (cores >= need).then_some(CoresReleased { time, cores })
         })
     }
 
     proptest! {
         #[test]
-        fn sums_are_those_of_a_list(
+        fn behaves_like_a_sorted_list(
             steps in proptest::collection::vec((0_u32..40, 0_u32..300, 0_u32..5), 1..400),
             now in 0_u32..40,
             need in 1_u64..300,
@@ -211,8 +224,8 @@ mod tests {
             let mut timeline = Timeline::default();
             let mut list: Vec<Ending> = Vec::new();
             for (end, run, cores) in steps {
-                if let Some(place) = list.iter().position(|it| it.run == run) {
-                    let ending = list.remove(place);
+                if let Some(index) = list.iter().position(|ending| ending.run == run) {
+                    let ending = list.remove(index);
                     timeline.remove(ending.end, run);
                 } else {
                     let end = if end == 39 { f64::INFINITY } else { f64::from(end) * 0.5 };
@@ -223,9 +236,9 @@ mod tests {
             }
             list.sort_by(|a, b| a.end.total_cmp(&b.end).then(a.run.cmp(&b.run)));
             prop_assert!(timeline.iter().eq(&list));
-            prop_assert!(Timeline::of(list.clone()).iter().eq(&list));
+            prop_assert!(Timeline::new(list.clone()).iter().eq(&list));
             let now = f64::from(now) * 0.5;
-            let late: Vec<_> = list.iter().filter(|it| it.end > now).copied().collect();
+            let late: Vec<_> = list.iter().filter(|ending| ending.end > now).copied().collect();
             prop_assert!(timeline.after(now).copied().eq(late));
             prop_assert_eq!(timeline.when(now, need), naive(&list, now, need));
         }

@@ -114,7 +114,7 @@ fn a_range_takes_what_the_limits_leave_beside_a_reservation() {
         };
         submit_to(&mut engine, 3, queue, range);
         assert_eq!(started(&mut engine, 0.0), [3], "{policy}");
-        assert_eq!(engine.held(3).count(), 1, "{policy}");
+        assert_eq!(engine.node_allocations(3).count(), 1, "{policy}");
     }
 }
 

@@ -22,7 +22,7 @@ fn what_a_job_leaves_of_its_reservation_is_for_the_next() {
         submit(&mut engine, 1, nodes(1, 2, 0, 50.0));
         submit(&mut engine, 2, nodes(1, 3, 0, 50.0));
         let ids = started(&mut engine, 0.0);
-        let node = engine.held(1).next().map(|it| it.rank);
+        let node = engine.node_allocations(1).next().map(|it| it.rank);
         // The first has what the policy says; the second has the other node, if that is enough.
         let expected: &[u64] = if node == Some(1) { &[1, 2] } else { &[1] };
         assert_eq!(ids, expected, "{selection}");
@@ -84,7 +84,7 @@ fn a_job_of_a_range_leaves_what_others_have_reserved() {
         assert_eq!(started(&mut engine, 0.0), [1, 3], "{policy}");
         // One core is left beside the second job.
         assert_eq!(
-            engine.held(3).map(|it| it.cores).sum::<u32>(),
+            engine.node_allocations(3).map(|it| it.cores).sum::<u32>(),
             1,
             "{policy}"
         );
@@ -116,10 +116,10 @@ fn a_range_takes_what_the_limits_of_its_queue_leave() {
         submit_to(&mut engine, 1, queue, range.clone());
         submit_to(&mut engine, 2, queue, range);
         assert_eq!(started(&mut engine, 0.0), [1], "{policy}");
-        assert_eq!(engine.held(1).count(), 3, "{policy}");
+        assert_eq!(engine.node_allocations(1).count(), 3, "{policy}");
         engine.free(1, Some(&ranks("0-1"))).unwrap();
         assert_eq!(started(&mut engine, 1.0), [2], "{policy}");
-        assert_eq!(engine.held(2).count(), 2, "{policy}");
+        assert_eq!(engine.node_allocations(2).count(), 2, "{policy}");
     }
 }
 
@@ -227,7 +227,10 @@ fn a_job_goes_past_however_many_nodes_it_must_not_have() {
         submit(&mut engine, 2, nodes(400, 2, 0, 10.0));
         submit(&mut engine, 3, slots(1, 1, 0, 100.0));
         assert_eq!(started(&mut engine, 0.0), [1, 3], "{selection}");
-        assert_eq!(engine.held(3).next().map(|it| it.rank), Some(400));
+        assert_eq!(
+            engine.node_allocations(3).next().map(|it| it.rank),
+            Some(400)
+        );
     }
 }
 

@@ -74,7 +74,7 @@ impl Scheduler {
     pub fn held(&self, id: u64, ranks: &mut Vec<u32>) -> u64 {
         ranks.clear();
         let mut cores = 0;
-        for held in self.engine.held(id) {
+        for held in self.engine.node_allocations(id) {
             ranks.push(held.rank);
             cores += u64::from(held.cores);
         }

@@ -26,8 +26,8 @@ fn cores(cores: u32, duration: f64) -> Request {
     }
 }
 
-/// Two nodes of four cores. The first job runs, the others wait.
-fn engine(running: Request, waiting: &[Request]) -> Engine {
+/// Two nodes of four cores. The first job runs, the others are pending.
+fn engine(running: Request, pending: &[Request]) -> Engine {
     let mut r = ResourceSet::new();
     for rank in 0..2 {
         r.insert(rank, &format!("n{rank}"), (0..4).collect(), IdSet::new())
@@ -46,7 +46,7 @@ fn engine(running: Request, waiting: &[Request]) -> Engine {
     };
     submit(&mut engine, 1, running);
     engine.schedule(0.0, 1);
-    for (id, request) in (2..).zip(waiting) {
+    for (id, request) in (2..).zip(pending) {
         submit(&mut engine, id, request.clone());
     }
     engine
@@ -59,7 +59,7 @@ fn on_nodes(cores: &[(u32, u32)]) -> Hold {
         cores: *cores,
         gpus: 0,
     };
-    Hold::Places(cores.iter().map(amount).collect())
+    Hold::Nodes(cores.iter().map(amount).collect())
 }
 
 fn plan(engine: &mut Engine) -> Plan {
@@ -67,7 +67,7 @@ fn plan(engine: &mut Engine) -> Plan {
     Plan::of(&mut engine.books, group, 0.0)
 }
 
-/// When a request fits, and what it holds then.
+/// The earliest start of a request, and what it would reserve.
 fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Hold) {
     let shape = engine.shape(request);
     plan.earliest(
@@ -79,28 +79,28 @@ fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Ho
 }
 
 #[test]
-fn sums_decide_where_all_want_any_cores_or_any_whole_nodes() {
+fn requests_for_any_cores_or_any_whole_nodes_are_counted() {
     let mut any = engine(cores(3, 10.0), &[cores(6, 5.0)]);
     let mut sums = plan(&mut any);
-    assert!(matches!(sums, Plan::Units(_)));
+    assert!(matches!(sums, Plan::Aggregate(_)));
     let found = earliest(&mut any, &mut sums, &cores(6, 5.0));
     assert_eq!(found, (10.0, Hold::Units(6)));
 
     let mut whole = engine(nodes(1, 1, true, 10.0), &[nodes(2, 1, true, 5.0)]);
     let mut sums = plan(&mut whole);
-    assert!(matches!(sums, Plan::Units(_)));
+    assert!(matches!(sums, Plan::Aggregate(_)));
     let found = earliest(&mut whole, &mut sums, &nodes(2, 1, true, 5.0));
     assert_eq!(found, (10.0, Hold::Units(2)));
 
-    // Half a node is in use, or asked for: it matters which.
+    // With half a node in use, or requested, it matters which nodes are taken.
     let mut part = engine(cores(3, 10.0), &[nodes(2, 1, true, 5.0)]);
-    assert!(matches!(plan(&mut part), Plan::Places(_)));
+    assert!(matches!(plan(&mut part), Plan::PerNode(_)));
     let mut mixed = engine(cores(3, 10.0), &[cores(1, 5.0), nodes(1, 2, false, 5.0)]);
-    assert!(matches!(plan(&mut mixed), Plan::Places(_)));
+    assert!(matches!(plan(&mut mixed), Plan::PerNode(_)));
 }
 
 #[test]
-fn a_reservation_keeps_others_out_until_it_is_given_back() {
+fn a_reservation_excludes_others_until_it_is_released() {
     let first = nodes(2, 4, false, 5.0);
     let mut engine = engine(cores(3, 10.0), std::slice::from_ref(&first));
     let mut plan = plan(&mut engine);
@@ -112,7 +112,7 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
     assert!(!plan.has_room(machine, &hold, (10.0, 15.0)));
     assert!(!plan.is_overfull());
 
-    // Before it, beside the job that runs, and after it.
+    // Before it, beside the running job, and after it.
     let before = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 10.0));
     assert_eq!(before, (0.0, on_nodes(&[(1, 4)])));
     let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
@@ -127,18 +127,18 @@ fn a_reservation_keeps_others_out_until_it_is_given_back() {
 }
 
 #[test]
-fn what_is_down_is_in_no_plan() {
+fn a_node_that_is_down_is_in_no_plan() {
     let mut engine = engine(cores(3, 10.0), &[nodes(1, 4, false, 5.0)]);
     engine.mark_down(&IdSet::from_iter([1]));
     let mut plan = plan(&mut engine);
     let one = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 5.0));
     assert_eq!(one, (10.0, on_nodes(&[(0, 4)])));
     let (start, hold) = earliest(&mut engine, &mut plan, &nodes(2, 4, false, 5.0));
-    assert_eq!((start, hold), (f64::INFINITY, Hold::Places(Vec::new())));
+    assert_eq!((start, hold), (f64::INFINITY, Hold::Nodes(Vec::new())));
 }
 
 #[test]
-fn a_job_that_should_be_over_ends_in_a_second() {
+fn an_overdue_job_is_planned_to_end_in_a_second() {
     let mut engine = engine(cores(8, 10.0), &[cores(8, 5.0)]);
     let group = engine.books.queues.group(QueueId::default());
     let mut plan = Plan::of(&mut engine.books, group, 20.0);

@@ -18,7 +18,7 @@ use ladder::{Ladder, Rung};
 use lane::Lane;
 pub use order::Order;
 
-use crate::chunks::Chunks;
+use crate::chunked_vec::ChunkedVec;
 use crate::job::{Jobs, State};
 use crate::machine::{ShapeId, Unit};
 
@@ -102,7 +102,7 @@ pub(crate) struct Kind {
 pub(crate) struct Queue {
     pub classes: Vec<Class>,
     pub groups: Vec<Group>,
-    lanes: Chunks<Lane, 32>,
+    lanes: ChunkedVec<Lane, 32>,
     by_shape: HashMap<(ShapeId, QueueId), u32, rustc_hash::FxBuildHasher>,
     unused_classes: Vec<u32>,
     unused_lanes: Vec<u32>,

@@ -48,7 +48,7 @@ impl Books {
         for decision in decisions {
             match decision {
                 Decision::Alloc { id, backfilled } => {
-                    let Some(held) = self.engine.holding(id) else {
+                    let Some(held) = self.engine.allocation_summary(id) else {
                         continue;
                     };
                     started.ids.push(id);

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use penstock_engine::Pending;
+use penstock_engine::PendingJob;
 use penstock_jobspec::Request;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -28,7 +28,7 @@ fn size(request: &Request) -> Size {
 
 impl Books {
     /// The jobs that wait, with their own priorities, in the order of those.
-    fn waiting(&self) -> Vec<Pending> {
+    fn waiting(&self) -> Vec<PendingJob> {
         let mut jobs = self.engine.pending_jobs();
         if !self.arranged.is_empty() {
             for job in &mut jobs {
@@ -93,7 +93,7 @@ impl EngineCore {
     /// The columns of `Running`.
     fn running<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let books = self.books()?;
-        let held = books.engine.holdings();
+        let held = books.engine.allocation_summaries();
         let columns = PyDict::new(py);
         columns.set_item("ids", view(py, held.iter().map(|it| it.id))?)?;
         let starts = held.iter().map(|it| it.start.unwrap_or(f64::NAN));

@@ -128,8 +128,10 @@ impl Conservative {
             }
         }
         let kept = self.groups.iter().filter_map(|it| it.kept.as_ref());
-        let followed = kept.map(Kept::turns).min();
-        books.turnover.forget(followed.unwrap_or(usize::MAX));
+        let followed = kept.map(Kept::next_change).min();
+        books
+            .allocation_log
+            .drop_before(followed.unwrap_or(usize::MAX));
     }
 
     /// Whether a pass would change nothing: nothing has happened since the last, all that wait have

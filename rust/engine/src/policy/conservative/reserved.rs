@@ -389,7 +389,7 @@ fn asked(books: &Books, class: u32) -> (ShapeId, QueueId) {
 
 /// What is held, if it is free.
 fn picked(machine: &Machine, hold: &Hold) -> Option<Allocation> {
-    let Hold::Places(parts) = hold else {
+    let Hold::Nodes(parts) = hold else {
         return None;
     };
     let is_free = |part: &NodeAmount| {

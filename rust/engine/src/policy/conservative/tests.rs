@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::reserved::{NEAR, Reservation};
 use crate::books::Books;
 use crate::ids::NodeIndex;
+use crate::interval::Interval;
 use crate::plan::{Plan, length};
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
 
@@ -274,10 +275,11 @@ impl History {
     fn free(&self, plan: &mut Plan, time: f64) -> Vec<i64> {
         let machine = &self.engine.books.machine;
         match plan {
-            Plan::Units(sums) => vec![sums.profile.least_in(time, time)],
-            Plan::Places(places) => {
-                let free =
-                    (0..NODES).map(|it| places.window(machine, NodeIndex::new(it), time, time));
+            Plan::Aggregate(sums) => vec![sums.profile.least_during(Interval::lasting(time, 0.0))],
+            Plan::PerNode(places) => {
+                let free = (0..NODES).map(|it| {
+                    places.window(machine, NodeIndex::new(it), Interval::lasting(time, 0.0))
+                });
                 free.map(|it| it.cores.into()).collect()
             }
         }

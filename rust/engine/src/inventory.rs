@@ -1,4 +1,4 @@
-//! Changes of what exists while jobs wait and run.
+//! Changes of the inventory while jobs are pending and running.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,25 @@ use crate::machine::Relocation;
 use crate::{Engine, Error};
 
 impl Engine {
-    /// Adds ranks to the inventory, down until they are marked up. What a job holds of them
-    /// already, as far as the engine knows, stays held. Fails, and changes nothing, where a rank
-    /// is known.
+    /// Adds ranks to the inventory, down until they are marked up. What a job is known to have on
+    /// them already stays allocated. Fails, and changes nothing, if a rank is already there.
     pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
-        let moves = self.books.machine.grow(more)?;
-        self.relocate(&moves);
+        let relocation = self.books.machine.grow(more)?;
+        self.relocate(&relocation);
         Ok(())
     }
 
-    /// Removes ranks from the inventory for good; unknown ones do not matter. Jobs on them are
-    /// left alone: what they give back there is nobody's. Jobs in the queue that have become
-    /// impossible are denied at the next call of [`schedule`](Self::schedule).
+    /// Removes ranks from the inventory; unknown ones are ignored. Jobs on them keep running, and
+    /// what they release there is not reused. Pending jobs that have become impossible are denied
+    /// at the next call of [`schedule`](Self::schedule).
     pub fn shrink(&mut self, ranks: &IdSet) {
-        let moves = self.books.machine.shrink(ranks);
-        self.relocate(&moves);
+        let relocation = self.books.machine.shrink(ranks);
+        self.relocate(&relocation);
         self.reconsider();
     }
 
-    /// The places of nodes have changed: finds those of everybody's shares.
-    fn relocate(&mut self, moves: &Relocation) {
+    /// Renumbers the nodes of running jobs and reservations.
+    fn relocate(&mut self, relocation: &Relocation) {
         let books = &mut self.books;
         books.timeline = None;
         books.changes += 1;
@@ -38,9 +37,9 @@ impl Engine {
         books.moves += 1;
         books.partial = 0;
         for running in books.runs.iter_mut() {
-            let (mut shares, gone) = books.machine.relocate(&running.shares, moves);
+            let (mut shares, gone) = books.machine.relocate(&running.shares, relocation);
             let mut outside = running.outside.take().map_or_else(BTreeMap::new, |it| *it);
-            // What was outside before may be back.
+            // What was outside the inventory before may be in it now.
             outside.retain(|rank, (cores, gpus)| {
                 let Some(share) = books.machine.free_share(*rank, cores, gpus) else {
                     return true;
@@ -55,34 +54,31 @@ impl Engine {
             running.shares = shares;
             running.outside = (!outside.is_empty()).then(|| Box::new(outside));
         }
-        self.scratch.relocate(moves);
+        self.scratch.relocate(relocation);
     }
 
-    /// Targets that may be allocated from now on.
+    /// Marks ranks up: they may be allocated from now on.
     pub fn mark_up(&mut self, ranks: &IdSet) {
-        self.mark(ranks, true);
+        self.books.machine.mark_up(ranks);
+        self.nodes_changed();
     }
 
-    /// Targets that may not be allocated any more. Jobs on them are left alone.
+    /// Marks ranks down: they may no longer be allocated. Jobs on them keep running.
     pub fn mark_down(&mut self, ranks: &IdSet) {
-        self.mark(ranks, false);
+        self.books.machine.mark_down(ranks);
+        self.nodes_changed();
     }
 
-    fn mark(&mut self, ranks: &IdSet, up: bool) {
-        if up {
-            self.books.machine.mark_up(ranks);
-        } else {
-            self.books.machine.mark_down(ranks);
-        }
+    /// Drops what depends on which nodes are up.
+    fn nodes_changed(&mut self) {
         self.books.reachable.clear();
-        // What comes back on nodes that are down does not count.
+        // Cores released on nodes that are down do not count.
         self.books.timeline = None;
         self.books.changes += 1;
     }
 
-    /// Gives ranks a property. As with [`remove_property`](Self::remove_property), jobs in the
-    /// queue that have become impossible are denied at the next call of
-    /// [`schedule`](Self::schedule).
+    /// Gives ranks a property. As with [`remove_property`](Self::remove_property), pending jobs
+    /// that have become impossible are denied at the next call of [`schedule`](Self::schedule).
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         self.books.machine.add_property(name, ranks)?;
         self.reconsider();
@@ -95,13 +91,13 @@ impl Engine {
         self.reconsider();
     }
 
-    /// When the resources themselves end, in seconds since the epoch; `None` for never.
+    /// Sets when the inventory expires, in seconds since the epoch; `None` for never.
     pub fn set_inventory_expiration(&mut self, expiration: Option<f64>) {
         self.books.machine.set_expiration(expiration);
         self.books.changes += 1;
     }
 
-    /// When the resources themselves end.
+    /// When the inventory expires.
     pub fn inventory_expiration(&self) -> Option<f64> {
         self.books.machine.expiration()
     }

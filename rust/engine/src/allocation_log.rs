@@ -1,0 +1,141 @@
+//! The log of allocations: what running jobs have taken and released, for plans that are kept from
+//! pass to pass.
+
+use crate::machine::Allocation;
+
+/// A change of when an allocation, or a part of one, is planned to end. Negative infinity stands
+/// for not allocated.
+#[derive(Clone, Debug)]
+pub(crate) struct AllocationChange {
+    pub handle: u32,
+    pub shares: Allocation,
+    pub before: f64,
+    pub after: f64,
+    /// Whether these are only a part of what the job has, or had.
+    pub is_part: bool,
+}
+
+/// The most shares in the log. A full log is emptied: whoever has not read it by then makes a new
+/// plan.
+const MAX_SHARES: usize = 1 << 16;
+
+/// The latest changes, while a plan follows them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AllocationLog {
+    changes: Vec<AllocationChange>,
+    /// Changes that have been dropped.
+    dropped: usize,
+    shares: usize,
+    followed: bool,
+}
+
+impl AllocationLog {
+    /// Records that all of a job's allocation is planned to end at another time.
+    pub fn record(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64) {
+        self.push(handle, shares, before, after, false);
+    }
+
+    /// Records that a part of a job's allocation is planned to end at another time.
+    pub fn record_part(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64) {
+        self.push(handle, shares, before, after, true);
+    }
+
+    fn push(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64, is_part: bool) {
+        if !self.followed {
+            return;
+        }
+        if self.shares + shares.len() >= MAX_SHARES {
+            // This change is not recorded: whoever follows has missed it.
+            self.drop_before(usize::MAX);
+            self.dropped += 1;
+            self.followed = false;
+            return;
+        }
+        self.shares += shares.len() + 1;
+        self.changes.push(AllocationChange {
+            handle,
+            shares: shares.clone(),
+            before,
+            after,
+            is_part,
+        });
+    }
+
+    /// Starts recording. Returns the number of the next change.
+    pub fn follow(&mut self) -> usize {
+        self.followed = true;
+        self.end()
+    }
+
+    /// The number of the next change.
+    pub fn end(&self) -> usize {
+        self.dropped + self.changes.len()
+    }
+
+    /// The changes from number `from` on, unless they have been dropped.
+    pub fn since(&self, from: usize) -> Option<&[AllocationChange]> {
+        self.changes.get(from.checked_sub(self.dropped)?..)
+    }
+
+    /// Drops the changes before number `until`.
+    pub fn drop_before(&mut self, until: usize) {
+        let count = until.saturating_sub(self.dropped).min(self.changes.len());
+        let dropped = self.changes.drain(..count);
+        self.shares -= dropped.map(|change| change.shares.len() + 1).sum::<usize>();
+        self.dropped += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_idset::IdSet;
+    use penstock_rset::ResourceSet;
+
+    use super::{AllocationLog, MAX_SHARES};
+    use crate::ids::NodeIndex;
+    use crate::machine::{Allocation, Machine};
+
+    /// An allocation of so many shares.
+    fn shares(count: usize) -> Allocation {
+        let mut r = ResourceSet::new();
+        r.insert(0, "n0", (0..2).collect(), IdSet::new()).unwrap();
+        let share = Machine::new(&r)
+            .unwrap()
+            .lowest_free(NodeIndex::new(0), 1, 0);
+        std::iter::repeat_n(share, count).collect()
+    }
+
+    #[test]
+    fn changes_are_recorded_while_a_plan_follows() {
+        let mut allocation_log = AllocationLog::default();
+        allocation_log.record(1, &shares(1), f64::NEG_INFINITY, 1.0);
+        assert_eq!(allocation_log.end(), 0);
+        let from = allocation_log.follow();
+        allocation_log.record(2, &shares(1), f64::NEG_INFINITY, 2.0);
+        allocation_log.record_part(2, &shares(1), 2.0, f64::NEG_INFINITY);
+        let changes = allocation_log.since(from).unwrap();
+        assert_eq!(
+            changes
+                .iter()
+                .map(|change| change.is_part)
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
+        allocation_log.drop_before(from + 1);
+        assert!(allocation_log.since(from).is_none());
+        assert_eq!(allocation_log.since(from + 1).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_full_log_costs_its_follower_one_plan() {
+        let mut allocation_log = AllocationLog::default();
+        for _ in 0..3 {
+            let from = allocation_log.follow();
+            allocation_log.record(1, &shares(MAX_SHARES), f64::NEG_INFINITY, 1.0);
+            assert!(allocation_log.since(from).is_none());
+            let from = allocation_log.follow();
+            allocation_log.record(2, &shares(MAX_SHARES / 2), f64::NEG_INFINITY, 1.0);
+            assert_eq!(allocation_log.since(from).unwrap().len(), 1);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Vectors that are cheap to clone: a clone has the chunks that were [shared](ChunkedVec::share) in
+//! common with the original until one of the two changes them. The other chunks are copied.
+
+use std::fmt;
+use std::ops::{Index, IndexMut};
+
+use crate::copy_on_write::CopyOnWrite;
+
+/// A vector in chunks of `WIDTH` items. The last chunk is filled up with defaults.
+#[derive(Clone)]
+pub(crate) struct ChunkedVec<T, const WIDTH: usize = 256> {
+    chunks: Vec<CopyOnWrite<Box<[T]>>>,
+    /// The chunks that are not shared.
+    owned: Vec<usize>,
+    len: usize,
+}
+
+impl<T: fmt::Debug, const WIDTH: usize> fmt::Debug for ChunkedVec<T, WIDTH> {
+    /// Formats the items, shared or not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<T, const WIDTH: usize> Default for ChunkedVec<T, WIDTH> {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            owned: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T, const WIDTH: usize> ChunkedVec<T, WIDTH> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.chunks.get(index / WIDTH)?.get(index % WIDTH)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        let items = self.chunks.iter().flat_map(|chunk| chunk.iter());
+        items.take(self.len)
+    }
+
+    /// The bytes of the chunks.
+    pub fn bytes(&self) -> usize {
+        self.chunks.len() * WIDTH * size_of::<T>()
+    }
+}
+
+impl<T: Clone + Default, const WIDTH: usize> ChunkedVec<T, WIDTH> {
+    /// Makes clones share the present items from now on. The cost is proportional to the chunks
+    /// changed since the last time.
+    pub fn share(&mut self) {
+        for at in self.owned.drain(..) {
+            self.chunks[at].share();
+        }
+    }
+
+    /// An item, to be changed; its chunk is copied first if a clone shares it.
+    #[inline]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        (index < self.len).then(|| &mut self[index])
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unshare(&mut self, at: usize) {
+        self.chunks[at].unshare();
+        self.owned.push(at);
+    }
+
+    /// All items, to be changed; shared chunks are copied first.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let len = self.len;
+        self.owned = (0..self.chunks.len()).collect();
+        let items = self
+            .chunks
+            .iter_mut()
+            .flat_map(|chunk| chunk.to_mut().iter_mut());
+        items.take(len)
+    }
+
+    #[inline]
+    pub fn push(&mut self, item: T) {
+        if self.len == self.chunks.len() * WIDTH {
+            self.owned.push(self.chunks.len());
+            let items = (0..WIDTH).map(|_| T::default()).collect();
+            self.chunks.push(CopyOnWrite::Owned(items));
+        }
+        let last = self.len;
+        self.len += 1;
+        self[last] = item;
+    }
+}
+
+impl<T, const WIDTH: usize> Index<usize> for ChunkedVec<T, WIDTH> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        &self.chunks[index / WIDTH][index % WIDTH]
+    }
+}
+
+impl<T: Clone + Default, const WIDTH: usize> IndexMut<usize> for ChunkedVec<T, WIDTH> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        let (at, offset) = (index / WIDTH, index % WIDTH);
+        if !self.chunks[at].is_owned() {
+            self.unshare(at);
+        }
+        match &mut self.chunks[at] {
+            CopyOnWrite::Owned(items) => &mut items[offset],
+            CopyOnWrite::Shared(_) => unreachable!("the chunk has just been unshared"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::ChunkedVec;
+    use crate::copy_on_write::CopyOnWrite;
+
+    const WIDTH: usize = 256;
+
+    fn of(items: &[u32]) -> ChunkedVec<u32> {
+        let mut chunks = ChunkedVec::default();
+        for item in items {
+            chunks.push(*item);
+        }
+        chunks
+    }
+
+    /// Which chunks two vectors share.
+    fn shared(a: &ChunkedVec<u32>, b: &ChunkedVec<u32>) -> Vec<bool> {
+        let both = a.chunks.iter().zip(&b.chunks);
+        both.map(|pair| matches!(pair, (CopyOnWrite::Shared(a), CopyOnWrite::Shared(b)) if Arc::ptr_eq(a, b)))
+            .collect()
+    }
+
+    #[test]
+    fn a_clone_copies_only_the_chunks_that_change() {
+        let items: Vec<u32> = (0..1000).collect();
+        let mut original = of(&items);
+        assert_eq!(shared(&original, &original.clone()), [false; 4]);
+        original.share();
+        let mut copy = original.clone();
+        assert_eq!(shared(&original, &copy), [true; 4]);
+        assert_eq!(std::mem::replace(&mut copy[WIDTH], 7), 256);
+        assert_eq!(shared(&original, &copy), [true, false, true, true]);
+        assert!(original.iter().eq(&items));
+        assert_eq!(
+            (original.get(WIDTH), copy.get(WIDTH)),
+            (Some(&256), Some(&7))
+        );
+        copy.share();
+        assert_eq!(shared(&copy, &copy.clone()), [true; 4]);
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_vector(
+            items in proptest::collection::vec(any::<u32>(), 0..600),
+            changes in proptest::collection::vec((0_usize..700, any::<u32>(), any::<bool>()), 0..20),
+        ) {
+            let (mut plain, mut chunks) = (items.clone(), of(&items));
+            let before = chunks.clone();
+            for (at, item, share) in changes {
+                if share {
+                    chunks.share();
+                }
+                if let (Some(known), Some(same)) = (plain.get_mut(at), chunks.get_mut(at)) {
+                    prop_assert_eq!(*known, *same);
+                    (*known, *same) = (item, item);
+                } else {
+                    prop_assert!(at >= plain.len());
+                    plain.push(item);
+                    chunks.push(item);
+                }
+            }
+            prop_assert_eq!(chunks.len(), plain.len());
+            prop_assert!(chunks.iter().eq(&plain));
+            prop_assert!(before.iter().eq(&items));
+            chunks.iter_mut().for_each(|item| *item = item.wrapping_add(1));
+            prop_assert!(chunks.iter().copied().eq(plain.iter().map(|item| item.wrapping_add(1))));
+        }
+    }
+}

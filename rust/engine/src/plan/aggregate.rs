@@ -1,0 +1,56 @@
+//! Plans that only count: units of the whole machine over time, on whichever nodes.
+
+use super::start_bounds::StartBounds;
+use crate::availability_profile::AvailabilityProfile;
+use crate::interval::Interval;
+use crate::machine::Demand;
+
+/// How many units of the machine are free over time.
+#[derive(Clone, Debug)]
+pub(crate) struct AggregatePlan {
+    /// Whether a unit is a core; if not, it is a whole node.
+    pub by_cores: bool,
+    pub profile: AvailabilityProfile,
+    pub(super) start_bounds: StartBounds,
+    now: f64,
+}
+
+impl AggregatePlan {
+    /// A plan with so many units free from now on.
+    pub fn new(now: f64, free: i64, by_cores: bool) -> Self {
+        Self {
+            by_cores,
+            profile: AvailabilityProfile::new(now, free),
+            start_bounds: StartBounds::default(),
+            now,
+        }
+    }
+
+    /// Moves the plan's present to `now`.
+    pub fn advance(&mut self, now: f64) {
+        self.now = now;
+        self.profile.forget_before(now);
+    }
+
+    /// Adds to the free units during an interval.
+    pub fn add(&mut self, during: Interval, amount: i64) {
+        self.profile.add(during, amount);
+        if amount > 0 {
+            self.start_bounds.lower_from(during.start);
+        }
+    }
+
+    /// The earliest time within `starts` from which so many units are free for `limit` seconds;
+    /// infinite for none.
+    pub fn earliest(&mut self, demand: Demand, need: u64, starts: Interval, limit: f64) -> f64 {
+        let bound = self.start_bounds.of(&demand, need, limit);
+        let units = i64::try_from(need).unwrap_or(i64::MAX);
+        let open = Interval::new(starts.start.max(bound), starts.end);
+        let start = self.profile.earliest(open, limit, units);
+        if starts.start <= self.now.max(bound) {
+            self.start_bounds
+                .learn(demand, need, limit, start.min(starts.end));
+        }
+        start
+    }
+}

@@ -1,0 +1,149 @@
+//! Plans that are updated from pass to pass, from the log of allocations.
+
+use rustc_hash::FxHashMap;
+
+use super::{Plan, planned};
+use crate::books::Books;
+
+/// A plan of running jobs and reservations, with how far it has followed the running jobs.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub plan: Plan,
+    /// Until when jobs are planned to run, by handle, if that is not their planned end.
+    until: FxHashMap<u32, f64>,
+    /// The number of unlogged changes when the plan was made.
+    unlogged: u64,
+    /// The number of the first change in the log that the plan does not have.
+    next_change: usize,
+}
+
+/// How many changes there have been that are not in the log of allocations.
+fn unlogged_changes(books: &Books) -> u64 {
+    books.changes - books.told
+}
+
+impl Kept {
+    /// A new plan of the running jobs.
+    pub fn of(books: &mut Books, group: u32, now: f64) -> Self {
+        let until = books
+            .runs
+            .iter()
+            .filter(|(_, running)| running.end <= now)
+            .map(|(_, running)| (running.handle, planned(running.end, now)))
+            .collect();
+        Self {
+            plan: Plan::of(books, group, now),
+            until,
+            unlogged: unlogged_changes(books),
+            next_change: books.allocation_log.follow(),
+        }
+    }
+
+    /// Whether nothing has changed since the last pass.
+    pub fn is_in_step(&self, books: &Books) -> bool {
+        self.unlogged == unlogged_changes(books) && self.next_change == books.allocation_log.end()
+    }
+
+    /// The number of the first change in the log that the plan does not have.
+    pub fn next_change(&self) -> usize {
+        self.next_change
+    }
+
+    /// Brings the plan up to date with the allocations and releases since the last pass, and
+    /// reports from when to when something has become free. Returns `false` if a new plan has to be
+    /// made instead.
+    pub fn follow(
+        &mut self,
+        books: &mut Books,
+        group: u32,
+        now: f64,
+        mut freed: impl FnMut((f64, f64)),
+    ) -> bool {
+        if self.unlogged != unlogged_changes(books) || !self.plan.suits(books, group) {
+            return false;
+        }
+        self.plan.advance(&books.machine, now);
+        let Some(changes) = books.allocation_log.since(self.next_change) else {
+            return false;
+        };
+        for change in changes {
+            if !self.plan.has_units_of(&books.machine, &change.shares) {
+                return false;
+            }
+            let until = self.until.get(&change.handle).copied();
+            let is_held = |time: f64| time > f64::NEG_INFINITY;
+            let mut before = change.before;
+            let mut after = change.after;
+            if is_held(before) {
+                before = until.unwrap_or(before);
+            }
+            if change.is_part && is_held(after) {
+                after = until.unwrap_or(after);
+            }
+            if !change.is_part {
+                self.until.remove(&change.handle);
+            }
+            let (before, after) = (before.max(now), after.max(now));
+            let hold = self.plan.hold_of_running(&books.machine, &change.shares);
+            if after > before {
+                self.plan.hold(&hold, (before, after), false);
+            } else if after < before {
+                self.plan.hold(&hold, (after, before), true);
+                freed((after, before));
+            }
+        }
+        self.next_change = books.allocation_log.end();
+        self.extend_overdue(books, now);
+        true
+    }
+
+    /// Plans jobs that have outrun the time until which they were planned: up to their planned end,
+    /// or if that is past, for another second.
+    fn extend_overdue(&mut self, books: &mut Books, now: f64) {
+        let overdue: Vec<_> = books
+            .timeline()
+            .iter()
+            .take_while(|ending| ending.end <= now)
+            .copied()
+            .collect();
+        for ending in overdue {
+            if let Some(running) = books.runs.at(ending.run) {
+                self.until.entry(running.handle).or_insert(ending.end);
+            }
+        }
+        for (handle, until) in std::mem::take(&mut self.until) {
+            let Some(running) = books.running(handle) else {
+                continue;
+            };
+            let mut after = until;
+            if until <= now || running.end <= now {
+                after = planned(running.end, now);
+                if until.max(now) < after {
+                    let hold = self.plan.hold_of_running(&books.machine, &running.shares);
+                    self.plan.hold(&hold, (until.max(now), after), false);
+                }
+            }
+            if after.total_cmp(&running.end).is_ne() {
+                self.until.insert(handle, after);
+            }
+        }
+    }
+
+    /// Records a start: the job ends at `end`; the plan has its resources reserved until `until`.
+    pub fn start(&mut self, handle: u32, end: f64, until: f64) {
+        if until.total_cmp(&end).is_ne() {
+            self.until.insert(handle, until);
+        }
+    }
+
+    /// The jobs that are planned to run until another time than their planned end: handle and time.
+    #[cfg(test)]
+    pub fn until(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.until.iter().map(|(handle, until)| (*handle, *until))
+    }
+
+    /// Ends a pass: the plan has what was started in it.
+    pub fn finish(&mut self, books: &Books) {
+        self.next_change = books.allocation_log.end();
+    }
+}

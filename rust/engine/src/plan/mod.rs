@@ -1,0 +1,457 @@
+//! Plans: which resources will be free when, as running jobs and reservations leave them.
+//!
+//! If every pending job of a group requests any cores, or any whole nodes, an aggregate plan counts
+//! them; if not, every node has an availability profile of its own.
+
+mod aggregate;
+mod free_intervals;
+mod incremental;
+mod per_node;
+mod start_bounds;
+#[cfg(test)]
+mod tests;
+
+use self::aggregate::AggregatePlan;
+pub(crate) use self::incremental::Kept;
+use self::per_node::{NodePlans, Units};
+use self::start_bounds::StartBounds;
+use crate::books::{Books, INSTANT, is_whole};
+use crate::ids::NodeIndex;
+use crate::interval::Interval;
+use crate::machine::{Allocation, Machine, NodeShare, Relocation, ShapeId, Size};
+use crate::queue::QueueId;
+
+/// What will be free from now on.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    /// The number of free units of the whole machine.
+    Aggregate(AggregatePlan),
+    /// The free cores and gpus of each node.
+    PerNode(NodePlans),
+}
+
+/// Cores and gpus of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeAmount {
+    pub node: NodeIndex,
+    pub cores: u32,
+    pub gpus: u32,
+}
+
+/// The resources of a reservation, in the terms of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Hold {
+    /// So many units of the machine.
+    Units(i64),
+    /// Cores and gpus of these nodes.
+    Nodes(Vec<NodeAmount>),
+}
+
+impl Hold {
+    /// Whether a job of a shape can still use it in a plan of some kind: its nodes are up and
+    /// eligible.
+    pub fn suits(&self, machine: &Machine, shape: ShapeId, in_units: bool) -> bool {
+        match self {
+            Self::Units(_) => in_units,
+            Self::Nodes(amounts) => {
+                let is_usable = |node| machine.is_up(node) && machine.is_eligible(shape, node);
+                !in_units && amounts.iter().all(|amount| is_usable(amount.node))
+            }
+        }
+    }
+
+    /// Renumbers the nodes after the inventory has changed. If one is gone, no units are left,
+    /// which suits no plan of nodes.
+    pub fn relocate(&mut self, relocation: &Relocation) {
+        if let Self::Nodes(amounts) = self {
+            let relocated = amounts.iter().map(|amount| {
+                Some(NodeAmount {
+                    node: relocation.new_index(amount.node)?,
+                    ..*amount
+                })
+            });
+            *self = match relocated.collect() {
+                Some(amounts) => Self::Nodes(amounts),
+                None => Self::Units(0),
+            };
+        }
+    }
+}
+
+fn signed(units: u64) -> i64 {
+    i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+/// The kind of plan that a group of queues needs.
+#[derive(Clone, Copy, Debug)]
+enum PlanKind {
+    /// A count of cores, or of whole nodes; `shape` is one that requests them.
+    Aggregate {
+        by_cores: bool,
+        shape: ShapeId,
+    },
+    PerNode,
+}
+
+impl PlanKind {
+    /// The kind that the pending jobs of a group need.
+    fn of(books: &mut Books, group: u32) -> Self {
+        let pending: Vec<_> = books.queue.groups[group as usize]
+            .classes
+            .iter()
+            .map(|class| &books.queue.classes[*class as usize])
+            .filter(|class| class.has_jobs() && class.group == group)
+            .map(|class| (class.shape, class.fungible, class.queue))
+            .collect();
+        let Some((shape, ..)) = pending.first().copied() else {
+            return Self::PerNode;
+        };
+        let mut classes = pending.iter();
+        if classes.any(|(shape, _, queue)| limit_depends_on_nodes(books, *shape, *queue)) {
+            return Self::PerNode;
+        }
+        let by_cores = pending.iter().all(|(_, fungible, _)| *fungible);
+        let nodes_are_whole = books.partial == 0;
+        let mut classes = pending.iter();
+        if by_cores || (nodes_are_whole && classes.all(|(shape, ..)| books.takes_any_node(*shape)))
+        {
+            return Self::Aggregate { by_cores, shape };
+        }
+        Self::PerNode
+    }
+}
+
+/// Whether how much of a queue's limits a shape takes depends on the nodes that it is placed on.
+fn limit_depends_on_nodes(books: &mut Books, shape: ShapeId, queue: QueueId) -> bool {
+    let limit = books.queues.most(queue);
+    if limit == Size::UNLIMITED {
+        return false;
+    }
+    let (least, most) = (books.machine.min_size(shape), books.machine.max_size(shape));
+    (limit.nodes < u64::MAX && least.nodes < most.nodes)
+        || (limit.cores < u64::MAX && least.cores < most.cores)
+}
+
+/// The units of an aggregate plan that shares are.
+fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a NodeShare>) -> i64 {
+    signed(if by_cores {
+        shares.map(|share| u64::from(share.ncores())).sum()
+    } else {
+        shares.count() as u64
+    })
+}
+
+/// The allocation of the lowest cores and gpus of nodes, which have so many free.
+pub(crate) fn pick(machine: &Machine, amounts: &[NodeAmount]) -> Allocation {
+    amounts
+        .iter()
+        .map(|amount| machine.lowest_free(amount.node, amount.cores, amount.gpus))
+        .collect()
+}
+
+/// How long a job is planned to run: a job that ends as it starts is given a second.
+pub(crate) fn length(limit: f64) -> f64 {
+    if limit < INSTANT { 1.0 } else { limit }
+}
+
+/// The planned end of a running job: an overdue job is given another second.
+pub(crate) fn planned(end: f64, now: f64) -> f64 {
+    if end <= now { now + 1.0 } else { end }
+}
+
+impl Plan {
+    /// The plan of the running jobs, of the kind that the pending jobs of a group need.
+    pub fn of(books: &mut Books, group: u32, now: f64) -> Self {
+        if let PlanKind::Aggregate { by_cores, shape } = PlanKind::of(books, group) {
+            let free = books.machine.units_now(shape);
+            let mut plan = AggregatePlan::new(now, signed(free), by_cores);
+            for (_, running) in books.runs.iter() {
+                let up = running
+                    .shares
+                    .iter()
+                    .filter(|share| books.machine.is_up(share.node));
+                let after_end = Interval::from(planned(running.end, now));
+                plan.add(after_end, units_of(by_cores, up));
+            }
+            return Self::Aggregate(plan);
+        }
+        let mut plans = NodePlans::new(&books.machine, now);
+        for (_, running) in books.runs.iter() {
+            let end = planned(running.end, now);
+            for share in &running.shares {
+                plans.plan_end(share, end);
+            }
+        }
+        Self::PerNode(plans)
+    }
+
+    /// Whether it is of the kind that the pending jobs of a group need.
+    fn suits(&self, books: &mut Books, group: u32) -> bool {
+        match (self, PlanKind::of(books, group)) {
+            (Self::Aggregate(plan), PlanKind::Aggregate { by_cores, .. }) => {
+                plan.by_cores == by_cores
+            }
+            (Self::PerNode(_), PlanKind::PerNode) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it only counts units.
+    pub fn is_of_units(&self) -> bool {
+        matches!(self, Self::Aggregate(_))
+    }
+
+    /// Moves the plan's present to `now`.
+    fn advance(&mut self, machine: &Machine, now: f64) {
+        match self {
+            Self::Aggregate(plan) => plan.advance(now),
+            Self::PerNode(plans) => plans.advance(machine, now),
+        }
+    }
+
+    /// Finds an allocation for a class that is free for `limit` seconds from now on. The error is
+    /// the time until which the class fits.
+    pub fn place(
+        &self,
+        books: &mut Books,
+        class: u32,
+        now: f64,
+        limit: f64,
+    ) -> Result<Allocation, f64> {
+        let Some(allocation) = books.place(class) else {
+            return Err(now);
+        };
+        let pending = &books.queue.classes[class as usize];
+        let during = Interval::lasting(now, limit);
+        match self {
+            Self::Aggregate(AggregatePlan {
+                profile, by_cores, ..
+            }) => {
+                let units = units_of(*by_cores, allocation.iter());
+                let need = signed(pending.need);
+                if during.end <= profile.until(now, units) {
+                    return Ok(allocation);
+                }
+                let until = profile.until(now, need);
+                if during.end > until {
+                    return Err(until);
+                }
+                // Of a count range, as much as no reservation needs.
+                let free = profile.least_during(during);
+                let limit = Size {
+                    cores: u64::try_from(free).unwrap_or(0),
+                    ..Size::UNLIMITED
+                };
+                books.place_within(class, limit).ok_or(now)
+            }
+            Self::PerNode(plans) => {
+                let wanted = Units {
+                    shape: pending.shape,
+                    need: pending.need,
+                };
+                let machine = &books.machine;
+                if plans.admits(machine, &allocation, during) {
+                    return Ok(allocation);
+                }
+                let room = books.queues.room(pending.queue);
+                let Some(amounts) = plans.choose(machine, wanted, during) else {
+                    return Err(plans.fits_until(machine, wanted, now));
+                };
+                let allocation = pick(machine, &amounts);
+                if room.admits(&allocation) {
+                    return Ok(allocation);
+                }
+                let sparing = plans
+                    .choose_sparingly(machine, wanted, during)
+                    .map(|amounts| pick(machine, &amounts))
+                    .filter(|sparing| room.admits(sparing));
+                Ok(sparing.unwrap_or(allocation))
+            }
+        }
+    }
+
+    /// The earliest time within `starts` from which a shape fits for `limit` seconds, infinite for
+    /// none; and what it would reserve.
+    pub fn earliest(
+        &mut self,
+        machine: &Machine,
+        shape: ShapeId,
+        starts: (f64, f64),
+        limit: f64,
+    ) -> (f64, Hold) {
+        let need = machine.need(shape);
+        let starts = Interval::new(starts.0, starts.1);
+        match self {
+            Self::Aggregate(plan) => {
+                let start = plan.earliest(machine.demand(shape), need, starts, limit);
+                (start, Hold::Units(signed(need)))
+            }
+            Self::PerNode(plans) => {
+                let (start, amounts) =
+                    plans.earliest(machine, Units { shape, need }, starts, limit);
+                (start, Hold::Nodes(amounts))
+            }
+        }
+    }
+
+    /// Holds, or with `back` gives back, something from a time until before another.
+    pub fn hold(&mut self, hold: &Hold, (start, end): (f64, f64), back: bool) {
+        if !start.is_finite() {
+            return;
+        }
+        let during = Interval::new(start, end);
+        match (self, hold) {
+            (Self::Aggregate(plan), Hold::Units(units)) => {
+                plan.add(during, if back { *units } else { -units });
+            }
+            (Self::PerNode(plans), Hold::Nodes(amounts)) => {
+                for amount in amounts {
+                    if back {
+                        plans.release(amount, during);
+                    } else {
+                        plans.reserve(amount, during);
+                    }
+                }
+                if back {
+                    plans.start_bounds.lower_from(start);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The known lower bounds of start times, to be [restored](Self::know) when the plan is again
+    /// as full as now, or fuller.
+    pub fn known(&self) -> StartBounds {
+        match self {
+            Self::Aggregate(plan) => plan.start_bounds.clone(),
+            Self::PerNode(plans) => plans.start_bounds.clone(),
+        }
+    }
+
+    /// Restores lower bounds of start times.
+    pub fn know(&mut self, bounds: StartBounds) {
+        match self {
+            Self::Aggregate(plan) => plan.start_bounds = bounds,
+            Self::PerNode(plans) => plans.start_bounds = bounds,
+        }
+    }
+
+    /// What a shape would reserve from `start` on for `limit` seconds, if it fits.
+    pub fn hold_at(
+        &self,
+        machine: &Machine,
+        shape: ShapeId,
+        start: f64,
+        limit: f64,
+    ) -> Option<Hold> {
+        let need = machine.need(shape);
+        let during = Interval::lasting(start, limit);
+        match self {
+            Self::Aggregate(AggregatePlan { profile, .. }) => {
+                let units = signed(need);
+                (during.end <= profile.until(start, units)).then_some(Hold::Units(units))
+            }
+            Self::PerNode(plans) => plans
+                .choose(machine, Units { shape, need }, during)
+                .map(Hold::Nodes),
+        }
+    }
+
+    /// As [`hold_at`](Self::hold_at), on the fewest or the smallest nodes; `None` in an aggregate
+    /// plan, where any nodes will do.
+    pub fn hold_sparing(
+        &self,
+        machine: &Machine,
+        shape: ShapeId,
+        start: f64,
+        limit: f64,
+    ) -> Option<Hold> {
+        let Self::PerNode(plans) = self else {
+            return None;
+        };
+        let need = machine.need(shape);
+        plans
+            .choose_sparingly(
+                machine,
+                Units { shape, need },
+                Interval::lasting(start, limit),
+            )
+            .map(Hold::Nodes)
+    }
+
+    /// The first time after `time` at which something changes; infinite for never.
+    pub fn next_change(&self, time: f64) -> f64 {
+        match self {
+            Self::Aggregate(AggregatePlan { profile, .. }) => profile.next_change(time),
+            Self::PerNode(plans) => plans.next_change(time),
+        }
+    }
+
+    /// Whether it is free from a time until before another.
+    pub fn has_room(&self, machine: &Machine, hold: &Hold, (start, end): (f64, f64)) -> bool {
+        let during = Interval::new(start, end);
+        match (self, hold) {
+            (Self::Aggregate(AggregatePlan { profile, .. }), Hold::Units(units)) => {
+                end <= profile.until(start, *units)
+            }
+            (Self::PerNode(plans), Hold::Nodes(amounts)) => amounts.iter().all(|amount| {
+                let free = plans.window(machine, amount.node, during);
+                free.cores >= amount.cores && free.gpus >= amount.gpus && machine.is_up(amount.node)
+            }),
+            _ => false,
+        }
+    }
+
+    /// Whether a reservation is in the terms of this plan.
+    pub fn has_kind_of(&self, hold: &Hold) -> bool {
+        matches!(
+            (self, hold),
+            (Self::Aggregate(_), Hold::Units(_)) | (Self::PerNode(_), Hold::Nodes(_))
+        )
+    }
+
+    /// Whether more is planned than there is.
+    pub fn is_overfull(&mut self) -> bool {
+        match self {
+            Self::Aggregate(AggregatePlan { profile, .. }) => profile.least() < 0,
+            Self::PerNode(plans) => plans.is_overfull(),
+        }
+    }
+
+    /// Whether a running job's allocation can be told in units of this plan: a part of a node is
+    /// not a node.
+    fn has_units_of(&self, machine: &Machine, allocation: &Allocation) -> bool {
+        match self {
+            Self::Aggregate(plan) => plan.by_cores || is_whole(machine, allocation),
+            Self::PerNode(_) => true,
+        }
+    }
+
+    /// What shares of a running job are in this plan: an aggregate plan counts no nodes that are
+    /// down.
+    fn hold_of_running(&self, machine: &Machine, shares: &[NodeShare]) -> Hold {
+        match self {
+            Self::Aggregate(plan) => {
+                let up = shares.iter().filter(|share| machine.is_up(share.node));
+                Hold::Units(units_of(plan.by_cores, up))
+            }
+            Self::PerNode(_) => self.hold_of(shares),
+        }
+    }
+
+    /// What shares of nodes are in this plan.
+    pub fn hold_of(&self, shares: &[NodeShare]) -> Hold {
+        match self {
+            Self::Aggregate(plan) => Hold::Units(units_of(plan.by_cores, shares.iter())),
+            Self::PerNode(_) => {
+                let amount = |share: &NodeShare| NodeAmount {
+                    node: share.node,
+                    cores: share.ncores(),
+                    gpus: share.ngpus(),
+                };
+                Hold::Nodes(shares.iter().map(amount).collect())
+            }
+        }
+    }
+}

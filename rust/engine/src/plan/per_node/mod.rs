@@ -1,0 +1,449 @@
+//! Plans in which every node has an availability profile of its own.
+
+mod search;
+
+use std::cmp::{Ordering, Reverse};
+
+use smallvec::SmallVec;
+
+use super::NodeAmount;
+use super::free_intervals::FreeIntervals;
+use super::start_bounds::StartBounds;
+use crate::books::amount;
+use crate::ids::NodeIndex;
+use crate::interval::Interval;
+use crate::machine::{Machine, NodeResources, NodeShare, ShapeId};
+
+/// From a time on, until the next step, so much of a node is free. Less than nothing is free if
+/// more is planned than there is.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    time: f64,
+    cores: i64,
+    gpus: i64,
+}
+
+/// The steps of one node, in order of time.
+type Steps = SmallVec<[Step; 2]>;
+
+/// A resource whose free intervals are indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resource {
+    Cores,
+    Gpus,
+}
+
+impl Resource {
+    const ALL: [Self; 2] = [Self::Cores, Self::Gpus];
+
+    /// Its place in arrays.
+    const fn index(self) -> usize {
+        self as usize
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Cores => Self::Gpus,
+            Self::Gpus => Self::Cores,
+        }
+    }
+}
+
+impl Step {
+    /// The free amount of a resource; none if more is planned than there is.
+    fn amount(&self, resource: Resource) -> u32 {
+        let amount = match resource {
+            Resource::Cores => self.cores,
+            Resource::Gpus => self.gpus,
+        };
+        u32::try_from(amount.max(0)).unwrap_or(u32::MAX)
+    }
+}
+
+/// A time at which the free resources of a node change.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    time: f64,
+    node: NodeIndex,
+}
+
+impl Event {
+    fn order(&self, other: &Self) -> Ordering {
+        let by_time = self.time.total_cmp(&other.time);
+        by_time.then(self.node.cmp(&other.node))
+    }
+}
+
+/// So many units of a shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Units {
+    pub shape: ShapeId,
+    pub need: u64,
+}
+
+/// The units of a shape that each node can provide during an interval.
+struct UnitsByNode {
+    /// By node.
+    units: Vec<u32>,
+    total: u64,
+}
+
+/// The availability profiles of all nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct NodePlans {
+    now: f64,
+    /// When the plan was made: the first steps begin then.
+    begun: f64,
+    /// By node, one step at least. Steps that are past are dropped when a node is next changed.
+    steps: Vec<Steps>,
+    /// Nodes with free cores now. The others provide nothing now, whatever is reserved or released
+    /// in the plan.
+    idle: Vec<NodeIndex>,
+    /// When the profiles change, until free intervals are indexed instead; the first `sorted` of
+    /// them are in order.
+    events: Vec<Event>,
+    sorted: usize,
+    /// Nodes and events that searches without an index have visited.
+    visited: usize,
+    /// The free intervals of each resource, once an index is worth its cost.
+    intervals: [Option<FreeIntervals>; 2],
+    pub(super) start_bounds: StartBounds,
+    /// Whether more may be planned on some node than it has.
+    may_be_overfull: bool,
+}
+
+fn free_now(machine: &Machine, node: NodeIndex, now: f64) -> Step {
+    let free = machine.free(node);
+    Step {
+        time: now,
+        cores: i64::from(free.cores),
+        gpus: i64::from(free.gpus),
+    }
+}
+
+fn idle_nodes(machine: &Machine) -> Vec<NodeIndex> {
+    machine
+        .node_indices()
+        .filter(|node| machine.free(*node).cores > 0)
+        .collect()
+}
+
+fn resources(machine: &Machine, node: NodeIndex, cores: i64, gpus: i64) -> NodeResources {
+    let cores = u32::try_from(cores.max(0)).unwrap_or(u32::MAX);
+    let gpus = u32::try_from(gpus.max(0)).unwrap_or(u32::MAX);
+    NodeResources {
+        cores,
+        gpus,
+        whole: machine.is_whole_node(node, cores, gpus),
+    }
+}
+
+impl NodePlans {
+    /// A plan in which what is free now stays free.
+    pub fn new(machine: &Machine, now: f64) -> Self {
+        let first_steps = machine
+            .node_indices()
+            .map(|node| free_now(machine, node, now));
+        Self {
+            now,
+            begun: now,
+            steps: first_steps.map(|step| Steps::from_iter([step])).collect(),
+            idle: idle_nodes(machine),
+            events: Vec::new(),
+            sorted: 0,
+            visited: 0,
+            intervals: [None, None],
+            start_bounds: StartBounds::default(),
+            may_be_overfull: false,
+        }
+    }
+
+    /// Moves the plan's present to `now`.
+    pub fn advance(&mut self, machine: &Machine, now: f64) {
+        self.now = now;
+        self.idle = idle_nodes(machine);
+    }
+
+    /// Plans the end of a running job's share, before anything is reserved.
+    pub fn plan_end(&mut self, share: &NodeShare, end: f64) {
+        let steps = &mut self.steps[share.node.index()];
+        let at = steps.partition_point(|step| step.time < end);
+        if end.is_finite() && steps.get(at).is_none_or(|step| step.time > end) {
+            let before = steps[at.saturating_sub(1)];
+            steps.insert(
+                at,
+                Step {
+                    time: end,
+                    ..before
+                },
+            );
+            self.events.push(Event {
+                time: end,
+                node: share.node,
+            });
+        }
+        for step in steps.iter_mut().filter(|step| step.time >= end) {
+            step.cores += i64::from(share.ncores());
+            step.gpus += i64::from(share.ngpus());
+        }
+    }
+
+    /// Takes cores and gpus of a node during an interval.
+    pub fn reserve(&mut self, amount: &NodeAmount, during: Interval) {
+        let (cores, gpus) = (i64::from(amount.cores), i64::from(amount.gpus));
+        self.add(amount.node, during, -cores, -gpus);
+    }
+
+    /// Returns cores and gpus of a node that were reserved during an interval.
+    pub fn release(&mut self, amount: &NodeAmount, during: Interval) {
+        let (cores, gpus) = (i64::from(amount.cores), i64::from(amount.gpus));
+        self.add(amount.node, during, cores, gpus);
+    }
+
+    /// Adds to what is free on a node during an interval.
+    fn add(&mut self, node: NodeIndex, during: Interval, cores: i64, gpus: i64) {
+        let indexed = self.intervals.iter().any(Option::is_some);
+        let steps = &self.steps[node.index()];
+        let past = steps
+            .iter()
+            .skip(1)
+            .take_while(|step| step.time <= self.now)
+            .count();
+        // Past steps are dropped, and with them the free intervals that end there.
+        let from = if past > 0 {
+            steps[0].time
+        } else {
+            during.start
+        };
+        let changed = Interval::new(from, during.end);
+        let before = indexed.then(|| self.intervals_around(node, changed));
+        let steps = &mut self.steps[node.index()];
+        steps.drain(..past);
+        for time in [during.start, during.end] {
+            let at = steps.partition_point(|step| step.time < time);
+            if time.is_finite() && steps.get(at).is_none_or(|step| step.time > time) {
+                let before = steps[at.saturating_sub(1)];
+                steps.insert(at, Step { time, ..before });
+                if !indexed {
+                    self.events.push(Event { time, node });
+                }
+            }
+        }
+        let first = steps.partition_point(|step| step.time < during.start);
+        let last = steps
+            .partition_point(|step| step.time < during.end)
+            .max(first);
+        for step in &mut steps[first..last] {
+            step.cores += cores;
+            step.gpus += gpus;
+            self.may_be_overfull |= step.cores < 0 || step.gpus < 0;
+        }
+        let Some(before) = before else {
+            return;
+        };
+        let after = self.intervals_around(node, changed);
+        let both = before.iter().zip(&after);
+        for (intervals, (before, after)) in self.intervals.iter_mut().zip(both) {
+            if let Some(intervals) = intervals {
+                intervals.replace(before, after);
+            }
+        }
+    }
+
+    /// What of a node is free all through an interval. If the interval begins now, it is no more
+    /// than what is actually free: jobs of other groups may have started since the plan was made.
+    pub fn window(&self, machine: &Machine, node: NodeIndex, during: Interval) -> NodeResources {
+        let Interval { start, end } = during;
+        let steps = &self.steps[node.index()];
+        let first = steps
+            .partition_point(|step| step.time <= start)
+            .saturating_sub(1);
+        let within = steps
+            .iter()
+            .skip(first)
+            .take_while(|step| step.time < end || step.time <= start);
+        let actual = (start <= self.now).then(|| free_now(machine, node, self.now));
+        let (cores, gpus) = within
+            .chain(&actual)
+            .map(|step| (step.cores, step.gpus))
+            .reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)))
+            .unwrap_or_default();
+        resources(machine, node, cores, gpus)
+    }
+
+    fn units(&self, machine: &Machine, shape: ShapeId, node: NodeIndex, during: Interval) -> u32 {
+        machine.units(shape, node, self.window(machine, node, during))
+    }
+
+    /// Nodes that may provide units to a job that starts at a time, and perhaps others.
+    fn candidates(&self, start: f64) -> impl Iterator<Item = NodeIndex> + '_ {
+        let all = if start <= self.now {
+            0
+        } else {
+            u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
+        };
+        let idle = if all == 0 { &self.idle[..] } else { &[] };
+        idle.iter().copied().chain((0..all).map(NodeIndex::new))
+    }
+
+    /// The units of a shape that each node can provide during an interval.
+    fn units_by_node(&self, machine: &Machine, shape: ShapeId, during: Interval) -> UnitsByNode {
+        let mut units = vec![0; self.steps.len()];
+        let mut total = 0;
+        for node in self.candidates(during.start) {
+            let provided = self.units(machine, shape, node, during);
+            units[node.index()] = provided;
+            total += u64::from(provided);
+        }
+        UnitsByNode { units, total }
+    }
+
+    /// The first time after `time` at which a profile changes; infinite for never.
+    pub fn next_change(&self, time: f64) -> f64 {
+        let next = |steps: &Steps| {
+            let next = steps.partition_point(|step| step.time <= time);
+            steps.get(next).map_or(f64::INFINITY, |step| step.time)
+        };
+        self.steps.iter().map(next).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Whether more is planned on some node, from now on, than it has.
+    pub fn is_overfull(&mut self) -> bool {
+        if self.may_be_overfull {
+            let now = self.now;
+            let is_overfull = |steps: &Steps| {
+                let past = steps.partition_point(|step| step.time <= now);
+                let mut ahead = steps.iter().skip(past.saturating_sub(1));
+                ahead.any(|step| step.cores < 0 || step.gpus < 0)
+            };
+            self.may_be_overfull = self.steps.iter().any(is_overfull);
+        }
+        self.may_be_overfull
+    }
+
+    /// Whether the plan leaves these shares free during an interval.
+    pub fn admits(&self, machine: &Machine, shares: &[NodeShare], during: Interval) -> bool {
+        shares.iter().all(|share| {
+            let free = self.window(machine, share.node, during);
+            free.cores >= share.ncores() && free.gpus >= share.ngpus()
+        })
+    }
+
+    /// Chooses the lowest nodes that can provide units during an interval.
+    pub fn choose(
+        &self,
+        machine: &Machine,
+        wanted: Units,
+        during: Interval,
+    ) -> Option<Vec<NodeAmount>> {
+        let start = during.start;
+        if !start.is_finite() {
+            return None;
+        }
+        let search = self.interval_search(machine, wanted, during.end - start);
+        let Some((intervals, query)) = search else {
+            return self.choose_of(machine, wanted, during, self.candidates(start));
+        };
+        if start <= self.begun {
+            let nodes = intervals.nodes_at_begin(self.begun, query);
+            return self.choose_of(machine, wanted, during, nodes);
+        }
+        let nodes = intervals.nodes(start, query);
+        self.choose_of(machine, wanted, during, nodes)
+    }
+
+    /// As [`choose`](Self::choose), of some nodes, in their order.
+    fn choose_of(
+        &self,
+        machine: &Machine,
+        wanted: Units,
+        during: Interval,
+        nodes: impl IntoIterator<Item = NodeIndex>,
+    ) -> Option<Vec<NodeAmount>> {
+        let mut left = wanted.need;
+        let mut chosen = Vec::new();
+        for node in nodes {
+            let units = u64::from(self.units(machine, wanted.shape, node, during)).min(left);
+            if units > 0 {
+                let units = u32::try_from(units).unwrap_or(u32::MAX);
+                chosen.push(amount(machine, wanted.shape, node, units));
+                left -= u64::from(units);
+                if left == 0 {
+                    return Some(chosen);
+                }
+            }
+        }
+        None
+    }
+
+    /// As [`choose`](Self::choose), but the fewest nodes, or if nodes are requested, the smallest.
+    pub fn choose_sparingly(
+        &self,
+        machine: &Machine,
+        wanted: Units,
+        during: Interval,
+    ) -> Option<Vec<NodeAmount>> {
+        let shape = wanted.shape;
+        let mut candidates: Vec<(NodeAmount, u32)> = self
+            .candidates(during.start)
+            .map(|node| {
+                let units = self.units(machine, shape, node, during);
+                (amount(machine, shape, node, units), units)
+            })
+            .filter(|(_, units)| *units > 0)
+            .collect();
+        if machine.request(shape).nnodes.is_some() {
+            candidates.sort_by_key(|(all, _)| all.cores);
+        } else {
+            candidates.sort_by_key(|(_, units)| Reverse(*units));
+        }
+        let mut left = wanted.need;
+        let mut chosen = Vec::new();
+        for (all, units) in candidates {
+            let units = u64::from(units).min(left);
+            chosen.push(amount(machine, shape, all.node, u32::try_from(units).ok()?));
+            left -= units;
+            if left == 0 {
+                chosen.sort_unstable();
+                return Some(chosen);
+            }
+        }
+        None
+    }
+
+    /// The first time at which units that fit now no longer fit.
+    pub fn fits_until(&self, machine: &Machine, wanted: Units, now: f64) -> f64 {
+        let instant = Interval::new(now, now);
+        let UnitsByNode {
+            mut units,
+            mut total,
+        } = self.units_by_node(machine, wanted.shape, instant);
+        if total < wanted.need {
+            return now;
+        }
+        // A node that provides nothing now provides nothing in any interval from now on.
+        let providing = (0_u32..).zip(&units).filter(|(_, units)| **units > 0);
+        let mut events: Vec<Event> = providing
+            .flat_map(|(node, _)| {
+                let node = NodeIndex::new(node);
+                let steps = self.steps[node.index()].iter();
+                steps.map(move |step| Event {
+                    time: step.time,
+                    node,
+                })
+            })
+            .filter(|event| event.time > now)
+            .collect();
+        events.sort_unstable_by(Event::order);
+        for Event { time, node } in events {
+            let until_then = Interval::new(now, time.next_up());
+            let after = self.units(machine, wanted.shape, node, until_then);
+            let before = std::mem::replace(&mut units[node.index()], after);
+            total = total - u64::from(before) + u64::from(after);
+            if total < wanted.need {
+                return time;
+            }
+        }
+        f64::INFINITY
+    }
+}

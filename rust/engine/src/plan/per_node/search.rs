@@ -1,0 +1,244 @@
+//! Searches for the earliest time at which a shape fits.
+//!
+//! The first searches in a plan sweep over its events: every node is examined, and then each again
+//! whenever it changes. A plan with many events indexes the free intervals of nodes instead, and a
+//! search examines only those that are long enough and have enough, from the first time that
+//! earlier searches for smaller jobs leave open.
+
+#[cfg(test)]
+mod tests;
+
+use super::{Event, NodePlans, Resource, Units, UnitsByNode, resources};
+use crate::ids::NodeIndex;
+use crate::interval::Interval;
+use crate::machine::Machine;
+use crate::plan::NodeAmount;
+use crate::plan::free_intervals::{
+    FreeInterval, FreeIntervals, IntervalQuery, NodeIntervals, intervals_around,
+};
+
+/// An index of free intervals costs about as much as visiting each node and event so many times.
+const INDEX_COST: usize = 8;
+
+impl NodePlans {
+    /// The earliest time within `starts` from which units fit for `limit` seconds, infinite for
+    /// none; and the lowest nodes that can provide them then.
+    pub fn earliest(
+        &mut self,
+        machine: &Machine,
+        wanted: Units,
+        starts: Interval,
+        limit: f64,
+    ) -> (f64, Vec<NodeAmount>) {
+        let demand = machine.demand(wanted.shape);
+        let bound = self.start_bounds.of(&demand, wanted.need, limit);
+        let open = Interval::new(starts.start.max(bound), starts.end);
+        let found = if open.start < open.end {
+            self.search(machine, wanted, open, limit)
+        } else {
+            None
+        };
+        if starts.start <= self.now.max(bound) {
+            let start = found.as_ref().map_or(starts.end, |(start, _)| *start);
+            self.start_bounds.learn(demand, wanted.need, limit, start);
+        }
+        found.unwrap_or((f64::INFINITY, Vec::new()))
+    }
+
+    fn search(
+        &mut self,
+        machine: &Machine,
+        wanted: Units,
+        starts: Interval,
+        limit: f64,
+    ) -> Option<(f64, Vec<NodeAmount>)> {
+        let shape = wanted.shape;
+        let demand = machine.demand(shape);
+        let scarce = if demand.gpus > 0 {
+            Resource::Gpus
+        } else {
+            Resource::Cores
+        };
+        if self.intervals.iter().all(Option::is_none) {
+            let index_cost = INDEX_COST * (self.steps.len() + self.events.len());
+            if self.visited <= index_cost {
+                let start = self.sweep(machine, wanted, starts, limit);
+                let chosen = self.choose(machine, wanted, Interval::lasting(start, limit))?;
+                return Some((start, chosen));
+            }
+        }
+        // A job may wait for cores as well as gpus if it needs both, or idle nodes.
+        let needs_both = scarce == Resource::Gpus || machine.request(shape).exclusive;
+        for resource in Resource::ALL {
+            if (resource == scarce || needs_both) && self.intervals[resource.index()].is_none() {
+                self.index_intervals(resource);
+            }
+        }
+        if starts.start <= self.now {
+            let chosen = self.choose(machine, wanted, Interval::lasting(starts.start, limit));
+            if let Some(chosen) = chosen {
+                return Some((starts.start, chosen));
+            }
+        }
+        let (intervals, query) = self.interval_search(machine, wanted, limit)?;
+        let other = self.intervals[scarce.other().index()]
+            .as_ref()
+            .filter(|_| needs_both)
+            .map(|other| {
+                let least = match scarce {
+                    Resource::Gpus => demand.cores,
+                    Resource::Cores => 1,
+                };
+                (other, IntervalQuery { least, ..query })
+            });
+        // The units that an interval adds to those of the longer intervals that enclose it.
+        let units = |interval: &FreeInterval| {
+            let units = |amount: u32| {
+                let total = machine.total(interval.node);
+                let (cores, gpus) = match scarce {
+                    Resource::Gpus => (total.cores, amount),
+                    Resource::Cores => (amount, total.gpus),
+                };
+                let free = resources(machine, interval.node, cores.into(), gpus.into());
+                machine.units(shape, interval.node, free)
+            };
+            let enclosing = if interval.low == 0 {
+                0
+            } else {
+                units(interval.low)
+            };
+            units(interval.high) - enclosing
+        };
+        intervals.earliest(starts, query, other, units, |start, nodes| {
+            self.choose_of(machine, wanted, Interval::lasting(start, limit), nodes)
+        })
+    }
+
+    /// The index by which units are searched for, if there is one, and the query.
+    pub(super) fn interval_search(
+        &self,
+        machine: &Machine,
+        wanted: Units,
+        limit: f64,
+    ) -> Option<(&FreeIntervals, IntervalQuery)> {
+        let demand = machine.demand(wanted.shape);
+        let (resource, least) = if demand.gpus > 0 {
+            (Resource::Gpus, demand.gpus)
+        } else {
+            (Resource::Cores, demand.cores)
+        };
+        let query = IntervalQuery {
+            limit,
+            least,
+            need: wanted.need,
+        };
+        Some((self.intervals[resource.index()].as_ref()?, query))
+    }
+
+    /// Indexes the free intervals of a resource, in place of the events.
+    fn index_intervals(&mut self, resource: Resource) {
+        let all = (0_u32..).zip(&self.steps).flat_map(|(node, steps)| {
+            intervals_around(
+                NodeIndex::new(node),
+                steps,
+                |step| step.time,
+                |step| step.amount(resource),
+                Interval::ALWAYS,
+            )
+        });
+        let intervals = FreeIntervals::new(all);
+        self.intervals[resource.index()] = Some(intervals);
+        self.events = Vec::new();
+        self.sorted = 0;
+    }
+
+    /// The free intervals of a node that touch `during`, by resource; none of a resource that is
+    /// not indexed.
+    pub(super) fn intervals_around(&self, node: NodeIndex, during: Interval) -> [NodeIntervals; 2] {
+        Resource::ALL.map(|resource| {
+            if self.intervals[resource.index()].is_none() {
+                return NodeIntervals::new();
+            }
+            let steps = &self.steps[node.index()];
+            intervals_around(
+                node,
+                steps,
+                |step| step.time,
+                |step| step.amount(resource),
+                during,
+            )
+        })
+    }
+
+    /// Sorts the events.
+    fn sort_events(&mut self) {
+        let sorted = std::mem::replace(&mut self.sorted, self.events.len());
+        if sorted == 0 {
+            self.events.sort_unstable_by(Event::order);
+            return;
+        }
+        let mut new = self.events.split_off(sorted);
+        new.sort_unstable_by(Event::order);
+        self.events.extend_from_slice(&new);
+        // Merging from the back moves each sorted event once.
+        let mut end = sorted;
+        for (count, event) in new.iter().enumerate().rev() {
+            // Many new events have the same time and go next to each other.
+            let is_not_after = |other: &Event| other.order(event).is_le();
+            if end > 0 && !is_not_after(&self.events[end - 1]) {
+                let at = self.events[..end].partition_point(is_not_after);
+                self.events.copy_within(at..end, at + count + 1);
+                end = at;
+            }
+            self.events[end + count] = *event;
+        }
+    }
+
+    /// The earliest time within `starts` from which units fit for `limit` seconds, found by
+    /// visiting all events; infinite for none.
+    fn sweep(&mut self, machine: &Machine, wanted: Units, starts: Interval, limit: f64) -> f64 {
+        self.sort_events();
+        let mut start = starts.start;
+        let units_at = |node: NodeIndex, start: f64| {
+            self.units(machine, wanted.shape, node, Interval::lasting(start, limit))
+        };
+        let during = Interval::lasting(start, limit);
+        let UnitsByNode {
+            mut units,
+            mut total,
+        } = self.units_by_node(machine, wanted.shape, during);
+        // The window moves from event to event: those before `begins` are past its start, those
+        // before `ends` begin before its end.
+        let mut begins = self.events.partition_point(|event| event.time <= start);
+        let mut ends = self
+            .events
+            .partition_point(|event| event.time < start + limit);
+        let first = begins + ends;
+        while total < wanted.need {
+            let next = self.events.get(begins);
+            let Some(Event { time, .. }) = next.filter(|event| event.time < starts.end) else {
+                start = f64::INFINITY;
+                break;
+            };
+            start = *time;
+            let passed = self.events[begins..]
+                .iter()
+                .take_while(|event| event.time <= start)
+                .count();
+            let entered = self.events[ends..]
+                .iter()
+                .take_while(|event| event.time < start + limit)
+                .count();
+            let (passed, entered) = (begins + passed, ends + entered);
+            let changed = self.events[begins..passed].iter();
+            for Event { node, .. } in changed.chain(&self.events[ends..entered]) {
+                let after = units_at(*node, start);
+                let before = std::mem::replace(&mut units[node.index()], after);
+                total = total - u64::from(before) + u64::from(after);
+            }
+            (begins, ends) = (passed, entered);
+        }
+        self.visited += units.len() + begins + ends - first;
+        start
+    }
+}
