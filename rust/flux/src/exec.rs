@@ -96,20 +96,20 @@ impl<'de> Deserialize<'de> for StartResponseType {
     }
 }
 
-/// A response to `<service>.start`.
+/// A response to `<service>.start`. `D` is the type of its details, [`Json`] where it is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartResponse<'a> {
+pub struct StartResponse<D> {
     /// The job.
     pub id: u64,
     /// What has happened.
     #[serde(rename = "type")]
     pub kind: StartResponseType,
-    /// The details, by the type: [`Release`], [`Exception`], [`Finish`], or an empty object.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    pub data: Option<Json<'a>>,
+    /// The details, by the type: [`Release`], [`Exception`], [`Finish`], or [`NoData`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<D>,
 }
 
-impl<'a> StartResponse<'a> {
+impl<'a> StartResponse<Json<'a>> {
     /// The details as the structure of the response's type.
     ///
     /// # Errors
@@ -119,6 +119,10 @@ impl<'a> StartResponse<'a> {
         crate::read(self.data.map(|data| data.0.as_bytes()))
     }
 }
+
+/// The data of `start` and `reattached` responses: an empty object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoData {}
 
 /// The ranks of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +220,8 @@ pub struct JobExceptionEvent<'a> {
 }
 
 impl Payload for HelloRequest<'_> {}
-impl Payload for StartResponse<'_> {}
+impl<D: Serialize> Payload for StartResponse<D> {}
+impl Payload for NoData {}
 impl Payload for Release {}
 impl Payload for Exception<'_> {}
 impl Payload for Finish {}

@@ -39,7 +39,7 @@ pub mod sched;
 pub mod topic;
 
 pub use error::Error;
-pub use payload::{Json, Member, Payload, Text, read};
+pub use payload::{Json, Member, Payload, Text, object, read};
 pub use request_error::RequestError;
 pub use role::Credentials;
 

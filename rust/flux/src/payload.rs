@@ -262,8 +262,12 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// Reads a field that is an object, for `#[serde(deserialize_with)]`.
-pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+/// Reads a field that is an object, for `#[serde(deserialize_with)]`: derived implementations accept arrays too.
+///
+/// # Errors
+///
+/// Fails if the value is no object, or as `T` does.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     deserializer.deserialize_map(ObjectVisitor(PhantomData))

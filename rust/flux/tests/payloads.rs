@@ -97,8 +97,9 @@ fn rfc_32_payloads_round_trip() {
     round_trip::<exec::StartRequest>(r#"{"id":1,"userid":5,"jobspec":{},"reattach":false}"#);
     for kind in exec::StartResponseType::ALL {
         let text = format!(r#"{{"id":1,"type":"{kind}","data":{{}}}}"#);
-        round_trip::<exec::StartResponse>(Box::leak(text.into_boxed_str()));
+        round_trip::<exec::StartResponse<Json>>(Box::leak(text.into_boxed_str()));
     }
+    round_trip::<exec::NoData>("{}");
     round_trip::<exec::Release>(r#"{"ranks":"all","final":true}"#);
     round_trip::<exec::Release>(r#"{"ranks":"1-2","final":false}"#);
     round_trip::<exec::Exception>(r#"{"severity":0,"type":"exec","note":"n","wait_status":9}"#);
@@ -318,7 +319,7 @@ fn a_value_of_the_wrong_type_is_named_with_what_was_expected() {
             "`type`: unknown type 9: expected 0 to 3",
         ),
         (
-            error::<exec::StartResponse>(r#"{"id":1,"type":"dance"}"#),
+            error::<exec::StartResponse<Json>>(r#"{"id":1,"type":"dance"}"#),
             "`type`: unknown type `dance`: expected start, reattached, release, exception or finish",
         ),
         (
@@ -403,7 +404,7 @@ fn strings_and_documents_are_borrowed() {
 #[test]
 fn data_of_a_start_response_is_read_by_its_type() {
     let text = br#"{"id":1,"type":"release","data":{"ranks":"0-1","final":false}}"#;
-    let response: exec::StartResponse = read(Some(text)).unwrap();
+    let response: exec::StartResponse<Json> = read(Some(text)).unwrap();
     let release: exec::Release = response.data().unwrap();
     let ranks = exec::ReleasedRanks::Ranks("0-1".parse().unwrap());
     assert_eq!(

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use penstock_flux::{
-    Payload, StreamCancelRequest, acquire, alloc, broker, exec, job_info, job_ingest, job_list,
-    job_manager, kvs, read, resource,
+    Json, Payload, StreamCancelRequest, acquire, alloc, broker, exec, job_info, job_ingest,
+    job_list, job_manager, kvs, read, resource,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn rewritten(kind: &str, topic: &str, text: &str) -> Option<Value> {
         ("request", "sched.free") => written::<alloc::FreeRequest>,
         ("request", "sched.expiration") => written::<alloc::ExpirationRequest>,
         ("request", "penstock-exec.start") => written::<exec::StartRequest>,
-        ("response", "penstock-exec.start") => written::<exec::StartResponse>,
+        ("response", "penstock-exec.start") => written::<exec::StartResponse<Json>>,
         ("request", "kvs.commit") => written::<kvs::CommitRequest>,
         ("response", "kvs.commit") => written::<kvs::CommitResponse>,
         ("request", "kvs.lookup") => written::<kvs::LookupRequest>,

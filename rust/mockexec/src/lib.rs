@@ -1,135 +1,58 @@
-//! An execution service that runs nothing (RFC 32): each job takes the time that its jobspec
-//! says, in real or virtual time, and ends well.
+//! An execution service without processes (RFC 32): each job takes the time that its jobspec
+//! says, in real or virtual time, and succeeds.
 //!
 //! A job lasts `attributes.system.exec.test.run_duration` (Flux Standard Duration, or seconds),
-//! else its duration, else no time at all. Where it would outlast its time limit it ends there,
-//! with the exception `timeout` and the status of a SIGTERM, as the real service would end it.
+//! else its duration, else no time at all. A job that would exceed its time limit ends there,
+//! with the exception `timeout` and the wait status of a SIGTERM, as under the real service.
 //! `NAME.expiration` moves that limit while the job runs.
 //!
 //! The crate is sans-IO: messages in, messages out, time as an argument.
 
+mod timing;
+
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use penstock_jobspec::duration;
-use penstock_wire::{Kind, Message, STREAMING};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use penstock_flux::alloc::CancelRequest as JobRequest;
+use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
+use penstock_flux::errno::{EINVAL, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::exec::{
+    Exception, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, NoData, Release,
+    ReleasedRanks, StartRequest, StartResponse, StartResponseType,
+};
+use penstock_flux::{RequestError, flags, topic};
+use penstock_wire::{Kind, Message};
+use serde::Serialize;
 
-/// Wait status of a task that SIGTERM ended.
-const TERMINATED: i32 = 15;
-/// No such job.
-const ENOENT: u32 = 2;
-/// Invalid argument.
-const EINVAL: u32 = 22;
-/// Operation not permitted.
-const EPERM: u32 = 1;
-/// The instance owner's role (RFC 12).
-const ROLE_OWNER: u32 = 1;
-/// Not a known method.
-const ENOSYS: u32 = 38;
-/// Protocol error.
-const EPROTO: u32 = 71;
+use crate::timing::Timing;
 
-#[derive(Deserialize)]
-struct Start {
-    id: u64,
-    #[serde(default)]
-    reattach: bool,
-    jobspec: Jobspec,
-    #[serde(rename = "R")]
-    r: Option<R>,
-}
-
-#[derive(Deserialize)]
-struct Jobspec {
-    attributes: Attributes,
-}
-
-#[derive(Deserialize)]
-struct Attributes {
-    system: System,
-}
-
-#[derive(Deserialize)]
-struct System {
-    #[serde(default)]
-    duration: f64,
-    #[serde(default)]
-    exec: Option<Exec>,
-}
-
-#[derive(Deserialize)]
-struct Exec {
-    #[serde(default)]
-    test: Option<Test>,
-}
-
-#[derive(Deserialize)]
-struct Test {
-    run_duration: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct R {
-    execution: Execution,
-}
-
-#[derive(Deserialize)]
-struct Execution {
-    #[serde(default)]
-    starttime: f64,
-    #[serde(default)]
-    expiration: f64,
-}
-
-#[derive(Deserialize)]
-struct Raised {
-    id: u64,
-    severity: i64,
-    wait_status: Option<i32>,
-}
-
-#[derive(Deserialize)]
-struct Expiration {
-    id: u64,
-    /// Seconds since the epoch; 0 for none.
-    expiration: f64,
-}
+/// The wait status of a task that SIGTERM has ended.
+const SIGTERM_STATUS: i32 = 15;
 
 #[derive(Debug)]
-struct Running {
-    /// The start request, to be answered until the final release.
+struct RunningJob {
+    /// The start request without its payload, to be answered until the final release.
     request: Message,
-    /// When the job would end by itself.
-    done: f64,
-    /// When its time is over; infinite without a limit.
-    limit: f64,
+    timing: Timing,
 }
 
-impl Running {
-    fn end(&self) -> f64 {
-        self.done.min(self.limit)
-    }
-}
-
-/// When a job ends. The heap gives the earliest first, equal times by id.
+/// When a job ends. The heap yields the earliest first, equal times by id.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct End {
+struct JobEnd {
     at: f64,
     id: u64,
 }
 
-impl Eq for End {}
+impl Eq for JobEnd {}
 
-impl Ord for End {
+impl Ord for JobEnd {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_time = other.at.total_cmp(&self.at);
         by_time.then_with(|| other.id.cmp(&self.id))
     }
 }
 
-impl PartialOrd for End {
+impl PartialOrd for JobEnd {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -139,8 +62,8 @@ impl PartialOrd for End {
 #[derive(Debug)]
 pub struct MockExec {
     name: String,
-    running: HashMap<u64, Running>,
-    ends: BinaryHeap<End>,
+    running: HashMap<u64, RunningJob>,
+    ends: BinaryHeap<JobEnd>,
     failure: Option<String>,
 }
 
@@ -157,26 +80,29 @@ impl MockExec {
 
     /// The messages that register the service with the broker and the job manager.
     pub fn start(&self) -> Vec<Message> {
-        let name = &self.name;
-        [
-            ("service.add", json!({ "service": name })),
-            ("event.subscribe", json!({ "topic": "job-exception" })),
-            ("job-manager.exec-hello", json!({ "service": name })),
-        ]
-        .iter()
-        .zip(1..)
-        .map(|((topic, payload), tag)| {
-            Message::request(topic, &payload.to_string()).with_matchtag(tag)
-        })
-        .collect()
+        let service = || self.name.as_str().into();
+        let add = ServiceRequest { service: service() };
+        let subscribe = SubscriptionRequest {
+            topic: topic::JOB_EXCEPTION.into(),
+        };
+        let hello = HelloRequest { service: service() };
+        let requests = [
+            Message::request(topic::service::ADD, "").with_payload(&add),
+            Message::request(topic::event::SUBSCRIBE, "").with_payload(&subscribe),
+            Message::request(topic::job_manager::EXEC_HELLO, "").with_payload(&hello),
+        ];
+        (1..)
+            .zip(requests)
+            .map(|(tag, request)| request.with_matchtag(tag))
+            .collect()
     }
 
-    /// Why the service cannot go on: its registration was refused.
+    /// Why the service has failed: the error response to its registration.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Jobs that run now.
+    /// The number of running jobs.
     pub fn running(&self) -> usize {
         self.running.len()
     }
@@ -186,173 +112,136 @@ impl MockExec {
         self.ends.peek().map(|end| end.at)
     }
 
-    /// Takes one message in and appends the answers to `out`.
+    /// Handles one message and appends the responses to `out`.
     pub fn handle(&mut self, message: &Message, now: f64, out: &mut Vec<Message>) {
         match message.kind {
-            Kind::Request if message.service() == self.name => match message.method() {
-                "start" if message.rolemask & ROLE_OWNER == 0 => {
-                    let text = "only the instance owner may start jobs";
-                    out.push(Message::error_to(message, EPERM, text));
-                }
-                "start" => self.begin(message, now, out),
-                "expiration" => self.expire(message, now, out),
-                // Another service has the jobs now: of this one nothing more is heard.
-                "replaced" if message.rolemask & ROLE_OWNER != 0 => {
-                    self.running.clear();
-                    self.ends.clear();
-                }
-                "disconnect" => {}
-                // There is nothing to signal, which is no fault of who asks.
-                "ping" | "stats-get" | "kill" if message.is_noresponse() => {}
-                "ping" => {
-                    let payload = message.payload.clone();
-                    out.push(Message::response_to(message, 0, payload));
-                }
-                "stats-get" => {
-                    let stats = json!({ "running": self.running.len() }).to_string();
-                    let payload = Some(Message::json_payload(&stats));
-                    out.push(Message::response_to(message, 0, payload));
-                }
-                "kill" => out.push(Message::response_to(message, 0, None)),
-                method => {
-                    if !message.is_noresponse() {
-                        let text = format!("the simulated execution has no `{method}`");
-                        out.push(Message::error_to(message, ENOSYS, &text));
-                    }
-                }
-            },
+            Kind::Request if message.service() == self.name => {
+                self.handle_request(message, now, out);
+            }
             Kind::Response if message.errnum() != 0 => {
                 let (topic, errnum) = (message.topic(), message.errnum());
                 let text = message.error_text().filter(|text| !text.is_empty());
                 let text = text.map_or_else(String::new, |text| format!(": {text}"));
                 self.failure = Some(format!("{topic} failed with errnum {errnum}{text}"));
             }
-            Kind::Event if message.topic() == "job-exception" => self.interrupt(message, out),
+            Kind::Event if message.topic() == topic::JOB_EXCEPTION => {
+                self.handle_exception(message, out);
+            }
             _ => {}
         }
     }
 
-    fn begin(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
-        let payload = request.payload_json().unwrap_or(b"{}");
-        let start: Start = match serde_json::from_slice(payload) {
-            Ok(start) => start,
-            Err(error) => return refuse(request, &error.to_string(), out),
-        };
-        let Start {
-            id,
-            reattach,
-            jobspec,
-            r,
-        } = start;
-        let system = jobspec.attributes.system;
-        let duration = system.duration;
-        let asked = system
-            .exec
-            .and_then(|exec| exec.test)
-            .and_then(|test| test.run_duration);
-        let lasts = match asked {
-            None => Ok(None),
-            Some(Value::String(text)) => duration::parse(&text)
-                .map(Some)
-                .map_err(|error| error.to_string()),
-            Some(value) => value
-                .as_f64()
-                .map(Some)
-                .ok_or_else(|| format!("run_duration {value}: expected a duration")),
-        };
-        let lasts = match lasts {
-            Ok(lasts) => lasts,
-            Err(note) => {
-                respond(request, id, "exception", &exception("exec", &note), out);
-                return respond(request, id, "release", &released(), out);
+    fn handle_request(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
+        let is_owner = request.credentials().is_owner();
+        match request.method() {
+            topic::exec_method::START if !is_owner => {
+                let text = "only the instance owner may start jobs";
+                out.push(Message::error_to(request, EPERM, text));
             }
-        };
-        let (starttime, expiration) = r.map_or((0.0, 0.0), |r| {
-            (r.execution.starttime, r.execution.expiration)
-        });
-        // A job that is taken over goes on from when it began, to an end that may have been moved.
-        let began = if reattach && starttime > 0.0 {
-            starttime
-        } else {
-            now
-        };
-        // A job that starts gets its whole time, unless the resources end before.
-        let known = !reattach && starttime > 0.0 && duration > 0.0;
-        let whole = known && expiration >= starttime + duration;
-        let limit = match (expiration > 0.0 && !whole, duration > 0.0) {
-            (true, _) => expiration,
-            (false, true) => began + duration,
-            (false, false) => f64::INFINITY,
-        };
-        let done = match lasts {
-            Some(lasts) => began + lasts,
-            None if duration > 0.0 => limit,
-            // Without a time limit of its own it takes no time, however long it might run.
-            None => began,
-        };
-        let kind = if reattach { "reattached" } else { "start" };
-        respond(request, id, kind, &json!({}), out);
-        let mut request = request.clone();
-        request.set_payload(None);
-        let running = Running {
-            request,
-            done,
-            limit,
-        };
-        let at = running.end();
-        self.running.insert(id, running);
-        self.end_at(id, at, now, out);
+            topic::exec_method::START => self.start_job(request, now, out),
+            topic::exec_method::EXPIRATION => self.set_expiration(request, now, out),
+            // Another service has the jobs from now on: this one must not report them any longer.
+            topic::exec_method::REPLACED if is_owner => {
+                self.running.clear();
+                self.ends.clear();
+            }
+            topic::DISCONNECT => {}
+            _ if request.is_noresponse() => {}
+            topic::PING => {
+                let payload = request.payload.clone();
+                out.push(Message::response_to(request, 0, payload));
+            }
+            topic::STATS_GET => {
+                let stats = format!("{{\"running\":{}}}", self.running.len());
+                let payload = Some(Message::json_payload(&stats));
+                out.push(Message::response_to(request, 0, payload));
+            }
+            // There are no tasks to signal, which is no error of the sender.
+            topic::exec_method::KILL => out.push(Message::response_to(request, 0, None)),
+            method => {
+                let text = format!("the simulated execution has no `{method}`");
+                out.push(Message::error_to(request, ENOSYS, &text));
+            }
+        }
     }
 
-    fn end_at(&mut self, id: u64, at: f64, now: f64, out: &mut Vec<Message>) {
+    fn start_job(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
+        let start: StartRequest = match request.read() {
+            Ok(start) => start,
+            Err(error) => return reject_start(request, &error.to_string(), out),
+        };
+        let timing = match Timing::of(&start, now) {
+            Ok(timing) => timing,
+            Err(error) if error.is_malformed() => {
+                return reject_start(request, &error.to_string(), out);
+            }
+            Err(error) => return fail_start(request, start.id, &error.to_string(), out),
+        };
+        let kind = if start.reattach {
+            StartResponseType::Reattached
+        } else {
+            StartResponseType::Start
+        };
+        respond(request, start.id, kind, NoData {}, out);
+        let job = RunningJob {
+            request: request.header(),
+            timing,
+        };
+        let at = job.timing.end();
+        self.running.insert(start.id, job);
+        self.finish_at(start.id, at, now, out);
+    }
+
+    fn finish_at(&mut self, id: u64, at: f64, now: f64, out: &mut Vec<Message>) {
         if at <= now {
             self.finish(id, out);
         } else {
-            self.ends.push(End { at, id });
+            self.ends.push(JobEnd { at, id });
         }
     }
 
     /// Moves the time limit of a running job.
-    fn expire(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
-        let refuse = |errnum: u32, text: &str| Message::error_to(request, errnum, text);
-        let payload = request.payload_json().unwrap_or(b"{}");
-        let parsed = serde_json::from_slice::<Expiration>(payload);
-        let mut moved = None;
-        let answer = match parsed {
-            _ if request.rolemask & ROLE_OWNER == 0 => {
-                refuse(EPERM, "only the instance owner may move an expiration")
-            }
-            Err(error) => refuse(EPROTO, &error.to_string()),
-            Ok(Expiration { expiration, .. }) if !(expiration.is_finite() && expiration >= 0.0) => {
-                refuse(EINVAL, "expected an expiration of 0 or a time")
-            }
-            Ok(Expiration { id, expiration }) => match self.running.get_mut(&id) {
-                None => refuse(ENOENT, &format!("job {id} is not running")),
-                Some(running) => {
-                    let none = expiration == 0.0;
-                    running.limit = if none { f64::INFINITY } else { expiration };
-                    moved = Some((id, running.end()));
-                    Message::response_to(request, 0, None)
-                }
-            },
-        };
+    fn set_expiration(&mut self, request: &Message, now: f64, out: &mut Vec<Message>) {
+        let moved = self.move_limit(request);
         if !request.is_noresponse() {
-            out.push(answer);
+            out.push(match &moved {
+                Ok(_) => Message::response_to(request, 0, None),
+                Err(error) => Message::error_to(request, error.errnum, &error.text),
+            });
         }
-        if let Some((id, at)) = moved {
-            self.end_at(id, at, now, out);
+        if let Ok((id, at)) = moved {
+            self.finish_at(id, at, now, out);
         }
     }
 
-    /// A fatal exception ends the job at once.
-    fn interrupt(&mut self, event: &Message, out: &mut Vec<Message>) {
-        let payload = event.payload_json().unwrap_or(b"{}");
-        if let Ok(raised) = serde_json::from_slice::<Raised>(payload)
-            && raised.severity == 0
-            && let Some(running) = self.running.remove(&raised.id)
+    /// Moves a time limit; returns the job and its new end.
+    fn move_limit(&mut self, request: &Message) -> Result<(u64, f64), RequestError> {
+        if !request.credentials().is_owner() {
+            let text = "only the instance owner may move an expiration";
+            return Err(RequestError::new(EPERM, text));
+        }
+        let ExpirationRequest { id, expiration } = request
+            .read()
+            .map_err(|error| RequestError::new(EPROTO, error.to_string()))?;
+        if !(expiration.is_finite() && expiration >= 0.0) {
+            let text = "expected an expiration of 0 or a time";
+            return Err(RequestError::new(EINVAL, text));
+        }
+        let job = self.running.get_mut(&id);
+        let job =
+            job.ok_or_else(|| RequestError::new(ENOENT, format!("job {id} is not running")))?;
+        job.timing.set_limit(expiration);
+        Ok((id, job.timing.end()))
+    }
+
+    /// Ends a job at its fatal exception.
+    fn handle_exception(&mut self, event: &Message, out: &mut Vec<Message>) {
+        if let Ok(exception) = event.read::<JobExceptionEvent>()
+            && exception.severity == 0
+            && let Some(job) = self.running.remove(&exception.id)
         {
             // RFC 32: the wait status of the first fatal exception, as a shell's exit status.
-            let status = raised.wait_status.map_or(TERMINATED, |status| {
+            let status = exception.wait_status.map_or(SIGTERM_STATUS, |status| {
                 let signal = status & 0x7f;
                 let code = if signal == 0 {
                     status >> 8 & 0xff
@@ -361,65 +250,85 @@ impl MockExec {
                 };
                 code << 8
             });
-            let finish = json!({ "status": status });
-            respond(&running.request, raised.id, "finish", &finish, out);
-            respond(&running.request, raised.id, "release", &released(), out);
+            respond_finish(&job.request, exception.id, status, out);
         }
     }
 
-    /// Ends the jobs whose time has come, in order of time, then id.
+    /// Ends the jobs whose end has come, in order of time, then id.
     pub fn advance(&mut self, now: f64, out: &mut Vec<Message>) {
         while let Some(end) = self.ends.peek().copied().filter(|end| end.at <= now) {
             self.ends.pop();
-            // A job whose end was moved has another entry for it.
-            let due = self.running.get(&end.id);
-            if due.is_some_and(|running| running.end() <= now) {
+            // A job whose end has moved has another entry for its new end.
+            let job = self.running.get(&end.id);
+            if job.is_some_and(|job| job.timing.end() <= now) {
                 self.finish(end.id, out);
             }
         }
     }
 
     fn finish(&mut self, id: u64, out: &mut Vec<Message>) {
-        let Some(running) = self.running.remove(&id) else {
+        let Some(job) = self.running.remove(&id) else {
             return;
         };
-        let status = if running.done <= running.limit {
-            0
+        let status = if job.timing.exceeds_limit() {
+            let note = "resource allocation expired";
+            respond_exception(&job.request, id, "timeout", note, out);
+            SIGTERM_STATUS
         } else {
-            let data = exception("timeout", "resource allocation expired");
-            respond(&running.request, id, "exception", &data, out);
-            TERMINATED
+            0
         };
-        let finish = json!({ "status": status });
-        respond(&running.request, id, "finish", &finish, out);
-        respond(&running.request, id, "release", &released(), out);
+        respond_finish(&job.request, id, status, out);
     }
 }
 
-fn exception(kind: &str, note: &str) -> Value {
-    json!({ "severity": 0, "type": kind, "note": note })
-}
-
-fn released() -> Value {
-    json!({ "ranks": "all", "final": true })
-}
-
-fn respond(request: &Message, id: u64, kind: &str, data: &Value, out: &mut Vec<Message>) {
-    let payload = format!("{{\"id\":{id},\"type\":\"{kind}\",\"data\":{data}}}");
-    let payload = Some(Message::json_payload(&payload));
-    let response = Message::response_to(request, 0, payload);
-    let flags = response.flags | STREAMING;
+fn respond(
+    request: &Message,
+    id: u64,
+    kind: StartResponseType,
+    data: impl Serialize,
+    out: &mut Vec<Message>,
+) {
+    let data = Some(data);
+    let response = Message::success_to(request, &StartResponse { id, kind, data });
+    let flags = response.flags | flags::STREAMING;
     out.push(response.with_flags(flags));
 }
 
-/// A start request that cannot be read: where its id can be, the job fails and is released.
-fn refuse(request: &Message, error: &str, out: &mut Vec<Message>) {
-    let payload = request.payload_json().unwrap_or(b"{}");
-    let value: Value = serde_json::from_slice(payload).unwrap_or_default();
-    if let Some(id) = value.get("id").and_then(Value::as_u64) {
+fn respond_exception(request: &Message, id: u64, kind: &str, note: &str, out: &mut Vec<Message>) {
+    let exception = Exception {
+        severity: 0,
+        kind: kind.into(),
+        note: note.into(),
+        wait_status: None,
+    };
+    respond(request, id, StartResponseType::Exception, exception, out);
+}
+
+fn respond_release(request: &Message, id: u64, out: &mut Vec<Message>) {
+    let release = Release {
+        ranks: ReleasedRanks::All,
+        is_final: true,
+    };
+    respond(request, id, StartResponseType::Release, release, out);
+}
+
+fn respond_finish(request: &Message, id: u64, status: i32, out: &mut Vec<Message>) {
+    let finish = Finish { status };
+    respond(request, id, StartResponseType::Finish, finish, out);
+    respond_release(request, id, out);
+}
+
+/// Fails a job that cannot be started, and releases its resources.
+fn fail_start(request: &Message, id: u64, note: &str, out: &mut Vec<Message>) {
+    respond_exception(request, id, "exec", note, out);
+    respond_release(request, id, out);
+}
+
+/// Rejects a malformed start request: its job fails, or, without a job id, the stream ends with an error.
+fn reject_start(request: &Message, error: &str, out: &mut Vec<Message>) {
+    if let Ok(JobRequest { id }) = request.read() {
         let note = format!("malformed start request: {error}");
-        respond(request, id, "exception", &exception("exec", &note), out);
-        respond(request, id, "release", &released(), out);
+        fail_start(request, id, &note, out);
     } else {
         out.push(Message::error_to(request, EPROTO, error));
     }

@@ -1,3 +1,5 @@
+use serde_json::{Value, json};
+
 use super::*;
 
 fn start(id: u64, system: &Value, reattach: bool, starttime: f64) -> Message {
@@ -28,7 +30,7 @@ fn owners(payload: &str) -> Message {
 }
 
 #[test]
-fn a_guest_starts_nothing() {
+fn a_guest_may_not_start_jobs() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let mut request = start(1, &json!({"duration": 0}), false, 0.0);
@@ -87,7 +89,7 @@ fn a_job_takes_its_run_duration_else_its_duration_else_no_time() {
 }
 
 #[test]
-fn a_job_ends_with_its_resources_and_not_before_its_time_is_over() {
+fn a_job_ends_when_its_resources_expire_or_its_duration_is_over() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 100.0, "exec": {"test": {"run_duration": 100.0}}});
@@ -117,7 +119,7 @@ fn a_job_ends_with_its_resources_and_not_before_its_time_is_over() {
 }
 
 #[test]
-fn a_job_that_outlasts_its_limit_ends_there_as_a_timeout() {
+fn a_job_that_exceeds_its_limit_times_out() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 3.0, "exec": {"test": {"run_duration": "1h"}}});
@@ -131,7 +133,7 @@ fn a_job_that_outlasts_its_limit_ends_there_as_a_timeout() {
 }
 
 #[test]
-fn a_fatal_exception_ends_a_job_and_a_mild_one_does_not() {
+fn only_a_fatal_exception_ends_a_job() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     exec.handle(
@@ -153,7 +155,7 @@ fn a_fatal_exception_ends_a_job_and_a_mild_one_does_not() {
 }
 
 #[test]
-fn a_job_taken_over_goes_on_from_its_beginning() {
+fn a_reattached_job_continues_from_its_start() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     exec.handle(
@@ -172,7 +174,7 @@ fn a_job_taken_over_goes_on_from_its_beginning() {
 }
 
 #[test]
-fn a_bad_request_fails_its_job_and_releases_it() {
+fn a_malformed_request_fails_its_job_and_releases_it() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let test = json!({"duration": 1.0, "exec": {"test": {"run_duration": "soon"}}});
@@ -185,7 +187,7 @@ fn a_bad_request_fails_its_job_and_releases_it() {
 }
 
 #[test]
-fn a_refused_registration_is_a_failure() {
+fn a_rejected_registration_is_a_failure() {
     let mut exec = MockExec::new("sim");
     let hello = exec.start().pop().unwrap();
     assert_eq!(hello.topic(), "job-manager.exec-hello");
@@ -252,7 +254,7 @@ fn an_expiration_moves_the_end_of_a_running_job() {
 }
 
 #[test]
-fn a_job_taken_over_ends_when_its_resources_expire() {
+fn a_reattached_job_ends_when_its_resources_expire() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let payload = json!({
@@ -275,7 +277,7 @@ fn a_start_request_may_come_without_r() {
 }
 
 #[test]
-fn the_wait_status_of_an_exception_becomes_the_jobs() {
+fn the_wait_status_of_an_exception_becomes_that_of_the_job() {
     for (wait_status, status) in [(14, (128 + 14) << 8), (3 << 8, 3 << 8), (0, 0)] {
         let mut exec = MockExec::new("sim");
         let mut out = Vec::new();
@@ -296,7 +298,7 @@ fn the_wait_status_of_an_exception_becomes_the_jobs() {
 }
 
 #[test]
-fn a_service_that_is_replaced_says_nothing_more() {
+fn a_replaced_service_reports_nothing() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     exec.handle(
@@ -318,7 +320,7 @@ fn a_service_that_is_replaced_says_nothing_more() {
 }
 
 #[test]
-fn a_ping_is_echoed_and_the_jobs_are_counted() {
+fn ping_and_stats_are_answered() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     exec.handle(
@@ -342,7 +344,7 @@ fn a_ping_is_echoed_and_the_jobs_are_counted() {
 }
 
 #[test]
-fn a_job_without_a_time_limit_takes_no_time_though_the_resources_end() {
+fn a_job_without_a_time_limit_takes_no_time_although_the_resources_expire() {
     let mut exec = MockExec::new("sim");
     let mut out = Vec::new();
     let payload = json!({
