@@ -13,6 +13,7 @@ from os import PathLike
 from typing import (
     Any,
     ClassVar,
+    Final,
     Literal,
     Self,
     SupportsFloat,
@@ -28,6 +29,19 @@ from penstock.engine import Decision, Denial
 from penstock.resource import Node
 
 __all__ = [
+    "NODEID_ANY",
+    "NORESPONSE",
+    "PAYLOAD",
+    "PRIVATE",
+    "ROLE_LOCAL",
+    "ROLE_OWNER",
+    "ROLE_USER",
+    "ROUTE",
+    "STREAMING",
+    "TOPIC",
+    "UPSTREAM",
+    "USER",
+    "USERID_UNKNOWN",
     "AcquireProvider",
     "Batch",
     "Decisions",
@@ -231,6 +245,22 @@ def parse_duration(text: str) -> float: ...
 def fluid_parse(text: str) -> int: ...
 def fluid_f58(job: int) -> str: ...
 def fluid_dothex(job: int) -> str: ...
+
+# --- flux.rs ---
+
+TOPIC: Final[int]
+PAYLOAD: Final[int]
+NORESPONSE: Final[int]
+ROUTE: Final[int]
+UPSTREAM: Final[int]
+PRIVATE: Final[int]
+STREAMING: Final[int]
+USER: Final[int]
+NODEID_ANY: Final[int]
+USERID_UNKNOWN: Final[int]
+ROLE_OWNER: Final[int]
+ROLE_USER: Final[int]
+ROLE_LOCAL: Final[int]
 
 # --- hostlist.rs ---
 

@@ -11,14 +11,23 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from penstock import ResourceSet
-from penstock._core import Batch, Decoder, JobManager, Message, Router, Scheduler, fluid_dothex
+from penstock._core import (
+    NORESPONSE,
+    STREAMING,
+    Batch,
+    Decoder,
+    JobManager,
+    Message,
+    Router,
+    Scheduler,
+    fluid_dothex,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 OWNER, GUEST = 1000, 2000
-STREAMING, NORESPONSE = 0x40, 0x04
 SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 JSON = dict[str, Any]

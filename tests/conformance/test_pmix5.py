@@ -8,12 +8,11 @@ from __future__ import annotations
 import pytest
 from actors import jobspec_of
 from elasticworld import RUN, Clock, World
-from inprocess import STREAMING
 from tests.conformance.ends import GUEST, Manager, responses
 from tests.conformance.requirements import requirement
 
 from penstock import Hostlist, ResourceSet
-from penstock._core import fluid_parse
+from penstock._core import STREAMING, fluid_parse
 from penstock.pmix import answer
 
 NEW, EXTEND, RELEASE, REACQUIRE, CANCEL = range(1, 6)

@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import shutil
+from errno import EINVAL, ENODATA, ENOSYS, EPROTO
 
 import pytest
 from tests.conformance.ends import (
@@ -32,7 +33,6 @@ from penstock import ResourceSet
 from penstock._core import Scheduler, fluid_dothex
 from penstock.sched import _converse
 
-ENOSYS, EINVAL, ENODATA, EPROTO = 38, 22, 61, 71
 HIGHEST = 4294967295
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from errno import EINVAL, ENOSYS, EPROTO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,9 +35,6 @@ from penstock.instance.exec_service import LocalExecService
 from penstock.instance.processes import ChildProcesses
 from penstock.instance.services import MockExecService
 from penstock.protocol.execution import ProtocolError, StartStream
-
-EINVAL, ENOSYS, EPROTO = 22, 38, 71
-
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

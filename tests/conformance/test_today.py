@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from errno import EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO
 
 import pytest
 from tests.conformance.ends import (
     ANNOTATE,
     CANCEL,
     DENY,
-    NORESPONSE,
     SUCCESS,
     Manager,
     Sched,
@@ -27,11 +27,9 @@ from tests.conformance.ends import (
 from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
+from penstock._core import NORESPONSE
 from penstock.client import Client
 from penstock.errors import ResourceSetError, RpcError
-
-EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO = 16, 22, 61, 38, 71
-
 
 # --- hello
 

@@ -14,8 +14,6 @@ from penstock._core import Message
 from penstock.client import Client
 from penstock.protocol.execution import StartStream
 
-EINVAL = 22
-
 
 @requirement("rfc32.start.r")
 def test_a_start_request_comes_with_r_or_without(start):

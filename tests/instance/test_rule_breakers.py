@@ -13,11 +13,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from penstock import ResourceSet
-from penstock._core import Decoder, Message, fluid_dothex, fluid_f58
+from penstock._core import NORESPONSE, STREAMING, Decoder, Message, fluid_dothex, fluid_f58
 from penstock.client import Client, connect
 from penstock.jobspec import from_command
 
-STREAMING = 64
 SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 
@@ -251,7 +250,7 @@ def test_a_stray_hello_is_not_in_the_way_of_our_scheduler(start, peer):
         hello = ("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
         assert stranger.refused(*hello)[0] == 16
         # Sent as one that wants no response, it is not even refused.
-        stranger.send(Message.request(hello[0], hello[1], flags=STREAMING | 4))
+        stranger.send(Message.request(hello[0], hello[1], flags=STREAMING | NORESPONSE))
         ready = ("job-manager.sched-ready", {"mode": "unlimited"})
         assert stranger.refused(*ready)[0] == 71
         assert stranger.requests == []

@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import IDset, ResourceSet
-from penstock._core import Message
+from penstock._core import STREAMING, Message
 from penstock.instance.inventory import made_up
 from penstock.protocol.acquire import AcquireProvider
 
-STREAMING = 64
 NOBODY = IDset()
 
 

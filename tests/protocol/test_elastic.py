@@ -9,10 +9,9 @@ import pytest
 from actors import jobspec_of
 from elasticworld import INACTIVE, RUN, Clock, World
 from ends import SlowScheduler
-from inprocess import STREAMING
 
 from penstock import ResourceSet
-from penstock._core import Batch, fluid_parse
+from penstock._core import STREAMING, Batch, fluid_parse
 from penstock.pmix import answer, attributes
 
 if TYPE_CHECKING:

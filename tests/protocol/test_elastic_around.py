@@ -12,10 +12,9 @@ import pytest
 from actors import without
 from elasticworld import INACTIVE, RUN, Clock, World
 from ends import SlowScheduler
-from inprocess import STREAMING
 
 from penstock import ResourceSet
-from penstock._core import Batch, Message, fluid_parse
+from penstock._core import STREAMING, Batch, Message, fluid_parse
 from penstock.pmix import Answer, answer
 
 if TYPE_CHECKING:

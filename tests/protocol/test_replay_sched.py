@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from actors import ExecutionService, User, copy_of, translated
-from inprocess import STREAMING, Instance, Peer
+from inprocess import Instance, Peer
 from recordings import NOTHING, Differences, Frame, frames, payload_of, unlike
 
-from penstock._core import Batch, Message, ResourceSet, Scheduler, fluid_dothex
+from penstock._core import STREAMING, Batch, Message, ResourceSet, Scheduler, fluid_dothex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

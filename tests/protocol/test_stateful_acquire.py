@@ -12,10 +12,11 @@ from ends import SlowManager, SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from inprocess import STREAMING, Instance, Peer
+from inprocess import Instance, Peer
 from recordings import payload_of
 
 from penstock import IDset, ResourceSet
+from penstock._core import STREAMING
 from penstock.instance.inventory import made_up
 
 if TYPE_CHECKING:

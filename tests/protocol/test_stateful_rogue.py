@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import errno
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ends import SlowScheduler
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
-from inprocess import STREAMING, Peer
 from jobmachine import CORES, NODES, Jobs, places
 from watch import ANNOTATE, CANCEL, DENY, SUCCESS
 
 from penstock import ResourceSet
-from penstock._core import Message, fluid_dothex
+from penstock._core import STREAMING, Message, fluid_dothex
 from penstock.instance.inventory import made_up
+
+if TYPE_CHECKING:
+    from inprocess import Peer
 
 R = ResourceSet(made_up(NODES + 1, CORES + 1))
 # Often what another job has or what there is not, now and then right.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inprocess import STREAMING, Instance
-
-from penstock._core import Message, fluid_dothex
+from penstock._core import NORESPONSE, STREAMING, Message, fluid_dothex
 from penstock.protocol.execution import StartStream, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from inprocess import Instance
 
 
 class User:
@@ -145,7 +145,7 @@ def without(request: Message, key: str) -> Message:
         request.topic or "",
         payload,
         matchtag=request.matchtag,
-        flags=request.flags & (STREAMING | 4),
+        flags=request.flags & (STREAMING | NORESPONSE),
         userid=request.userid,
         rolemask=request.rolemask,
     )
@@ -178,6 +178,6 @@ def copy_of(recorded: Message, payload: dict[str, Any] | None) -> Message:
         recorded.topic or "",
         payload,
         matchtag=recorded.matchtag,
-        flags=recorded.flags & (STREAMING | 4),
+        flags=recorded.flags & (STREAMING | NORESPONSE),
         nodeid=recorded.nodeid,
     )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from actors import ExecutionService, User, jobspec_of
 from ends import SlowScheduler
-from inprocess import STREAMING, Instance
+from inprocess import Instance
 
 from penstock import ResourceSet
-from penstock._core import fluid_parse
+from penstock._core import STREAMING, fluid_parse
 from penstock.instance.inventory import made_up
 from penstock.pmix import attributes
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # The owner in the recordings.
 OWNER = 0
-STREAMING = 64
 
 
 class HasNumber(Protocol):

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from penstock._core import Message
 
 SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
-ENODATA = 61
 
 
 def origin(message: Message) -> bytes:
@@ -78,7 +77,7 @@ class ManagerWatch:
         """The manager sends a message."""
         topic, payload = message.topic or "", payload_of(message)
         if message.kind == "response":
-            if topic == "job-manager.sched-hello" and message.errnum in (0, ENODATA):
+            if topic == "job-manager.sched-hello" and message.errnum in (0, errno.ENODATA):
                 self._suspend()
                 self._scheduler = self._newcomer
                 if not message.errnum and self.believed:

@@ -8,10 +8,9 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from penstock._core import Decoder, Message
+from penstock._core import STREAMING, Decoder, Message
 from penstock.client.calls import raw_stream
 from penstock.client.outstanding import (
-    STREAMING,
     Outstanding,
     cancellation,
     error_of,

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock._core import Message
+from penstock._core import NORESPONSE, Message
 from penstock.errors import RpcError
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Inbox = TypeVar("Inbox")
 
-NORESPONSE, STREAMING = 0x04, 0x40
 MAX_MATCHTAG = 2**32 - 1
 
 CANCEL_TOPICS = {

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import trio
 
-from penstock._core import Batch, Decoder, Message
+from penstock._core import STREAMING, Batch, Decoder, Message
 from penstock.client.calls import raw_stream
 from penstock.client.connection import READ_SIZE
 from penstock.client.outstanding import (
-    STREAMING,
     Outstanding,
     cancellation,
     error_of,

@@ -10,11 +10,11 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from penstock._core import Decoder, Message
+from penstock._core import STREAMING, Decoder, Message
 from penstock.client.calls import MAX_SUBMISSION_BYTES, Call, StreamCall, submit_batch
 from penstock.client.connection import READ_SIZE, connect
 from penstock.client.methods import Methods
-from penstock.client.outstanding import STREAMING, Outstanding, error_of, is_good_end, payload_of
+from penstock.client.outstanding import Outstanding, error_of, is_good_end, payload_of
 from penstock.errors import Error, NoInstanceError, RpcError
 from penstock.paths import default_uri
 

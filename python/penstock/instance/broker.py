@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from penstock._core import Batch, Decoder, Router
+from penstock._core import ROLE_LOCAL, ROLE_OWNER, ROLE_USER, Batch, Decoder, Router
 from penstock.errors import WireError
 from penstock.instance.requests import error_response
 from penstock.instance.supervision import FAULTS
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.broker")
 
-ROLE_OWNER, ROLE_USER, ROLE_LOCAL = 1, 2, 4
 READ_SIZE = WRITE_SIZE = 256 * 1024
 # Whoever produces much for a client waits while it has more than this to read.
 FEW_UNSENT = 1024 * 1024

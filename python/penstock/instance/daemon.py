@@ -32,7 +32,7 @@ from penstock.instance.services import ManagerService, MockExecService, Schedule
 from penstock.instance.settings import manager_settings, scheduler_settings
 from penstock.instance.startup import lock_state_directory, remove_stale_socket
 from penstock.instance.supervision import Backoff
-from penstock.protocol.message import NORESPONSE
+from penstock.protocol.message import NORESPONSE, STREAMING
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -316,7 +316,7 @@ class Instance:
             return
         ids = [row["id"] for row in rows]
         waiter = Waiter(self._broker)
-        waiter.ask(Message.request("job-list.wait", {"ids": ids}, flags=64, matchtag=1))
+        waiter.ask(Message.request("job-list.wait", {"ids": ids}, flags=STREAMING, matchtag=1))
         note = "the instance was shut down"
         request = {"ids": ids, "type": "cancel", "severity": 0, "note": note}
         waiter.ask(Message.request("job-manager.raise", request, matchtag=2))
@@ -326,7 +326,7 @@ class Instance:
     def _rows(self, constraint: dict[str, Any]) -> list[dict[str, Any]]:
         waiter = Waiter(self._broker)
         payload = {"constraint": constraint, "attrs": ["id"]}
-        waiter.ask(Message.request("job-list.list", payload, flags=64, matchtag=1))
+        waiter.ask(Message.request("job-list.list", payload, flags=STREAMING, matchtag=1))
         while not waiter.ended.is_set():
             self._broker.run_round()
         return [row for answer in waiter.answers for row in answer["jobs"]]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import Message, fluid_dothex, fluid_f58
+from penstock._core import STREAMING, Message, fluid_dothex, fluid_f58
 from penstock.instance.runner import LocalRunner
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
     from penstock.instance.processes import ChildProcesses
 
-STREAMING = 64
 # Below are the tags of the registration, above those of what the runner asks.
 FIRST_TAG = 16
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import Decoder, Message, fluid_f58
+from penstock._core import STREAMING, Decoder, Message, fluid_f58
 from penstock.errors import Error
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.exec")
 
 PROGRAM = "penstock-pmix"
-STREAMING = 64
 CHUNK = 64 * 1024
 START_TAG, PING_TAG, ENDED_TAG = 1, 2, 3
 # Seconds until a server that does not answer counts as one that cannot be started.

@@ -27,6 +27,10 @@ numbers! {
     EIO = 5, "Input/output error";
     /// The service cannot answer yet.
     EAGAIN = 11, "Resource temporarily unavailable";
+    /// Memory is exhausted.
+    ENOMEM = 12, "Cannot allocate memory";
+    /// The sender has no permission for the object.
+    EACCES = 13, "Permission denied";
     /// Another peer has this role already.
     EBUSY = 16, "Device or resource busy";
     /// The service name is taken.
@@ -41,12 +45,24 @@ numbers! {
     ENODATA = 61, "No data available";
     /// The request breaks its protocol: malformed payload, missing flag, wrong order.
     EPROTO = 71, "Protocol error";
+    /// The payload is too large.
+    EOVERFLOW = 75, "Value too large for defined data type";
+    /// The service does not support the operation.
+    EOPNOTSUPP = 95, "Operation not supported";
+    /// The network of the peer is down.
+    ENETUNREACH = 101, "Network is unreachable";
     /// The connection broke before the response came.
     ECONNRESET = 104, "Connection reset by peer";
+    /// The peer no longer sends.
+    ESHUTDOWN = 108, "Cannot send after transport endpoint shutdown";
     /// The response took longer than its requester waits.
     ETIMEDOUT = 110, "Connection timed out";
+    /// The peer accepts no connection.
+    ECONNREFUSED = 111, "Connection refused";
     /// The peer has disconnected.
     EHOSTUNREACH = 113, "No route to host";
+    /// The request was made before.
+    EALREADY = 114, "Operation already in progress";
     /// The request was cancelled by its sender.
     ECANCELED = 125, "Operation canceled";
 }

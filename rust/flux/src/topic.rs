@@ -171,6 +171,14 @@ topics! {
     EVENTS = "pmix.events",
     EVENTS_CANCEL = "pmix.events-cancel",
     ABORT = "pmix.abort",
+}
+
+topics! {
+    /// The PMIx server of a job, for the daemon alone.
+    pmix_server:
+    START = "pmix.start",
+    ENDED = "pmix.ended",
+    STATS = "pmix.stats",
     PING = "pmix.ping",
 }
 

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 mod broker;
 mod engine;
 mod errors;
+mod flux;
 mod guarded;
 mod hostlist;
 mod idset;
@@ -33,6 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     resource::register(module)?;
     jobspec::register(module)?;
     engine::register(module)?;
+    flux::register(module)?;
     wire::register(module)?;
     broker::register(module)?;
     manager::register(module)?;

@@ -8,14 +8,13 @@ import json
 import pytest
 
 from penstock import ResourceSet
-from penstock._core import Batch, JobManager, Message
+from penstock._core import NORESPONSE, STREAMING, Batch, JobManager, Message
 from penstock.config import Resource
 from penstock.instance.control import ControlService
 from penstock.instance.inventory import made_up
 from penstock.instance.resource import ResourceService
 
 OWNER, GUEST = 1000, 2000
-STREAMING, NORESPONSE = 0x40, 0x04
 
 
 class Broker:

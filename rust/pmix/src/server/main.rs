@@ -30,19 +30,17 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use penstock_flux::errno::{EALREADY, EINVAL, EIO, ENOSYS};
+use penstock_flux::flags::STREAMING;
+use penstock_flux::topic;
 use penstock_pmix::answer::Answer;
 use penstock_pmix::request::{self, ended};
 use penstock_pmix::{Parking, Start, Tasks, status};
-use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message, STREAMING};
+use penstock_wire::{DEFAULT_MAX_FRAME, Decoder, Kind, Message};
 use serde_json::json;
 
 use answers::{Answers, Caller};
 use departed::News;
-
-const ENOSYS: u32 = 38;
-const EINVAL: u32 = 22;
-const EALREADY: u32 = 114;
-const EIO: u32 = 5;
 
 /// How long tasks may stay connected when the instance is gone: time to read the last answers, and to finalize.
 const LINGER: Duration = Duration::from_secs(5);
@@ -172,7 +170,7 @@ impl Server {
         if let Some(id) = asked.rest.pop_front() {
             let payload = request::query(id.as_deref());
             asked.id = id;
-            return self.ask("pmix.query", &payload, Waiter::Query(asked));
+            return self.ask(topic::pmix::QUERY, &payload, Waiter::Query(asked));
         }
         let mut answer = asked.so_far;
         if asked.answered && answer.status != status::SUCCESS {
@@ -183,7 +181,7 @@ impl Server {
 
     fn take(&'static self, response: &Message) {
         let payload = response.payload_json();
-        if response.topic() == "pmix.events" {
+        if response.topic() == topic::pmix::EVENTS {
             match response.errnum() {
                 0 => self
                     .answers
@@ -310,13 +308,13 @@ fn start(payload: &[u8], outgoing: &Sender<Vec<u8>>) -> Result<String, (u32, Str
 }
 
 fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
-    if let ("pmix.ping", Some(server)) = (request.topic(), SERVER.get()) {
+    if let (topic::pmix_server::PING, Some(server)) = (request.topic(), SERVER.get()) {
         let mut response = Vec::new();
         Message::response_to(request, 0, Some(Message::json_payload("{}"))).encode(&mut response);
         let caller = Caller::Ping(response);
         return server.answers.put(caller, Answer::of(status::SUCCESS));
     }
-    if let ("pmix.ended", Some(server)) = (request.topic(), SERVER.get()) {
+    if let (topic::pmix_server::ENDED, Some(server)) = (request.topic(), SERVER.get()) {
         let mut response = Vec::new();
         return match ended(request.payload_json().unwrap_or_default()) {
             Ok(rank) => {
@@ -329,8 +327,10 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
         };
     }
     let answer = match (request.topic(), SERVER.get()) {
-        ("pmix.start", _) => start(request.payload_json().unwrap_or_default(), outgoing),
-        ("pmix.stats", Some(server)) => Ok(server.stats()),
+        (topic::pmix_server::START, _) => {
+            start(request.payload_json().unwrap_or_default(), outgoing)
+        }
+        (topic::pmix_server::STATS, Some(server)) => Ok(server.stats()),
         (topic, _) => Err((ENOSYS, format!("unknown method `{topic}`"))),
     };
     let response = match &answer {
@@ -338,8 +338,8 @@ fn serve(request: &Message, outgoing: &Sender<Vec<u8>>) {
         Err((errnum, text)) => Message::error_to(request, *errnum, text),
     };
     send(outgoing, &response);
-    if request.topic() == "pmix.start" && answer.is_ok() {
-        let events = Message::request("pmix.events", "{}")
+    if request.topic() == topic::pmix_server::START && answer.is_ok() {
+        let events = Message::request(topic::pmix::EVENTS, "{}")
             .with_flags(STREAMING)
             .with_matchtag(u32::MAX);
         send(outgoing, &events);
