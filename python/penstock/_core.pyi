@@ -61,12 +61,14 @@ __all__ = [
     "Scheduler",
     "SimResult",
     "Simulation",
+    "TaskPlacement",
     "Workload",
     "__version__",
     "fluid_dothex",
     "fluid_f58",
     "fluid_parse",
     "largest_count",
+    "lay_out",
     "parse_count",
     "parse_duration",
     "validate_constraint",
@@ -483,6 +485,27 @@ class IDset(MutableSet[int]):
     def from_numpy(array: Buffer, /) -> IDset: ...
     @staticmethod
     def parse_lenient(text: str, /) -> tuple[IDset, list[str]]: ...
+
+# --- layout.rs ---
+
+@final
+class TaskPlacement:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def node_index(self) -> int: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def cores(self) -> IDset: ...
+    @property
+    def gpus(self) -> IDset: ...
+
+def lay_out(spec: Mapping[str, Any], resources: ResourceSet) -> list[TaskPlacement]: ...
 
 # --- manager.rs ---
 

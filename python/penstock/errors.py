@@ -115,6 +115,10 @@ class NotFoundError(Error, LookupError):
     """What was asked for is not there: a job, a host, a rank, a service."""
 
 
+class LayoutError(Error, ValueError):
+    """The tasks of a job cannot be placed on its R: it has less than the jobspec asks for."""
+
+
 class TargetError(Error, ValueError):
     """Execution targets are unknown, or cannot be what they are asked to be; the text names all."""
 

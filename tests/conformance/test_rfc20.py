@@ -10,9 +10,9 @@ from tests.conformance.ends import Sched, granted, inventory, jobspec
 from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
+from penstock._core import lay_out
 from penstock.errors import ResourceSetError
 from penstock.instance.inventory import from_file
-from penstock.instance.layout import lay_out
 
 EXAMPLE = {
     "version": 1,

@@ -10,7 +10,8 @@ from penstock._core import fluid_f58
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.instance.layout import TaskPlace
+    from penstock._core import TaskPlacement
+
 
 # What tells a task which one of which job it is.
 OF_A_TASK = frozenset(
@@ -83,7 +84,7 @@ def job_environment(
     return environment
 
 
-def task_environment(shared: Mapping[str, str], place: TaskPlace) -> dict[str, str]:
+def task_environment(shared: Mapping[str, str], place: TaskPlacement) -> dict[str, str]:
     """The environment of one task; gpus that are not the job's are hidden from it."""
     rank, local = str(place.rank), str(place.local_rank)
     gpus = ",".join(str(gpu) for gpu in place.gpus) or "-1"

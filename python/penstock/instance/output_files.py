@@ -20,7 +20,8 @@ from penstock.errors import Error
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.instance.layout import TaskPlace
+    from penstock._core import TaskPlacement
+
 
 STREAMS = ("stdout", "stderr")
 # Output files that the daemon has open at a time; a template may name one for every task.
@@ -69,11 +70,11 @@ class Output:
         """The template of stdout where it is not kept."""
         return self._templates.get("stdout")
 
-    def descriptors(self, place: TaskPlace) -> tuple[int, int]:
+    def descriptors(self, place: TaskPlacement) -> tuple[int, int]:
         """Opens, or finds open, the files for a task's stdout and stderr."""
         return self._descriptor("stdout", place), self._descriptor("stderr", place)
 
-    def _descriptor(self, stream: str, place: TaskPlace) -> int:
+    def _descriptor(self, stream: str, place: TaskPlacement) -> int:
         template = self._templates.get(stream)
         if template is None:
             self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +128,7 @@ def say(descriptor: int, text: str) -> None:
             os.write(descriptor, text.encode())
 
 
-def fill_in(template: str, job: int, name: str, place: TaskPlace) -> str:
+def fill_in(template: str, job: int, name: str, place: TaskPlacement) -> str:
     """An output template with its `{{…}}` filled in.
 
     Known are `id`, `jobid` and `id.f58` (base 58), `id.dec`, `id.hex`, `name`, `task.rank` and

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.instance.layout import TaskPlace
+    from penstock._core import TaskPlacement
     from penstock.instance.processes import ChildProcesses
 
     # Asks the instance: topic, payload and flags; the responses come through the channel.
@@ -73,7 +73,7 @@ def wanted(jobspec: Mapping[str, Any]) -> bool:
 @asynccontextmanager
 async def serving(
     job: int,
-    places: Sequence[TaskPlace],
+    places: Sequence[TaskPlacement],
     *,
     ask: Ask,
     fail: Callable[[str, str], None],
@@ -139,7 +139,7 @@ async def _end(process: trio.Process, job: int) -> None:
         log.warning("job %s: its PMIx server does not end", fluid_f58(job))
 
 
-def describe(job: int, places: Sequence[TaskPlace], directory: str) -> dict[str, Any]:
+def describe(job: int, places: Sequence[TaskPlacement], directory: str) -> dict[str, Any]:
     """What a server is told of its job.
 
     All tasks run on this machine, whatever node each is on: nodes may be made up.

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import IDset, ResourceSet, fluid_f58
+from penstock._core import IDset, ResourceSet, fluid_f58, lay_out
 from penstock.errors import Error
 from penstock.instance import pmix_server
 from penstock.instance.environment import job_environment, own_mark, task_environment
-from penstock.instance.layout import TaskPlace, lay_out
 from penstock.instance.orphans import DEATH_TIMEOUT, Orphans
 from penstock.instance.output_files import FileWatcher, Output, say
 from penstock.instance.output_streams import OutputStreams
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from penstock._core import Message
+    from penstock._core import Message, TaskPlacement
     from penstock.config import ExecSettings
     from penstock.instance.pmix_server import Ask
     from penstock.instance.processes import ChildProcesses
@@ -360,7 +359,7 @@ class LocalRunner:
         job: Job,
         jobspec: dict[str, Any],
         job_id: int,
-        places: list[TaskPlace],
+        places: list[TaskPlacement],
         variables: dict[int, dict[str, str]],
         ended: Callable[[int], None] | None,
     ) -> int:
@@ -381,7 +380,7 @@ class LocalRunner:
         job: Job,
         jobspec: dict[str, Any],
         job_id: int,
-        places: list[TaskPlace],
+        places: list[TaskPlacement],
         variables: dict[int, dict[str, str]],
     ) -> int:
         """Starts the tasks; a task that cannot be started ends those that were.

@@ -1,6 +1,6 @@
 //! What users write to ask for resources: jobspec V1 (RFC 25) with count ranges (RFC 14, RFC 45)
 //! and constraints (RFC 31), time limits as Flux Standard Durations (RFC 23), and the job ids that
-//! answer them (RFC 19).
+//! answer them (RFC 19). [`Layout`] says where the tasks of a jobspec run on its R.
 //!
 //! ```
 //! use penstock_jobspec::Jobspec;
@@ -23,10 +23,12 @@ pub mod duration;
 mod error;
 pub mod fluid;
 mod jobspec;
+mod layout;
 mod request;
 
 pub use constraint::{Constraint, Target};
 pub use count::{Count, Operator};
 pub use error::Error;
 pub use jobspec::{Dependency, Jobspec, TaskCount};
+pub use layout::{Layout, LayoutError, TaskPlacement};
 pub use request::Request;

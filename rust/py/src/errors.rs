@@ -9,6 +9,7 @@ mod classes {
     pyo3::import_exception!(penstock.errors, HostlistError);
     pyo3::import_exception!(penstock.errors, IdsetError);
     pyo3::import_exception!(penstock.errors, JobspecError);
+    pyo3::import_exception!(penstock.errors, LayoutError);
     pyo3::import_exception!(penstock.errors, NotFoundError);
     pyo3::import_exception!(penstock.errors, ResourceSetError);
     pyo3::import_exception!(penstock.errors, StoreError);

@@ -11,6 +11,7 @@ mod hostlist;
 mod idset;
 mod jobspec;
 mod json;
+mod layout;
 mod manager;
 mod mockexec;
 mod resource;
@@ -33,6 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     hostlist::register(module)?;
     resource::register(module)?;
     jobspec::register(module)?;
+    layout::register(module)?;
     engine::register(module)?;
     flux::register(module)?;
     wire::register(module)?;

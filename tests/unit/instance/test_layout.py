@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import Engine
+from penstock._core import lay_out
+from penstock.errors import LayoutError
 from penstock.instance.environment import job_environment, task_environment
 from penstock.instance.inventory import InventoryError, from_config, from_file, made_up
-from penstock.instance.layout import LayoutError, lay_out
 from penstock.jobspec import from_command
 
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use penstock_elastic::{Directive, Entry, Progress, Refusal as Denial, Request, Status};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
-use penstock_jobspec::{Jobspec, TaskCount};
+use penstock_jobspec::{Jobspec, Layout};
 
 use super::calls::Asker;
 use crate::manager::Manager;
@@ -137,57 +137,10 @@ impl Manager {
         };
         let text = self.store.jobspec(key);
         let jobspec = self.keep(text).and_then(|it| Jobspec::from_json(&it).ok());
-        let place = jobspec.and_then(|it| node_of(&it, &r, task));
-        place.map_or_else(|| r.ranks(), |rank| IdSet::from(rank..=rank))
+        let layout = jobspec.and_then(|jobspec| Layout::new(&jobspec, &r).ok());
+        let target = layout.and_then(|layout| layout.target_of(task.into()));
+        target.map_or_else(|| r.ranks(), |rank| IdSet::from(rank..=rank))
     }
-}
-
-/// The rank on which a task runs: the layout of `docs/execution.md`, where it is plain.
-fn node_of(jobspec: &Jobspec, r: &penstock_rset::ResourceSet, task: u32) -> Option<u32> {
-    let request = jobspec.request();
-    let nodes: Vec<_> = r.nodes().collect();
-    let count = u64::try_from(nodes.len()).ok()?;
-    if !request.is_exact() || count == 0 {
-        return None;
-    }
-    let mut left = request.total_slots();
-    let slots = nodes.iter().map(|node| {
-        if request.nnodes.is_some() {
-            return request.total_slots() / count;
-        }
-        let fit = node.cores.len() / u64::from(request.cores_per_slot.min().max(1));
-        let gpus = u64::from(request.gpus_per_slot.min());
-        let fit = node
-            .gpus
-            .len()
-            .checked_div(gpus)
-            .map_or(fit, |it| fit.min(it));
-        let here = fit.min(left);
-        left -= here;
-        here
-    });
-    let slots: Vec<u64> = slots.collect();
-    let tasks = match jobspec.tasks {
-        TaskCount::PerSlot(_) => slots,
-        // Evenly, the first ones one more: plain where every node has slots enough.
-        TaskCount::Total(total) => {
-            let (base, more) = (total / count, total % count);
-            let even = (0..count).map(|at| base + u64::from(at < more));
-            let even: Vec<u64> = even.collect();
-            if even.iter().zip(&slots).any(|(tasks, slots)| tasks > slots) {
-                return None;
-            }
-            even
-        }
-    };
-    let mut before = 0;
-    for (node, tasks) in nodes.iter().zip(tasks) {
-        before += tasks;
-        if u64::from(task) < before {
-            return Some(node.rank);
-        }
-    }
-    None
 }
 
 /// Ids, for lookups that must not change while they go on.

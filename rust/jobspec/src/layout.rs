@@ -1,0 +1,506 @@
+//! Which task of a job runs where: the slots of a jobspec on the cores and gpus of its R.
+
+use std::fmt;
+
+use penstock_idset::IdSet;
+use penstock_rset::{Node, ResourceSet};
+
+use crate::{Count, Jobspec, TaskCount};
+
+/// The reason why the tasks of a job cannot be placed on its R.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayoutError(String);
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+/// One task: its rank in the job, its node, and the cores and gpus that it may use there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskPlacement {
+    /// The task's rank in the job.
+    pub rank: u64,
+    /// The task's rank on its node.
+    pub local_rank: u64,
+    /// The position of its node among the nodes of R.
+    pub node_index: usize,
+    /// The execution target.
+    pub target: u32,
+    /// The target's host.
+    pub host: String,
+    /// The logical cores that the task may use.
+    pub cores: IdSet,
+    /// The logical gpus that the task may use.
+    pub gpus: IdSet,
+}
+
+/// The layout of a job: the slots and tasks of each node of its R.
+///
+/// Each slot has a task, unless `tasks[0].count.total` says how many tasks there are: those are spread over the nodes
+/// in blocks, as evenly as possible. The spare cores of an exclusive node are shared out to its slots. If the shell
+/// option `cpu-affinity` is `off`, a task may use all cores that the job has on its node; likewise `gpu-affinity` for
+/// gpus. If the shell option `instance` is set, the job is an instance: one task on the first node has all of that
+/// node.
+///
+/// A jobspec with count ranges (RFC 14) has as many slots as R says (`nslots`), else as many as R has room for, and
+/// each slot has the same share of R.
+///
+/// ```
+/// use penstock_jobspec::{Jobspec, Layout};
+///
+/// # let text = r#"{"version": 1,
+/// #     "resources": [{"type": "slot", "count": 3, "label": "task", "with": [{"type": "core", "count": 2}]}],
+/// #     "tasks": [{"command": ["hostname"], "slot": "task", "count": {"per_slot": 1}}],
+/// #     "attributes": {"system": {"duration": 0}}}"#;
+/// let jobspec = Jobspec::from_json(text)?; // three slots of two cores
+/// let r = r#"{"version":1,"execution":{"R_lite":[{"rank":"7-8","children":{"core":"0-3"}}],"nodelist":["n[7-8]"]}}"#;
+/// let r = r.parse()?;
+/// let layout = Layout::new(&jobspec, &r)?;
+/// let tasks: Vec<_> = layout.tasks().map(|task| (task.host, task.cores.to_string())).collect();
+/// assert_eq!(tasks, [("n7".into(), "0-1".into()), ("n7".into(), "2-3".into()), ("n8".into(), "0-3".into())]);
+/// assert_eq!(layout.target_of(2), Some(8));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Layout<'a> {
+    nodes: Vec<NodeLayout<'a>>,
+    /// Whether a task may use all cores, and all gpus, that the job has on its node.
+    shares_cores: bool,
+    shares_gpus: bool,
+}
+
+#[derive(Clone, Debug)]
+struct NodeLayout<'a> {
+    node: Node<'a>,
+    slots: u64,
+    tasks: u64,
+}
+
+/// The slots of a job, and what each has.
+struct Slots {
+    total: u64,
+    cores: u64,
+    gpus: u64,
+}
+
+impl<'a> Layout<'a> {
+    /// Places the tasks of a job on its R.
+    ///
+    /// # Errors
+    ///
+    /// R has fewer slots than the jobspec asks for, or not the same number on each node where it should.
+    pub fn new(jobspec: &Jobspec, r: &'a ResourceSet) -> Result<Self, LayoutError> {
+        let nodes: Vec<Node<'a>> = r.nodes().collect();
+        let Ok(count @ 1..) = u64::try_from(nodes.len()) else {
+            return Err(LayoutError("R has no nodes".to_owned()));
+        };
+        let slots = granted_slots(jobspec, r, &nodes)?;
+        let by_node = if jobspec.request().nnodes.is_some() {
+            vec![slots.total / count; nodes.len()]
+        } else {
+            slots.by_node(&nodes)?
+        };
+        for (node, &here) in nodes.iter().zip(&by_node) {
+            if node.cores.len() < here * slots.cores || node.gpus.len() < here * slots.gpus {
+                let rank = node.rank;
+                let text = format!("R has too little for {here} slots on rank {rank}");
+                return Err(LayoutError(text));
+            }
+        }
+        let option = |name: &str| jobspec.attribute("system.shell.options")?.get(name);
+        let is_instance = option("instance").is_some_and(is_set);
+        let is_off = |name| option(name).is_some_and(|value| value == "off");
+        let tasks = match jobspec.tasks {
+            _ if is_instance => (0..nodes.len()).map(|node| u64::from(node == 0)).collect(),
+            TaskCount::PerSlot(count) => by_node.iter().map(|it| it * u64::from(count)).collect(),
+            TaskCount::Total(total) => spread(total, &by_node)?,
+        };
+        let shares = nodes.into_iter().zip(by_node).zip(tasks);
+        Ok(Self {
+            nodes: shares
+                .map(|((node, slots), tasks)| NodeLayout { node, slots, tasks })
+                .collect(),
+            shares_cores: is_instance || is_off("cpu-affinity"),
+            shares_gpus: is_instance || is_off("gpu-affinity"),
+        })
+    }
+
+    /// The tasks by rank.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskPlacement> {
+        let nodes = self.nodes.iter().enumerate();
+        let tasks = nodes.flat_map(|(node_index, layout)| {
+            let NodeLayout { node, slots, tasks } = layout;
+            let mut cores = shares(node.cores, *slots, self.shares_cores);
+            let mut gpus = shares(node.gpus, *slots, self.shares_gpus);
+            (0..*tasks).map(move |local_rank| TaskPlacement {
+                rank: 0,
+                local_rank,
+                node_index,
+                target: node.rank,
+                host: node.host.clone(),
+                cores: cores.next().unwrap_or_default(),
+                gpus: gpus.next().unwrap_or_default(),
+            })
+        });
+        (0..)
+            .zip(tasks)
+            .map(|(rank, task)| TaskPlacement { rank, ..task })
+    }
+
+    /// The execution target of a task; `None` for a rank that the job does not have.
+    pub fn target_of(&self, task: u64) -> Option<u32> {
+        let mut end = 0;
+        let layout = self.nodes.iter().find(|layout| {
+            end += layout.tasks;
+            task < end
+        });
+        layout.map(|layout| layout.node.rank)
+    }
+}
+
+/// The slots that R has for a jobspec.
+fn granted_slots(
+    jobspec: &Jobspec,
+    r: &ResourceSet,
+    nodes: &[Node<'_>],
+) -> Result<Slots, LayoutError> {
+    let request = jobspec.request();
+    let has_nodes = request.nnodes.is_some();
+    let count = nodes.len() as u64;
+    let mut slots = Slots {
+        total: 0,
+        cores: request.cores_per_slot.min().into(),
+        gpus: request.gpus_per_slot.min().into(),
+    };
+    slots.total = if request.slots.is_exact() {
+        u64::from(request.slots.min()) * if has_nodes { count } else { 1 }
+    } else if let Some(nslots) = r.nslots() {
+        nslots
+    } else {
+        let room = nodes.iter().map(|node| slots.room_on(node));
+        if has_nodes {
+            largest(&request.slots, room.min().unwrap_or(0)) * count
+        } else {
+            largest(&request.slots, room.sum())
+        }
+    };
+    if has_nodes {
+        // What a node has is shared out to its slots.
+        if !slots.total.is_multiple_of(count) {
+            let text = format!(
+                "R has {} slots on {count} nodes: expected the same on each",
+                slots.total
+            );
+            return Err(LayoutError(text));
+        }
+    } else {
+        let total = slots.total;
+        let share = |ids: u64| ids.checked_div(total).unwrap_or(0);
+        if !request.cores_per_slot.is_exact() {
+            slots.cores = slots.cores.max(share(r.ncores()));
+        }
+        if !request.gpus_per_slot.is_exact() {
+            slots.gpus = slots.gpus.max(share(r.ngpus()));
+        }
+    }
+    Ok(slots)
+}
+
+/// The largest acceptable number not above `most`, or the least one of all.
+fn largest(count: &Count, most: u64) -> u64 {
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
+    count.largest_up_to(most).unwrap_or(count.min()).into()
+}
+
+impl Slots {
+    /// The slots that a node has room for.
+    fn room_on(&self, node: &Node<'_>) -> u64 {
+        let by_cores = node.cores.len() / self.cores.max(1);
+        let by_gpus = node.gpus.len().checked_div(self.gpus);
+        by_gpus.map_or(by_cores, |by_gpus| by_cores.min(by_gpus))
+    }
+
+    /// The slots of each node: the first nodes are filled.
+    fn by_node(&self, nodes: &[Node<'_>]) -> Result<Vec<u64>, LayoutError> {
+        let mut left = self.total;
+        let slots = nodes.iter().map(|node| {
+            let here = self.room_on(node).min(left);
+            left -= here;
+            here
+        });
+        let slots = slots.collect();
+        if left > 0 {
+            let (found, total) = (self.total - left, self.total);
+            let text = format!("R has {found} slots, the jobspec asks for {total}");
+            return Err(LayoutError(text));
+        }
+        Ok(slots)
+    }
+}
+
+/// The tasks of each node: one more on each that has a slot to spare, until all are placed.
+fn spread(total: u64, slots: &[u64]) -> Result<Vec<u64>, LayoutError> {
+    let mut tasks = vec![0; slots.len()];
+    let mut left = total;
+    while left > 0 {
+        let spare: Vec<usize> = (0..slots.len())
+            .filter(|&node| tasks[node] < slots[node])
+            .collect();
+        if spare.is_empty() {
+            let all: u64 = slots.iter().sum();
+            return Err(LayoutError(format!("{total} tasks do not fit {all} slots")));
+        }
+        let more_each = (left / spare.len() as u64).max(1);
+        for node in spare {
+            let more = more_each.min(slots[node] - tasks[node]).min(left);
+            tasks[node] += more;
+            left -= more;
+        }
+    }
+    Ok(tasks)
+}
+
+/// The share of each slot in a node's cores or gpus: consecutive ids, the first shares one larger where they do not
+/// divide; or all of them for each.
+fn shares(ids: &IdSet, slots: u64, is_whole: bool) -> impl Iterator<Item = IdSet> + use<> {
+    let parts = if is_whole {
+        Vec::new()
+    } else {
+        ids.split(slots.max(1))
+    };
+    let whole = is_whole.then(|| ids.clone());
+    parts
+        .into_iter()
+        .chain(std::iter::from_fn(move || whole.clone()))
+}
+
+/// Whether the value of a shell option turns it on.
+fn is_set(value: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match value {
+        Value::Null => false,
+        Value::Bool(is_set) => *is_set,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn jobspec(resources: &Value, count: &Value, options: &Value) -> Jobspec {
+        let document = json!({
+            "version": 1,
+            "resources": [resources],
+            "tasks": [{"command": ["app"], "slot": "task", "count": count}],
+            "attributes": {"system": {"duration": 0, "shell": {"options": options}}},
+        });
+        Jobspec::from_json(&document.to_string()).unwrap()
+    }
+
+    fn slot(count: &Value, cores: &Value, gpus: u32) -> Value {
+        let mut with = vec![json!({"type": "core", "count": cores})];
+        if gpus > 0 {
+            with.push(json!({"type": "gpu", "count": gpus}));
+        }
+        json!({"type": "slot", "count": count, "label": "task", "with": with})
+    }
+
+    fn node(count: u32, slot: &Value) -> Value {
+        json!({"type": "node", "count": count, "with": [slot]})
+    }
+
+    fn uniform(nodes: u32, cores: u32, gpus: u32) -> ResourceSet {
+        let ids = |count: u32| (0..count).collect::<IdSet>();
+        let hosts = format!("node[0-{}]", nodes - 1).parse().unwrap();
+        ResourceSet::uniform(&ids(nodes), &hosts, ids(cores), ids(gpus)).unwrap()
+    }
+
+    fn per_slot() -> Value {
+        json!({"per_slot": 1})
+    }
+
+    fn shown(jobspec: &Jobspec, r: &ResourceSet) -> Vec<(u32, u64, String, String)> {
+        let layout = Layout::new(jobspec, r).unwrap();
+        let tasks = layout.tasks().inspect(|task| {
+            assert_eq!(layout.target_of(task.rank), Some(task.target));
+        });
+        tasks
+            .map(|task| {
+                let (cores, gpus) = (task.cores.to_string(), task.gpus.to_string());
+                (task.target, task.local_rank, cores, gpus)
+            })
+            .collect()
+    }
+
+    fn row(target: u32, local_rank: u64, cores: &str, gpus: &str) -> (u32, u64, String, String) {
+        (target, local_rank, cores.to_owned(), gpus.to_owned())
+    }
+
+    #[test]
+    fn slots_fill_the_lowest_ranks() {
+        let jobspec = jobspec(&slot(&json!(3), &json!(2), 1), &per_slot(), &json!({}));
+        let expected = [
+            row(0, 0, "0-1", "0"),
+            row(0, 1, "2-3", "1"),
+            row(1, 0, "0-3", "0-1"),
+        ];
+        assert_eq!(shown(&jobspec, &uniform(2, 4, 2)), expected);
+        assert_eq!(
+            Layout::new(&jobspec, &uniform(2, 4, 2))
+                .unwrap()
+                .target_of(3),
+            None
+        );
+    }
+
+    #[test]
+    fn tasks_that_do_not_divide_go_in_blocks() {
+        let resources = node(4, &slot(&json!(2), &json!(1), 0));
+        let jobspec = jobspec(&resources, &json!({"total": 6}), &json!({}));
+        let targets: Vec<u32> = shown(&jobspec, &uniform(4, 4, 0))
+            .iter()
+            .map(|row| row.0)
+            .collect();
+        assert_eq!(targets, [0, 0, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn affinity_may_be_off_for_cores_and_for_gpus() {
+        let resources = slot(&json!(6), &json!(1), 1);
+        let last = |options: Value| {
+            let jobspec = jobspec(&resources, &per_slot(), &options);
+            shown(&jobspec, &uniform(2, 4, 4)).pop().unwrap()
+        };
+        assert_eq!(
+            last(json!({"cpu-affinity": "off"})),
+            row(1, 1, "0-3", "2-3")
+        );
+        assert_eq!(
+            last(json!({"gpu-affinity": "off"})),
+            row(1, 1, "2-3", "0-3")
+        );
+    }
+
+    #[test]
+    fn an_instance_is_one_task_with_all_of_its_node() {
+        let resources = slot(&json!(6), &json!(1), 1);
+        let options = json!({"instance": {"conf": {}}});
+        let jobspec = jobspec(&resources, &per_slot(), &options);
+        assert_eq!(
+            shown(&jobspec, &uniform(2, 4, 4)),
+            [row(0, 0, "0-3", "0-3")]
+        );
+    }
+
+    #[test]
+    fn ranges_have_as_many_slots_as_were_granted() {
+        let layout = |resources: Value, nslots| {
+            let mut r = uniform(2, 5, 0);
+            r.set_nslots(nslots);
+            shown(&jobspec(&resources, &per_slot(), &json!({})), &r).len()
+        };
+        let any = || slot(&json!("1+"), &json!(1), 0);
+        assert_eq!((layout(any(), Some(7)), layout(any(), None)), (7, 10));
+        assert_eq!(layout(slot(&json!("1+:2:*"), &json!(2), 0), None), 4);
+        assert_eq!(layout(node(2, &slot(&json!("1-3"), &json!(1), 0)), None), 6);
+        let jobspec = jobspec(
+            &slot(&json!("1+"), &json!("1-8"), 0),
+            &per_slot(),
+            &json!({}),
+        );
+        let mut r = uniform(2, 4, 0);
+        r.set_nslots(Some(2));
+        assert_eq!(
+            shown(&jobspec, &r),
+            [row(0, 0, "0-3", ""), row(1, 0, "0-3", "")]
+        );
+    }
+
+    #[test]
+    fn an_r_that_does_not_fit_is_an_error() {
+        for (resources, r, nslots, expected) in [
+            (
+                slot(&json!(3), &json!(1), 0),
+                uniform(1, 2, 0),
+                None,
+                "R has 2 slots, the jobspec asks for 3",
+            ),
+            (
+                node(2, &slot(&json!(3), &json!(1), 0)),
+                uniform(2, 2, 0),
+                None,
+                "R has too little for 3 slots on rank 0",
+            ),
+            (
+                node(2, &slot(&json!("1-3"), &json!(1), 0)),
+                uniform(2, 4, 0),
+                Some(5),
+                "R has 5 slots on 2 nodes: expected the same on each",
+            ),
+            (
+                slot(&json!(1), &json!(1), 0),
+                ResourceSet::new(),
+                None,
+                "R has no nodes",
+            ),
+        ] {
+            let mut r = r;
+            r.set_nslots(nslots);
+            let error = Layout::new(&jobspec(&resources, &per_slot(), &json!({})), &r).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        assert_eq!(
+            spread(7, &[2, 4]).unwrap_err().to_string(),
+            "7 tasks do not fit 6 slots"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn tasks_are_spread_one_by_one(slots in prop::collection::vec(0..6_u64, 1..6), part in 0.0..=1.0) {
+            let all: u64 = slots.iter().sum();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss,
+                     reason = "a part of a small number")]
+            let total = (all as f64 * part) as u64;
+            let tasks = spread(total, &slots).unwrap();
+            prop_assert_eq!(tasks.iter().sum::<u64>(), total);
+            // A node has fewer tasks than another by more than one only if its slots are full.
+            for (node, &here) in tasks.iter().enumerate() {
+                prop_assert!(here <= slots[node]);
+                prop_assert!(here == slots[node] || tasks.iter().all(|&there| there <= here + 1));
+            }
+        }
+
+        #[test]
+        fn every_task_has_cores_and_gpus_of_its_own(nodes in 1..4_u32, slots in 1..9_u32, cores in 1..4_u32) {
+            let resources = slot(&json!(slots), &json!(cores), 1);
+            let jobspec = jobspec(&resources, &per_slot(), &json!({}));
+            let r = uniform(nodes, 8, 3);
+            let room = nodes * (8 / cores).min(3);
+            let layout = Layout::new(&jobspec, &r);
+            prop_assert_eq!(layout.is_ok(), slots <= room);
+            let Ok(layout) = layout else { return Ok(()) };
+            let tasks: Vec<_> = layout.tasks().collect();
+            prop_assert_eq!(tasks.len(), slots as usize);
+            for (rank, task) in tasks.iter().enumerate() {
+                prop_assert_eq!(task.rank, rank as u64);
+                prop_assert!(task.cores.len() >= u64::from(cores) && !task.gpus.is_empty());
+                for other in &tasks[..rank] {
+                    prop_assert!(other.target != task.target || other.cores.is_disjoint(&task.cores));
+                    prop_assert!(other.target != task.target || other.gpus.is_disjoint(&task.gpus));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `lay_out`: which task of a job runs where.
+
+use penstock_jobspec::{Layout, TaskPlacement};
+use pyo3::prelude::*;
+use pyo3::types::PyMapping;
+
+use crate::errors::{JobspecError, LayoutError};
+use crate::idset::PyIdSet;
+use crate::jobspec::jobspec;
+use crate::json::{self, JsonError};
+use crate::resource::PyResourceSet;
+
+/// One task of a job: its rank, its node, and the cores and gpus that it may use there.
+#[pyclass(module = "penstock._core", name = "TaskPlacement", frozen)]
+struct PyTaskPlacement(TaskPlacement);
+
+#[pymethods]
+impl PyTaskPlacement {
+    #[getter]
+    fn rank(&self) -> u64 {
+        self.0.rank
+    }
+
+    #[getter]
+    fn local_rank(&self) -> u64 {
+        self.0.local_rank
+    }
+
+    #[getter]
+    fn node_index(&self) -> usize {
+        self.0.node_index
+    }
+
+    #[getter]
+    fn target(&self) -> u32 {
+        self.0.target
+    }
+
+    #[getter]
+    fn host(&self) -> &str {
+        &self.0.host
+    }
+
+    #[getter]
+    fn cores(&self) -> PyIdSet {
+        PyIdSet::new(self.0.cores.clone())
+    }
+
+    #[getter]
+    fn gpus(&self) -> PyIdSet {
+        PyIdSet::new(self.0.gpus.clone())
+    }
+}
+
+/// Places the tasks of a jobspec on its R.
+#[pyfunction]
+fn lay_out(
+    spec: &Bound<'_, PyMapping>,
+    resources: &Bound<'_, PyResourceSet>,
+) -> PyResult<Vec<PyTaskPlacement>> {
+    let text = json::encode(spec).map_err(|error| match error {
+        JsonError::Invalid(problem, _) => {
+            JobspecError::new_err(format!("invalid jobspec: {problem}"))
+        }
+        JsonError::Other(error) => error,
+    })?;
+    let (spec, resources) = (jobspec(&text)?, resources.get().snapshot());
+    let layout = Layout::new(&spec, &resources);
+    let layout = layout.map_err(|error| LayoutError::new_err(error.to_string()))?;
+    Ok(layout.tasks().map(PyTaskPlacement).collect())
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyTaskPlacement>()?;
+    module.add_function(wrap_pyfunction!(lay_out, module)?)
+}
