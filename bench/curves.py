@@ -47,6 +47,11 @@ CURVES = {
         "jobs that wait",
         True,
     ),
+    "explain": (
+        "Why the job in the middle of the queue is pending, and when it starts: 1,000 full nodes",
+        "pending jobs",
+        True,
+    ),
 }
 
 Table = dict[str, dict[str, list[tuple[float, float]]]]

@@ -14,7 +14,9 @@ use penstock_rset::ResourceSet;
 const CORES: u32 = 64;
 /// Jobs that one call decides about.
 const BATCH: u32 = 1000;
-/// Jobs of the machine that is shared by the curves of the queue, in nodes.
+/// Planned ends over which a start is looked for.
+const ENDS: usize = 64;
+/// Nodes of the machine that the curves of the queue share.
 const NODES: u32 = 10_000;
 
 /// Numbers that look random and are the same every time (xorshift).
@@ -167,33 +169,34 @@ fn first_pass(jobs: u32) {
     print("conservative", &policy, jobs, median / u128::from(jobs));
 }
 
-/// A job ends and one starts, while so many jobs of so many shapes wait on a full machine.
-fn waiting(curve: &str, x: u32, policy: Policy, depth: u32, shapes: u32) {
-    let mut engine = engine(NODES, policy, Selection::First);
-    let mut running: Vec<u64> = Vec::new();
+/// A full machine: each node has a job, and so many jobs of so many shapes are pending behind one
+/// that wants half of the nodes. Returns the running jobs.
+fn full(engine: &mut Engine, nodes: u32, depth: u32, shapes: u32) -> Vec<u64> {
     let whole = engine.shape(&request(Some(1), 1, CORES));
-    for job in 0..NODES {
-        submit(&mut engine, job.into(), whole, f64::from(1000 + job % 997));
-        running.push(job.into());
+    for job in 0..nodes {
+        submit(engine, job.into(), whole, f64::from(1000 + job % 997));
     }
-    assert_eq!(engine.schedule(0.0, usize::MAX).len(), NODES as usize);
+    assert_eq!(engine.schedule(0.0, usize::MAX).len(), nodes as usize);
     // The first in line wants most of the machine: everything else has to get past it.
-    let most = engine.shape(&request(Some(NODES / 2), 1, CORES));
-    let first = u64::from(NODES);
-    submit(&mut engine, first, most, 5000.0);
+    let most = engine.shape(&request(Some(nodes / 2), 1, CORES));
+    let first = u64::from(nodes);
+    submit(engine, first, most, 5000.0);
     let shapes: Vec<ShapeId> = (0..shapes)
         .map(|it| engine.shape(&request(Some(1 + it / 32), 1 + it % 32, 2)))
         .collect();
     for job in 1..depth {
         let shape = shapes[job as usize % shapes.len()];
-        submit(
-            &mut engine,
-            first + u64::from(job),
-            shape,
-            f64::from(100 + job / 7 % 50 * 10),
-        );
+        let limit = f64::from(100 + job / 7 % 50 * 10);
+        submit(engine, first + u64::from(job), shape, limit);
     }
     engine.schedule(1.0, usize::MAX);
+    (0..nodes.into()).collect()
+}
+
+/// A job ends and one starts, while so many jobs of so many shapes wait on a full machine.
+fn waiting(curve: &str, x: u32, policy: Policy, depth: u32, shapes: u32) {
+    let mut engine = engine(NODES, policy, Selection::First);
+    let mut running = full(&mut engine, NODES, depth, shapes);
     let rounds = (0..101).map(|round| {
         let gone = running.swap_remove(round * 31 % running.len());
         engine.finish(&[gone]);
@@ -206,6 +209,34 @@ fn waiting(curve: &str, x: u32, policy: Policy, depth: u32, shapes: u32) {
         took
     });
     print(curve, &policy.to_string(), x, median(rounds.collect()));
+}
+
+/// Why the job in the middle of the queue is pending, and when it starts if that is soon.
+fn explain(policy: Policy, depth: u32) {
+    let nodes = 1000;
+    let mut engine = engine(nodes, policy, Selection::First);
+    full(&mut engine, nodes, depth, 100);
+    let middle = u64::from(nodes + depth / 2);
+    engine.share();
+    let rounds = (0..21).map(|_| time(|| assert!(engine.explain(middle, 1.0).is_some())));
+    print(
+        "explain",
+        &format!("{policy}: why"),
+        depth,
+        median(rounds.collect()),
+    );
+    let rounds = (0..5).map(|_| {
+        time(|| {
+            engine.share();
+            assert_eq!(engine.estimate_within(1.0, &[middle], ENDS).len(), 1);
+        })
+    });
+    print(
+        "explain",
+        &format!("{policy}: when"),
+        depth,
+        median(rounds.collect()),
+    );
 }
 
 fn main() {
@@ -254,6 +285,14 @@ fn main() {
     }
     for depth in [1000, 10_000, 100_000] {
         waiting("depth", depth, Policy::Conservative, depth, 100);
+    }
+    for policy in [Policy::Fcfs, Policy::Easy, Policy::Hybrid { depth: 8 }] {
+        for depth in [1000, 10_000, 100_000, 1_000_000] {
+            explain(policy, depth);
+        }
+    }
+    for depth in [1000, 10_000, 100_000] {
+        explain(Policy::Conservative, depth);
     }
     for jobs in [1000, 4000, 16_000, 64_000] {
         first_pass(jobs);

@@ -37,8 +37,6 @@ pub(crate) struct Books {
     pub told: u64,
     /// What running jobs have been allocated and have released.
     pub allocation_log: AllocationLog,
-    /// Counts how often nodes have been renumbered.
-    pub moves: u64,
     /// The number of jobs started so far.
     pub starts: u64,
     /// By shape, whether a unit is any idle node, if known (see [`takes_any_node`]).
@@ -60,6 +58,18 @@ impl Books {
             };
             Timeline::new(runs.iter().map(ending).collect())
         })
+    }
+
+    /// The first planned end of a running job.
+    pub fn first_end(&self) -> Option<f64> {
+        match &self.timeline {
+            Some(timeline) => timeline.first().map(|ending| ending.end),
+            None => self
+                .runs
+                .iter()
+                .map(|(_, running)| running.end)
+                .min_by(f64::total_cmp),
+        }
     }
 
     /// The cores that a running job releases on nodes that are up.
@@ -204,10 +214,15 @@ impl Books {
 
     /// Whether the limits of a queue admit one more job of a shape, as far as its request tells.
     pub fn may_run(&self, shape: ShapeId, queue: QueueId) -> bool {
+        let (nodes, cores) = self.least(shape);
+        self.queues.admits(queue, nodes, cores).is_ok()
+    }
+
+    /// The fewest nodes and cores that a shape takes, as far as the shape says.
+    pub fn least(&self, shape: ShapeId) -> (u64, u64) {
         let request = self.machine.request(shape);
         let nodes = u64::from(request.least_nodes().unwrap_or(1));
-        let cores = request.total_cores();
-        self.queues.admits(queue, nodes, cores).is_ok()
+        (nodes, request.total_cores())
     }
 
     /// Whether the limits of a queue admit one more job with this allocation.

@@ -63,10 +63,22 @@ pub struct Engine {
     pub(crate) books: Books,
     pub(crate) policy: Policy,
     pub(crate) scratch: Scratch,
+    settled: Settled,
     /// Jobs that may have become impossible, in reverse order.
     suspects: Vec<u64>,
     /// Whether every pending job may have become impossible.
     recheck: bool,
+}
+
+/// How far the books had come when a pass last left nothing to decide. The count of a machine's
+/// changes begins anew in a copy, so a copy is not settled.
+#[derive(Debug, Default)]
+struct Settled(Option<[u64; 4]>);
+
+impl Clone for Settled {
+    fn clone(&self) -> Self {
+        Self(None)
+    }
 }
 
 /// A duration as a time limit: infinite for none.
@@ -102,7 +114,6 @@ impl Engine {
             changes: 0,
             told: 0,
             allocation_log: AllocationLog::default(),
-            moves: 0,
             starts: 0,
             any_node: Vec::new(),
             reachable: Vec::new(),
@@ -111,6 +122,7 @@ impl Engine {
             books,
             policy: options.policy,
             scratch: Scratch::default(),
+            settled: Settled::default(),
             suspects: Vec::new(),
             recheck: false,
         })
@@ -135,6 +147,7 @@ impl Engine {
 
     /// Changes the options, from the next decision on.
     pub fn set_options(&mut self, options: Options) {
+        self.settled = Settled(None);
         self.books.machine.set_selection(options.selection);
         self.books.overlong = options.overlong;
         if options.policy != self.policy {
@@ -288,12 +301,16 @@ impl Engine {
         start.filter(|_| self.is_queued(id))
     }
 
-    /// Whether a pass at this time would change nothing, as far as the policy can tell.
-    pub(crate) fn is_settled(&mut self, now: f64) -> bool {
-        !self.recheck
-            && self.suspects.is_empty()
-            && self.policy == Policy::Conservative
-            && self.scratch.is_settled(&mut self.books, now)
+    /// Everything that decides what a pass does, but for time and options, as counts of changes.
+    fn progress(&self) -> [u64; 4] {
+        let books = &self.books;
+        let (queue, runs) = (books.queue.changes(), books.runs.changes());
+        [queue, runs, books.machine.change_count(), books.changes]
+    }
+
+    /// Whether nothing has changed since a pass left nothing to decide.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.0 == Some(self.progress())
     }
 
     /// Whether a job is pending.
@@ -334,22 +351,12 @@ impl Engine {
     /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
     /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let groups = self.books.queue.groups.iter();
-        let active_groups = groups.filter(|group| group.has_jobs()).count();
         let mut decisions = self.pass(now, max);
-        // A start may take what another job would have had to leave, or what another group has
-        // reserved: then others can start in the next pass.
-        let again = match self.policy {
-            Policy::Fcfs => false,
-            Policy::Easy | Policy::Hybrid { .. } => true,
-            Policy::Conservative => active_groups > 1,
-        };
-        if again {
-            let mut before = 0;
-            while before < decisions.len() && decisions.len() < max {
-                before = decisions.len();
-                self.scratch
-                    .run(self.policy, &mut self.books, now, max, &mut decisions);
+        while !self.is_settled() && decisions.len() < max {
+            let before = decisions.len();
+            self.run_policy(now, max, &mut decisions);
+            if decisions.len() == before {
+                self.settle();
             }
         }
         decisions
@@ -358,11 +365,32 @@ impl Engine {
     /// As [`schedule`](Self::schedule), with a single pass, for callers with news for the engine
     /// before the next one.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
+        let groups = self.books.queue.groups.iter();
+        let groups = groups.filter(|group| group.has_jobs()).count();
         let mut decisions = self.deny_impossible(max);
-        let books = &mut self.books;
-        self.scratch
-            .run(self.policy, books, now, max, &mut decisions);
+        self.run_policy(now, max, &mut decisions);
+        // A start may take what another job would have had to leave, or what another group has
+        // reserved: then others can start in the next pass.
+        let is_final = match self.policy {
+            Policy::Fcfs => true,
+            Policy::Easy | Policy::Hybrid { .. } => false,
+            Policy::Conservative => groups <= 1,
+        };
+        if decisions.len() < max && (is_final || decisions.is_empty()) {
+            self.settle();
+        }
         decisions
+    }
+
+    fn run_policy(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) {
+        self.settled = Settled(None);
+        let books = &mut self.books;
+        self.scratch.run(self.policy, books, now, max, decisions);
+    }
+
+    /// A pass has left nothing to decide.
+    fn settle(&mut self) {
+        self.settled = Settled(Some(self.progress()));
     }
 
     /// Denies jobs, at any position, that can no longer run after a change.

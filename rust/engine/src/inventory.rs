@@ -34,7 +34,6 @@ impl Engine {
         books.changes += 1;
         books.any_node.clear();
         books.reachable.clear();
-        books.moves += 1;
         books.partial = 0;
         for running in books.runs.iter_mut() {
             let (mut shares, gone) = books.machine.relocate(&running.shares, relocation);

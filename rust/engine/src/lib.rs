@@ -59,6 +59,7 @@ mod resize;
 mod running;
 mod summary;
 mod timeline;
+mod verdict;
 mod whatif;
 
 pub use accuracy::{Accuracy, Band, Errors};

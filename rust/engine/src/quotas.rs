@@ -7,6 +7,7 @@ use crate::interval::Interval;
 use crate::machine::{Allocation, Size};
 use crate::plan::{Hold, Plan, planned};
 use crate::queue::QueueId;
+use crate::verdict::Cause;
 
 /// The most start times that are tried for a job that needs more nodes than its queue has left.
 const MAX_STARTS_TRIED: usize = 1000;
@@ -182,22 +183,6 @@ impl Quotas {
         }
     }
 
-    /// Whether a queue has room for this reservation of a class.
-    pub fn leaves(
-        &mut self,
-        books: &mut Books,
-        class: u32,
-        hold: &Hold,
-        (start, limit): (f64, f64),
-    ) -> bool {
-        let queue = books.queue.classes[class as usize].queue;
-        if self.of(books, queue).is_none() {
-            return true;
-        }
-        let usage = Usage::of_hold(books, class, hold);
-        self.earliest_of(books, queue, usage, start, limit) <= start
-    }
-
     /// Whether the least of a class is left by a promised time, or as soon as the overdue jobs end.
     pub fn leaves_by(&mut self, books: &mut Books, class: u32, time: f64) -> bool {
         let start = self.earliest(books, class, self.now, f64::INFINITY);
@@ -258,21 +243,29 @@ impl Quotas {
         Some(Err(until))
     }
 
-    /// As [`Plan::place`], within what the limits leave.
+    /// As [`Plan::place`], within what the limits leave; else why the class cannot start.
     pub fn place_in(
         &mut self,
         plan: &Plan,
         books: &mut Books,
         class: u32,
         limit: f64,
-    ) -> Result<Allocation, f64> {
+    ) -> Result<Allocation, Cause> {
         let now = self.now;
         let mut by = now;
         let found = self.place(books, class, limit, |books| {
             let found = plan.place(books, class, now, limit);
             found.map_err(|until| by = until).ok()
         });
-        found.unwrap_or(Err(by))
+        match found {
+            Some(Ok(shares)) => Ok(shares),
+            Some(Err(by)) if by > now => Err(Cause::DelaysByLimit { by }),
+            None if by > now => Err(Cause::Delays {
+                by,
+                transient: false,
+            }),
+            _ => Err(Cause::Unfit),
+        }
     }
 
     /// The earliest time within a range at which a class fits into a plan and into the quota of its

@@ -57,31 +57,39 @@ impl Running {
 /// The running jobs, each at an index of its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
-    runs: ChunkedVec<Option<Running>>,
+    running: ChunkedVec<Option<Running>>,
     unused: Vec<u32>,
+    changes: u64,
 }
 
 impl Runs {
     pub fn len(&self) -> usize {
-        self.runs.len() - self.unused.len()
+        self.running.len() - self.unused.len()
+    }
+
+    /// How often jobs have started or ended so far.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Adds a running job. Returns its index.
     #[inline]
     pub fn insert(&mut self, running: Running) -> u32 {
+        self.changes += 1;
         let Some(run) = self.unused.pop() else {
-            self.runs.push(Some(running));
-            return u32::try_from(self.runs.len() - 1).unwrap_or(u32::MAX);
+            self.running.push(Some(running));
+            return u32::try_from(self.running.len() - 1).unwrap_or(u32::MAX);
         };
-        if let Some(unused) = self.runs.get_mut(run as usize) {
+        if let Some(unused) = self.running.get_mut(run as usize) {
             *unused = Some(running);
         }
         run
     }
 
     pub fn remove(&mut self, run: u32) -> Option<Running> {
-        let running = self.runs.get_mut(run as usize)?.take();
+        let running = self.running.get_mut(run as usize)?.take();
         if running.is_some() {
+            self.changes += 1;
             self.unused.push(run);
         }
         running
@@ -90,30 +98,30 @@ impl Runs {
     /// Makes clones share the present jobs from now on.
     #[inline]
     pub fn share(&mut self) {
-        self.runs.share();
+        self.running.share();
     }
 
     pub fn at(&self, run: u32) -> Option<&Running> {
-        self.runs.get(run as usize)?.as_ref()
+        self.running.get(run as usize)?.as_ref()
     }
 
     pub fn at_mut(&mut self, run: u32) -> Option<&mut Running> {
-        self.runs.get_mut(run as usize)?.as_mut()
+        self.running.get_mut(run as usize)?.as_mut()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Running)> {
         (0_u32..)
-            .zip(self.runs.iter())
+            .zip(self.running.iter())
             .filter_map(|(run, running)| Some((run, running.as_ref()?)))
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
-        self.runs.iter_mut().flatten()
+        self.running.iter_mut().flatten()
     }
 
     /// Bytes on the heap; what jobs have outside the inventory is not counted.
     pub fn heap_bytes(&self) -> usize {
         let shares = self.iter().map(|(_, running)| running.shares.heap_bytes());
-        self.runs.bytes() + self.unused.capacity() * size_of::<u32>() + shares.sum::<usize>()
+        self.running.bytes() + self.unused.capacity() * size_of::<u32>() + shares.sum::<usize>()
     }
 }

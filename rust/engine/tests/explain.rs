@@ -573,7 +573,7 @@ proptest! {
                 let fits = sum(&nodes, request, true, false) >= need(request);
                 let before = (first != *id).then_some(first);
                 match &reason {
-                    Reason::Reserved { at, shortage } if ahead => {
+                    Reason::Reserved { at, shortage, .. } if ahead => {
                         prop_assert!(*at > now);
                         prop_assert_eq!(shortage.is_none(), fits);
                         if let Some(shortage) = shortage {
@@ -592,7 +592,7 @@ proptest! {
                         prop_assert!(before.is_some() || !planned || ahead);
                         check_shortage(shortage, &nodes, request);
                     }
-                    Reason::Reserved { at, shortage: Some(shortage) } => {
+                    Reason::Reserved { at, shortage: Some(shortage), .. } => {
                         prop_assert!(!fits && before.is_none());
                         prop_assert_eq!((*at, true), (reached.0, planned));
                         check_shortage(shortage, &nodes, request);

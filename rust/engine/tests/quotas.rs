@@ -71,7 +71,15 @@ fn a_job_that_would_hold_up_a_reservation_by_a_limit_waits() {
             } else {
                 // It has a reservation of its own, behind the other.
                 let at = 120.0;
-                assert_eq!(reason, Reason::Reserved { at, shortage: None }, "{policy}");
+                assert_eq!(
+                    reason,
+                    Reason::Reserved {
+                        at,
+                        shortage: None,
+                        limit: None
+                    },
+                    "{policy}"
+                );
             }
             let starts: Vec<_> = engine.estimate(0.0).iter().map(|it| it.start).collect();
             assert_eq!(starts, [Some(60.0), Some(120.0)], "{policy}, {what}");

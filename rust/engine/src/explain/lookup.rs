@@ -1,312 +1,290 @@
-//! Finds the reasons in the books.
+//! Turns the last pass's verdicts, and what the books show, into reasons.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
 use penstock_jobspec::Constraint;
 
-use super::ahead::{Ahead, Disturbed};
 use super::shortage::Census;
 use super::{Harm, Reason, Shortage};
 use crate::Engine;
 use crate::books::Books;
 use crate::machine::{Allocation, ShapeId};
-use crate::policy::{Overlay, Policy, Scratch, Shadow};
+use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, QueueId};
-use crate::quotas::Quotas;
+use crate::verdict::Cause;
 
-/// The first job of a group that waits for resources.
-#[derive(Debug)]
-struct Front {
-    key: Key,
-    class: u32,
-    /// Whether it would start if it were looked at.
-    fits: bool,
-    /// When it can start, under a policy that reserves for it.
-    shadow: Option<(Shadow, Overlay)>,
+impl Engine {
+    /// Why a job is pending, as of now; `None` if it is not.
+    ///
+    /// Formats what the last pass found. If something has changed since, a pass is made on a copy
+    /// first, so the answer is that of the next pass at `now`: a job that it starts is
+    /// [unconsidered](Reason::Unconsidered).
+    ///
+    /// Costs a look at every node, whatever the number of pending jobs; after a change, a copy and
+    /// its passes besides. Decides nothing.
+    pub fn explain(&mut self, id: u64, now: f64) -> Option<Reason> {
+        self.explain_each(&[id], now).pop().flatten()
+    }
+
+    /// As [`explain`](Self::explain), of several jobs: what they have in common is looked at once.
+    pub fn explain_each(&mut self, ids: &[u64], now: f64) -> Vec<Option<Reason>> {
+        let key = |id: &u64| {
+            let (handle, _) = self.waiting(*id)?;
+            Some(Key::new(self.books.jobs.at(handle).rank, *id, handle))
+        };
+        let keys: Vec<Option<Key>> = ids.iter().map(key).collect();
+        let is_held = |key: &Key| key.rank() == 0;
+        let pending = keys.iter().flatten().copied();
+        let pending: Vec<Key> = pending.filter(|key| !is_held(key)).collect();
+        let mut reasons = self.reasons(&pending, now).into_iter();
+        let mut reason = |key: Key| {
+            if is_held(&key) {
+                Some(Reason::Held)
+            } else {
+                reasons.next()
+            }
+        };
+        keys.into_iter()
+            .map(|key| key.and_then(&mut reason))
+            .collect()
+    }
+
+    /// Why the first jobs of the queue are pending, in their order; jobs that are held are not among
+    /// them.
+    ///
+    /// As [`explain`](Self::explain), with a look at every node for each different constraint among
+    /// them, and for each different shape a look at every kind of node: nodes are of a kind that
+    /// have the same and have the same free.
+    pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(u64, Reason)> {
+        let keys = self.first_pending(max);
+        let reasons = self.reasons(&keys, now);
+        keys.into_iter().map(Key::id).zip(reasons).collect()
+    }
+
+    /// The first jobs of the queue in their order, held ones left out.
+    fn first_pending(&mut self, max: usize) -> Vec<Key> {
+        let books = &mut self.books;
+        let mut heads = BinaryHeap::new();
+        for group in &books.queue.groups {
+            let classes = group.heads.all().iter().zip(&group.classes);
+            let pending = classes.filter(|(key, _)| !key.is_none());
+            heads.extend(pending.map(|(key, class)| Reverse((*key, *class))));
+        }
+        let mut keys = Vec::new();
+        while keys.len() < max
+            && let Some(Reverse((key, class))) = heads.pop()
+        {
+            keys.push(key);
+            let next = books.queue.after(&books.jobs, class, key, |_| true);
+            if !next.is_none() {
+                heads.push(Reverse((next, class)));
+            }
+        }
+        keys
+    }
+
+    /// Why jobs are pending that are not held.
+    fn reasons(&mut self, keys: &[Key], now: f64) -> Vec<Reason> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        if self.is_settled() {
+            let mut lookup = Lookup::new(self, now);
+            return keys.iter().map(|key| lookup.reason(*key)).collect();
+        }
+        self.share();
+        let mut ahead = self.clone();
+        ahead.schedule(now, usize::MAX);
+        let pending: Vec<bool> = keys.iter().map(|key| ahead.is_queued(key.id())).collect();
+        let started: Vec<bool> = keys.iter().map(|key| ahead.is_running(key.id())).collect();
+        let mut denied = Lookup::new(self, now);
+        let mut lookup = Lookup::new(&mut ahead, now);
+        let reason = |((key, pending), started): ((&Key, bool), bool)| {
+            if pending {
+                lookup.reason(*key)
+            } else if started {
+                Reason::Unconsidered
+            } else {
+                denied.reason(*key)
+            }
+        };
+        keys.iter().zip(pending).zip(started).map(reason).collect()
+    }
 }
 
 /// Looks for the reasons of several jobs, with nothing changed in between.
 struct Lookup<'a> {
     books: &'a mut Books,
+    scratch: &'a Scratch,
     policy: Policy,
     now: f64,
-    fronts: BTreeMap<u32, Option<Front>>,
     censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
-    places: BTreeMap<u32, Option<Allocation>>,
-    /// Under a hybrid policy, by group.
-    aheads: BTreeMap<u32, Ahead>,
-    scratch: &'a Scratch,
-    limited: bool,
+    placements: BTreeMap<u32, Option<Allocation>>,
 }
 
-impl Engine {
-    /// Why a job waits, given that nothing has changed since the last pass at `now`; `None` where
-    /// it does not wait.
-    ///
-    /// Costs a look at every node, and for a job that fits but waits behind another as much as
-    /// finding when that can start. Decides nothing.
-    pub fn explain(&mut self, id: u64, now: f64) -> Option<Reason> {
-        let (handle, lane) = self.waiting(id)?;
-        let known = self.books.jobs.at(handle);
-        if known.priority == 0 {
-            return Some(Reason::Held);
-        }
-        let key = Key::new(known.rank, id, handle);
-        let class = self.books.queue.class_of(lane);
-        Some(self.lookup(now).reason(key, class))
-    }
-
-    /// Why the first jobs of the queue wait, in their order; jobs that are held are not among
-    /// them.
-    ///
-    /// Costs a look at every node for each different constraint among them, as much as finding when
-    /// the first job of each group of queues can start, and for each different shape a look at
-    /// every kind of node: nodes are of a kind that have the same and have the same free.
-    pub fn explain_all(&mut self, now: f64, max: usize) -> Vec<(u64, Reason)> {
-        let mut lookup = self.lookup(now);
-        let mut heads = BinaryHeap::new();
-        for group in &lookup.books.queue.groups {
-            let known = group.heads.all().iter().zip(&group.classes);
-            let waiting = known.filter(|(key, _)| !key.is_none());
-            heads.extend(waiting.map(|(key, class)| Reverse((*key, *class))));
-        }
-        let mut reasons = Vec::new();
-        while reasons.len() < max
-            && let Some(Reverse((key, class))) = heads.pop()
-        {
-            reasons.push((key.id(), lookup.reason(key, class)));
-            let books = &mut *lookup.books;
-            let next = books.queue.after(&books.jobs, class, key, |_| true);
-            if !next.is_none() {
-                heads.push(Reverse((next, class)));
-            }
-        }
-        reasons
-    }
-
-    fn lookup(&mut self, now: f64) -> Lookup<'_> {
-        Lookup {
-            limited: self.books.queues.any_limited(),
-            books: &mut self.books,
-            policy: self.policy,
+impl<'a> Lookup<'a> {
+    fn new(engine: &'a mut Engine, now: f64) -> Self {
+        Self {
+            books: &mut engine.books,
+            scratch: &engine.scratch,
+            policy: engine.policy,
             now,
-            fronts: BTreeMap::new(),
             censuses: HashMap::new(),
             shortages: BTreeMap::new(),
-            places: BTreeMap::new(),
-            aheads: BTreeMap::new(),
-            scratch: &self.scratch,
+            placements: BTreeMap::new(),
         }
     }
-}
 
-/// Whether the limits of a queue let one more job take these resources.
-fn may_take(books: &Books, queue: QueueId, shares: &Allocation) -> Result<(), String> {
-    let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
-    books.queues.admits(queue, shares.len() as u64, cores)
-}
-
-impl Lookup<'_> {
-    fn reason(&mut self, key: Key, class: u32) -> Reason {
-        let now = self.now;
+    fn reason(&mut self, key: Key) -> Reason {
+        let Some((class, limit)) = self.books.waits(key.handle()) else {
+            return Reason::Unconsidered;
+        };
         if let Err(note) = self.books.possible(class) {
             return Reason::Impossible { note };
         }
-        if self.books.end(key.handle(), now).is_err() {
+        if self.books.end_after(limit, self.now).is_err() {
             return Reason::Outlives {
-                end: now + self.books.limit(key.handle()),
+                end: self.now + limit,
                 resources: self.books.machine.expiration().unwrap_or(f64::INFINITY),
             };
         }
-        let known = &self.books.queue.classes[class as usize];
-        let (shape, queue, group) = (known.shape, known.queue, known.group);
-        if let Err(note) = self.may_run(shape, queue)
-            && !self.keeps(key, class)
-        {
-            return Reason::QueueLimit { queue, note };
-        }
-        self.place(class);
-        let reserved = self.reserved(key, group).filter(|at| *at > now);
-        let Some(shares) = self.places.get(&class).and_then(Option::as_ref) else {
-            return self.unfit(key, shape, group, reserved);
+        let group = self.books.queue.classes[class as usize].group;
+        let cause = (self.scratch).cause(self.policy, self.books, (group, class), key);
+        let head = self.scratch.head(self.policy, group);
+        let head = head.filter(|head| *head < key).map(Key::id);
+        let queue_limit = self.queue_limit(class);
+        let by = match cause {
+            Some(Cause::Reserved { at }) => return self.reserved(class, at, queue_limit),
+            _ if queue_limit.is_some() => return self.queue_full(class, queue_limit),
+            _ if self.placement(class).is_none() => return self.unfit(class, head),
+            None => return Reason::Unconsidered,
+            Some(Cause::DelaysByLimit { by }) => return self.behind_limit(class, by),
+            Some(Cause::Delays { by, .. }) => by,
+            // It fits: only beside the reservations it does not, or not within the limits.
+            Some(Cause::Unfit | Cause::Unreachable | Cause::Behind | Cause::QueueFull) => self.now,
         };
-        if let Err(note) = may_take(self.books, queue, shares) {
-            return Reason::QueueLimit { queue, note };
-        }
-        if let Some(at) = reserved {
-            return Reason::Reserved { at, shortage: None };
-        }
-        let kept_out = self.policy == Policy::Conservative
-            && self.scratch.reserved(self.policy, key.id()) == Some(f64::INFINITY);
-        if self.policy == Policy::Conservative && !kept_out {
-            return Reason::Unconsidered;
-        }
-        self.find_front(group);
-        let before = self.fronts.get(&group).and_then(Option::as_ref);
-        if kept_out && before.is_none_or(|front| key <= front.key) {
-            return match self.scratch.first_reserved(group) {
-                Some((job, at)) => Reason::BehindReservation {
-                    job,
-                    at,
-                    harm: None,
-                },
-                None => Reason::Unconsidered,
-            };
-        }
-        let (Some(Some(front)), Some(Some(shares))) =
-            (self.fronts.get_mut(&group), self.places.get(&class))
-        else {
-            return Reason::Unconsidered;
-        };
-        if kept_out && key > front.key {
-            // What those before it have reserved is never its own, as planned.
-            let job = front.key.id();
-            return Reason::Behind { job };
-        }
-        if front.fits || key <= front.key {
-            return Reason::Unconsidered;
-        }
-        let job = front.key.id();
-        let limit = self.books.limit(key.handle());
-        if let Some(ahead) = self.aheads.get_mut(&group) {
-            let disturbed = ahead.disturbed(self.books, class, now, limit);
-            return self.disturbs(disturbed);
-        }
-        let Some((shadow, overlay)) = &mut front.shadow else {
-            return Reason::Behind { job };
-        };
-        let takes = shadow.cost(&self.books.machine, overlay, shares);
-        // Where no planned end lets that job start, everything ends before.
-        if shadow.sees_end(now, limit) {
-            return Reason::Unconsidered;
-        }
-        let machine = &mut self.books.machine;
-        if takes <= shadow.spare
-            || !shadow.fungible && shadow.place_beside(machine, overlay, shape).is_some()
-        {
-            if self.books.queue.classes[front.class as usize].queue == queue {
-                let mut quotas = shadow.quotas(self.books, front.class, now);
-                let placed = quotas.place(self.books, class, limit, |books| books.place(class));
-                if matches!(placed, Some(Err(_))) {
-                    let at = shadow.time;
-                    return self.behind_limit(queue, job, at);
-                }
-            }
-            return Reason::Unconsidered;
-        }
-        Reason::BehindReservation {
-            job,
-            at: shadow.time,
-            harm: Some(Harm {
-                takes,
-                spare: shadow.spare,
-            }),
+        let reservation = (self.scratch).reservation_at(self.policy, self.books, group, (by, None));
+        let harm = self.harm(class);
+        match (reservation, head) {
+            (Some((job, at)), _) => Reason::BehindReservation { job, at, harm },
+            (None, Some(job)) => Reason::Behind { job },
+            (None, None) if cause == Some(Cause::QueueFull) => self.queue_full(class, None),
+            (None, None) => Reason::Unconsidered,
         }
     }
 
-    /// A job that fits would disturb one of several reservations, or none.
-    fn disturbs(&self, disturbed: Option<Disturbed>) -> Reason {
-        let Some(Disturbed { key, at, limit }) = disturbed else {
-            return Reason::Unconsidered;
-        };
-        let job = key.id();
-        match limit {
-            Some(queue) => self.behind_limit(queue, job, at),
-            None => Reason::BehindReservation {
-                job,
+    /// A job has a reservation.
+    fn reserved(&mut self, class: u32, at: f64, queue_limit: Option<String>) -> Reason {
+        let fits = self.placement(class).is_some();
+        let shortage = (!fits).then(|| self.shortage(class));
+        match shortage {
+            Some(shortage) if shortage.nodes_up == 0 => self.down(class, shortage.nodes),
+            shortage => Reason::Reserved {
                 at,
-                harm: None,
+                shortage,
+                limit: queue_limit.map(|note| (self.queue(class), note)),
             },
         }
     }
 
-    /// A job that fits would leave too little in the limits of its queue to one with a reservation.
-    fn behind_limit(&self, queue: QueueId, job: u64, at: f64) -> Reason {
-        Reason::BehindLimit {
-            queue,
-            job,
-            at,
-            note: self.books.queues.limits(queue),
+    /// A job's queue is at a limit.
+    fn queue_full(&mut self, class: u32, note: Option<String>) -> Reason {
+        let queue = self.queue(class);
+        let note = note.unwrap_or_else(|| self.books.queues.limits(queue));
+        Reason::QueueLimit { queue, note }
+    }
+
+    /// A job's shape does not fit.
+    fn unfit(&mut self, class: u32, head: Option<u64>) -> Reason {
+        let shortage = self.shortage(class);
+        if shortage.nodes_up == 0 {
+            return self.down(class, shortage.nodes);
+        }
+        let shape = self.books.queue.classes[class as usize].shape;
+        // A job that needs nodes that are down is behind nobody, but for first come first served.
+        let is_in_line = self.policy == Policy::Fcfs || self.books.is_reachable(shape);
+        Reason::Insufficient {
+            shortage,
+            behind: head.filter(|_| is_in_line),
         }
     }
 
-    /// Whether the limits of a queue let one more job of a shape run, as far as the shape says.
-    fn may_run(&self, shape: ShapeId, queue: QueueId) -> Result<(), String> {
-        let request = self.books.machine.request(shape);
-        let nodes = u64::from(request.least_nodes().unwrap_or(1));
-        let cores = request.total_cores();
-        self.books.queues.admits(queue, nodes, cores)
-    }
-
-    /// Whether a job keeps its reservation though the limits of its queue do not let it run now:
-    /// they do by then.
-    fn keeps(&mut self, key: Key, class: u32) -> bool {
-        let group = self.books.queue.classes[class as usize].group;
-        let told = self.scratch.told(self.policy, group, key.id());
-        told.is_some_and(|at| Quotas::new(self.now).leaves_by(self.books, class, at))
-    }
-
-    /// Whether jobs of a shape are passed over by the policy: nodes that they need are down.
-    fn is_passed(&mut self, shape: ShapeId) -> bool {
-        self.policy != Policy::Fcfs && !self.books.is_reachable(shape)
-    }
-
-    /// When a job is to start, where a policy with several reservations has one for it.
-    fn reserved(&mut self, key: Key, group: u32) -> Option<f64> {
-        let at = match self.policy {
-            Policy::Fcfs | Policy::Easy => None,
-            Policy::Conservative => self.scratch.reserved(self.policy, key.id()),
-            Policy::Hybrid { depth } => {
-                if !self.aheads.contains_key(&group) {
-                    let jobs = self.line(group, depth);
-                    let ahead = Ahead::of(self.books, self.scratch, group, &jobs, self.now);
-                    self.aheads.insert(group, ahead);
-                }
-                self.aheads.get(&group)?.start(key)
-            }
-        };
-        at.filter(|at| at.is_finite())
-    }
-
-    /// The first jobs of a group that no limit of their queue stops.
-    fn line(&mut self, group: u32, count: u32) -> Vec<(Key, u32)> {
-        let known = &self.books.queue.groups[group as usize];
-        let heads = known.heads.all().iter().zip(&known.classes);
-        let heads = heads.filter(|(key, _)| !key.is_none());
-        let mut heads: BinaryHeap<_> = heads.map(|it| Reverse((*it.0, *it.1))).collect();
-        let mut line = Vec::new();
-        while line.len() < count as usize
-            && let Some(Reverse((key, class))) = heads.pop()
-        {
-            let known = &self.books.queue.classes[class as usize];
-            let (shape, queue) = (known.shape, known.queue);
-            if self.books.possible(class).is_err()
-                || (self.may_run(shape, queue).is_err() && !self.keeps(key, class))
-                || self.is_passed(shape)
-            {
-                continue;
-            }
-            line.push((key, class));
-            let books = &mut *self.books;
-            let next = books.queue.after(&books.jobs, class, key, |_| true);
-            if !next.is_none() {
-                heads.push(Reverse((next, class)));
-            }
+    /// No node that a job may run on is up.
+    fn down(&self, class: u32, nodes: u32) -> Reason {
+        let shape = self.books.queue.classes[class as usize].shape;
+        let constraint = self.books.machine.request(shape).constraint.as_ref();
+        Reason::Down {
+            constraint: constraint.map(ToString::to_string),
+            nodes,
         }
-        line
     }
 
-    /// Where a class fits.
-    fn place(&mut self, class: u32) {
+    /// A job that fits would leave too little in the limits of its queue to one with a reservation
+    /// that begins at a time.
+    fn behind_limit(&mut self, class: u32, by: f64) -> Reason {
+        let (group, queue) = (self.group(class), self.queue(class));
+        let at = (by, Some(queue));
+        let reservation = (self.scratch).reservation_at(self.policy, self.books, group, at);
+        match reservation {
+            Some((job, at)) => Reason::BehindLimit {
+                queue,
+                job,
+                at,
+                note: self.books.queues.limits(queue),
+            },
+            None => self.queue_full(class, None),
+        }
+    }
+
+    /// What a job would take of the reservation of the blocked head, where one has it alone.
+    fn harm(&mut self, class: u32) -> Option<Harm> {
+        if self.policy != Policy::Easy {
+            return None;
+        }
+        let group = self.group(class);
+        let shares = self.placements.get(&class)?.as_ref()?;
+        let (takes, spare) = self.scratch.harm(self.books, group, shares)?;
+        (takes > spare).then_some(Harm { takes, spare })
+    }
+
+    /// Which limit of its queue keeps a class from starting now, and what is in use.
+    fn queue_limit(&mut self, class: u32) -> Option<String> {
+        let known = &self.books.queue.classes[class as usize];
+        let (shape, queue) = (known.shape, known.queue);
+        if !self.books.queues.is_limited(queue) {
+            return None;
+        }
+        let (nodes, cores) = self.books.least(shape);
+        if let Err(note) = self.books.queues.admits(queue, nodes, cores) {
+            return Some(note);
+        }
+        self.placement(class);
+        let shares = self.placements.get(&class)?.as_ref()?;
+        let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
+        let admitted = self.books.queues.admits(queue, shares.len() as u64, cores);
+        admitted.err()
+    }
+
+    fn queue(&self, class: u32) -> QueueId {
+        self.books.queue.classes[class as usize].queue
+    }
+
+    fn group(&self, class: u32) -> u32 {
+        self.books.queue.classes[class as usize].group
+    }
+
+    /// Where a class fits now.
+    fn placement(&mut self, class: u32) -> Option<&Allocation> {
         let books = &mut *self.books;
-        let places = self.places.entry(class);
-        places.or_insert_with(|| books.place(class));
+        let placement = self.placements.entry(class);
+        placement.or_insert_with(|| books.place(class)).as_ref()
     }
 
-    /// What a shape lacks.
-    fn shortage(&mut self, shape: ShapeId) -> Shortage {
+    /// What the shape of a class lacks.
+    fn shortage(&mut self, class: u32) -> Shortage {
+        let shape = self.books.queue.classes[class as usize].shape;
         if let Some(shortage) = self.shortages.get(&shape) {
             return shortage.clone();
         }
@@ -317,96 +295,5 @@ impl Lookup<'_> {
         let shortage = Shortage::of(machine, shape, census);
         self.shortages.insert(shape, shortage.clone());
         shortage
-    }
-
-    /// The reason of a job whose shape does not fit.
-    fn unfit(&mut self, key: Key, shape: ShapeId, group: u32, reserved: Option<f64>) -> Reason {
-        let shortage = self.shortage(shape);
-        if shortage.nodes_up == 0 {
-            let constraint = self.books.machine.request(shape).constraint.as_ref();
-            return Reason::Down {
-                constraint: constraint.map(ToString::to_string),
-                nodes: shortage.nodes,
-            };
-        }
-        if let Some(at) = reserved {
-            let shortage = Some(shortage);
-            return Reason::Reserved { at, shortage };
-        }
-        if self.is_passed(shape) {
-            return Reason::Insufficient {
-                shortage,
-                behind: None,
-            };
-        }
-        self.find_front(group);
-        let front = self.fronts.get(&group).and_then(Option::as_ref);
-        match front {
-            Some(front) if front.key < key => Reason::Insufficient {
-                shortage,
-                behind: Some(front.key.id()),
-            },
-            Some(Front {
-                shadow: Some((shadow, _)),
-                ..
-            }) if shadow.time.is_finite() => Reason::Reserved {
-                at: shadow.time,
-                shortage: Some(shortage),
-            },
-            _ => Reason::Insufficient {
-                shortage,
-                behind: None,
-            },
-        }
-    }
-
-    /// Finds the first job of a group that neither a limit of its queue nor a node that is down
-    /// stops.
-    fn find_front(&mut self, group: u32) {
-        if self.fronts.contains_key(&group) {
-            return;
-        }
-        let known = &self.books.queue.groups[group as usize];
-        let heads = known.heads.all().iter().zip(&known.classes);
-        let mut heads: Vec<(Key, u32)> = heads
-            .filter(|(key, _)| !key.is_none())
-            .map(|(key, class)| (*key, *class))
-            .collect();
-        if !self.limited
-            && let Some(first) = heads.iter().min().copied()
-            && !self.is_passed(self.books.queue.classes[first.1 as usize].shape)
-        {
-            heads = vec![first];
-        }
-        heads.sort_unstable();
-        let front = heads.into_iter().find_map(|(key, class)| {
-            let known = &self.books.queue.classes[class as usize];
-            let (shape, queue) = (known.shape, known.queue);
-            let stopped =
-                self.limited && self.may_run(shape, queue).is_err() && !self.keeps(key, class);
-            if stopped || self.is_passed(shape) {
-                return None;
-            }
-            self.place(class);
-            let shares = self.places.get(&class).and_then(Option::as_ref);
-            let fits = match shares {
-                None => false,
-                Some(shares) if may_take(self.books, queue, shares).is_ok() => true,
-                Some(_) => return None,
-            };
-            let reserves = !fits && self.policy == Policy::Easy;
-            let shadow = reserves.then(|| {
-                let mut overlay = Overlay::default();
-                let shadow = Shadow::of(self.books, shape, self.now, &mut overlay);
-                (shadow, overlay)
-            });
-            Some(Front {
-                key,
-                class,
-                fits,
-                shadow,
-            })
-        });
-        self.fronts.insert(group, front);
     }
 }

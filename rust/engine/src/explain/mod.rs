@@ -1,6 +1,5 @@
 //! Why a job waits: as data, and as a sentence.
 
-mod ahead;
 mod lookup;
 mod shortage;
 
@@ -50,8 +49,10 @@ pub enum Reason {
     Reserved {
         /// When, in seconds since the epoch.
         at: f64,
-        /// What is needed, and what there is; `None` where it would fit now.
+        /// What is needed, and what there is; `None` if it would fit now.
         shortage: Option<Shortage>,
+        /// Its queue, and which limit of that it would exceed now; `None` if there is none.
+        limit: Option<(QueueId, String)>,
     },
     /// It fits, but the job before it waits and nothing may go past that, or those before it have
     /// reserved for good what it needs.
@@ -155,10 +156,18 @@ impl Reason {
                     fields.push(("behind", Field::Job(*job)));
                 }
             }
-            Self::Reserved { at, shortage } => {
+            Self::Reserved {
+                at,
+                shortage,
+                limit,
+            } => {
                 fields.push(("at", Field::Time(*at)));
                 if let Some(shortage) = shortage {
                     shortage.fields(&mut fields);
+                }
+                if let Some((queue, note)) = limit {
+                    fields.push(("queue", Field::Queue(*queue)));
+                    fields.push(("note", Field::Text(note.clone())));
                 }
             }
             Self::Behind { job } => fields.push(("behind", Field::Job(*job))),
@@ -229,11 +238,21 @@ impl Reason {
                 Some(job) => format!("{shortage}; {} is before it", name(*job)),
                 None => shortage.to_string(),
             },
-            Self::Reserved { at, shortage } => {
+            Self::Reserved {
+                at,
+                shortage,
+                limit,
+            } => {
                 let at = span(at - now);
-                match shortage {
-                    Some(shortage) => format!("can start in {at}, as planned: {shortage}"),
-                    None => format!("can start in {at}, as planned, without delaying others"),
+                match (shortage, limit) {
+                    (Some(shortage), None) => format!("can start in {at}, as planned: {shortage}"),
+                    (None, Some((_, note))) => format!("can start in {at}, as planned: {note}"),
+                    (Some(shortage), Some((_, note))) => {
+                        format!("can start in {at}, as planned: {shortage}; {note}")
+                    }
+                    (None, None) => {
+                        format!("can start in {at}, as planned, without delaying others")
+                    }
                 }
             }
             Self::Behind { job } => format!("fits, but {} is before it and waits", name(*job)),

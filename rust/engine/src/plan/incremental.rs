@@ -40,6 +40,7 @@ impl Kept {
     }
 
     /// Whether nothing has changed since the last pass.
+    #[cfg(test)]
     pub fn is_in_step(&self, books: &Books) -> bool {
         self.unlogged == unlogged_changes(books) && self.next_change == books.allocation_log.end()
     }

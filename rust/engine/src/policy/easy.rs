@@ -3,13 +3,14 @@
 //! only what it leaves over.
 
 use super::shadow::{Overlay, Shadow};
-use super::walk::{Backfill, Later, Verdict};
+use super::walk::{Backfill, Later};
 use crate::books::Books;
 use crate::machine::{Allocation, ShapeId, Size};
 use crate::plan::length;
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
 use crate::timeline::Timeline;
+use crate::verdict::{Cause, Verdict};
 
 /// The job of a group that waits.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,11 +73,23 @@ impl Easy {
         now.or(before.filter(|it| it.0 == first.id))
     }
 
-    /// When a job is to start that is the first of a group, as was found in the last pass.
-    pub fn start(&self, group: u32, id: u64) -> Option<f64> {
-        let before = self.told.get(group as usize).copied().flatten();
-        let told = Self::told(&self.firsts, before, group)?;
-        (told.0 == id).then_some(told.1)
+    /// When the blocked head of a group can start as planned; infinite if no planned end lets it.
+    /// `None` if nothing waits. Found anew where the pass had no use for it.
+    pub fn start_of_head(&self, books: &mut Books, group: u32) -> Option<f64> {
+        let first = self.firsts.get(group as usize)?;
+        let shape = first.shape?;
+        let shadow = first.shadow;
+        let shadow =
+            shadow.unwrap_or_else(|| Shadow::of(books, shape, self.now, &mut Overlay::default()));
+        Some(shadow.time)
+    }
+
+    /// How many units of the blocked head's shape shares would take away at its shadow time, and how
+    /// many can be spared then; `None` if the pass had no use for the shadow time.
+    pub fn harm(&self, books: &Books, group: u32, shares: &Allocation) -> Option<(u64, u64)> {
+        let shadow = self.firsts.get(group as usize)?.shadow?;
+        let overlay = self.overlays.get(group as usize)?;
+        Some((shadow.cost(&books.machine, overlay, shares), shadow.spare))
     }
 
     fn shadow(&mut self, books: &mut Books, group: u32) -> Option<Shadow> {
@@ -168,17 +181,17 @@ impl Backfill for Easy {
             return self.find(books, (group, class), limit);
         }
         let Some(shadow) = self.shadow(books, group) else {
-            return Verdict::Unfit;
+            return Verdict::Pending(Cause::Unfit);
         };
         let known = self.quotas[group as usize].take();
         let first = self.firsts[group as usize].class;
         let mut quotas = known.unwrap_or_else(|| shadow.quotas(books, first, self.now));
-        let mut verdict = Verdict::Unfit;
+        let mut verdict = Verdict::Pending(Cause::Unfit);
         let placed = quotas.place(books, class, limit, |books| {
             match self.find(books, (group, class), limit) {
                 Verdict::Start(shares) => Some(shares),
-                other => {
-                    verdict = other;
+                pending @ Verdict::Pending(_) => {
+                    verdict = pending;
                     None
                 }
             }
@@ -187,7 +200,7 @@ impl Backfill for Easy {
         match placed {
             None => verdict,
             Some(Ok(shares)) => Verdict::Start(shares),
-            Some(Err(by)) => Verdict::Harm { by, passing: false },
+            Some(Err(by)) => Verdict::Pending(Cause::DelaysByLimit { by }),
         }
     }
 
@@ -227,17 +240,17 @@ impl Easy {
             && !shadow.sees_end(self.now, limit)
             && !self.may_spare(books, group, shadow, class)
         {
-            return Verdict::Harm {
+            return Verdict::Pending(Cause::Delays {
                 by: shadow.bound(),
                 // Spare cores get no more.
-                passing: !shadow.fungible,
-            };
+                transient: !shadow.fungible,
+            });
         }
         let Some(shares) = books.place(class) else {
-            return Verdict::Unfit;
+            return Verdict::Pending(Cause::Unfit);
         };
         let Some(shadow) = self.shadow(books, group) else {
-            return Verdict::Unfit;
+            return Verdict::Pending(Cause::Unfit);
         };
         if shadow.sees_end(self.now, limit) {
             return Verdict::Start(shares);
@@ -255,7 +268,7 @@ impl Easy {
             // What a placement costs is the same wherever it is, unless the nodes say how much
             // it takes.
             let request = machine.request(shape);
-            let passing = request.exclusive || !request.is_exact();
+            let transient = request.exclusive || !request.is_exact();
             if !request.is_exact() {
                 let cores = shadow.spare;
                 let cap = Size {
@@ -267,15 +280,15 @@ impl Easy {
                 }
             }
             let by = shadow.bound();
-            return Verdict::Harm { by, passing };
+            return Verdict::Pending(Cause::Delays { by, transient });
         }
         let beside = has_room.then(|| shadow.place_beside(machine, overlay, shape));
         match beside.flatten() {
             Some(shares) => Verdict::Start(shares),
-            None => Verdict::Harm {
+            None => Verdict::Pending(Cause::Delays {
                 by: shadow.bound(),
-                passing: true,
-            },
+                transient: true,
+            }),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! First come first served: in each group of queues, the first job that does not fit ends the
 //! pass.
 
-use super::walk::{Backfill, Later, Verdict};
+use super::walk::{Backfill, Later};
 use crate::books::Books;
 use crate::machine::Allocation;
 use crate::queue::Key;
+use crate::verdict::{Cause, Verdict};
 
 /// Lets nothing past a job that waits.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ impl Backfill for Fcfs {
     }
 
     fn judge(&mut self, _: &mut Books, _: (u32, u32), _: Key, _: f64) -> Verdict {
-        Verdict::Unfit
+        Verdict::Pending(Cause::Unfit)
     }
 
     fn admit(&mut self, _: &Books, _: (u32, u32), _: f64, _: &Allocation) {}

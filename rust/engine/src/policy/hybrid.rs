@@ -5,13 +5,14 @@
 //! should be: a job takes what one behind it has reserved only if there is nothing else for it at
 //! that time.
 
-use super::walk::{Backfill, Later, Verdict};
+use super::walk::{Backfill, Later};
 use crate::books::Books;
 use crate::job::State;
 use crate::machine::Allocation;
 use crate::plan::{Hold, Plan, length};
-use crate::queue::Key;
+use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
+use crate::verdict::{Cause, Verdict};
 
 #[derive(Clone, Debug)]
 struct Reservation {
@@ -49,7 +50,6 @@ pub(crate) struct Hybrid {
     now: f64,
     /// What the books had seen.
     changes: u64,
-    moves: u64,
 }
 
 impl Hybrid {
@@ -58,10 +58,23 @@ impl Hybrid {
         self.find(id).map(|it| it.start)
     }
 
-    /// The same, and what it is to hold, where nodes still have the places that they had.
-    pub fn reservation(&self, books: &Books, id: u64) -> Option<(f64, &Hold)> {
-        let found = self.find(id).filter(|_| self.moves == books.moves)?;
-        Some((found.start, &found.hold))
+    /// The job of a group whose reservation begins at a time, and when just that is. `queue` is for
+    /// jobs of one queue only.
+    pub fn reservation_at(
+        &self,
+        books: &Books,
+        group: u32,
+        (time, queue): (f64, Option<QueueId>),
+    ) -> Option<(u64, f64)> {
+        let is_in = |job: u64| {
+            let class = books.jobs.find(job).and_then(|handle| books.waits(handle));
+            class.is_some_and(|it| Some(books.queue.classes[it.0 as usize].queue) == queue)
+        };
+        let made = self.groups.get(group as usize)?.made.iter();
+        let made = made.filter(|it| queue.is_none() || is_in(it.job));
+        let distance = |it: &Reservation| (it.start - time).abs();
+        let nearest = made.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        nearest.map(|it| (it.job, it.start))
     }
 
     fn find(&self, id: u64) -> Option<&Reservation> {
@@ -90,7 +103,6 @@ impl Hybrid {
         self.depth = depth;
         self.now = now;
         self.changes = books.changes;
-        self.moves = books.moves;
     }
 }
 
@@ -290,7 +302,7 @@ impl Backfill for Hybrid {
         let ahead = &mut self.groups[group as usize];
         ahead.come_to(key.id(), self.now);
         let Some(plan) = &ahead.plan else {
-            return Verdict::Unfit;
+            return Verdict::Pending(Cause::Unfit);
         };
         let mut quotas = ahead.quotas.take().unwrap_or_else(|| Quotas::new(self.now));
         let placed = quotas.place_in(plan, books, class, length(limit));
@@ -302,8 +314,7 @@ impl Backfill for Hybrid {
                 let beside = beside.and_then(Result::ok);
                 Verdict::Start(beside.unwrap_or(shares))
             }
-            Err(by) if by <= self.now => Verdict::Unfit,
-            Err(by) => Verdict::Harm { by, passing: false },
+            Err(cause) => Verdict::Pending(cause),
         };
         ahead.quotas = Some(quotas);
         verdict

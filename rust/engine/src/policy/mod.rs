@@ -7,16 +7,15 @@ mod hybrid;
 mod shadow;
 mod walk;
 
-pub(crate) use shadow::{Overlay, Shadow};
-
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
 use crate::books::Books;
 use crate::engine::Decision;
-use crate::machine::Relocation;
-use crate::plan::Hold;
+use crate::machine::{Allocation, Relocation};
+use crate::queue::{Key, QueueId};
+use crate::verdict::Cause;
 
 /// How jobs that wait are let in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,28 +84,73 @@ impl Scratch {
         }
     }
 
-    /// When a job that waits was to start, as of the last pass, whatever the limits of its queue
-    /// are now.
-    pub fn told(&self, policy: Policy, group: u32, id: u64) -> Option<f64> {
+    /// Under conservative backfill, whether no reservation is due by a time.
+    pub fn is_before_reservations(&self, now: f64) -> bool {
+        self.conservative.is_before_reservations(now)
+    }
+
+    /// The blocked head of a group in the last pass.
+    pub fn head(&self, policy: Policy, group: u32) -> Option<Key> {
         match policy {
-            Policy::Easy => self.easy.start(group, id),
-            _ => self.reserved(policy, id),
+            Policy::Conservative => self.conservative.head(group),
+            _ => self.walker.head(group),
         }
     }
 
-    /// Under conservative backfill, whether a pass would change nothing.
-    pub fn is_settled(&self, books: &mut Books, now: f64) -> bool {
-        self.conservative.is_settled(books, now)
+    /// Why the last pass left a job of a class pending; `None` if it would have let it start.
+    /// Nothing has changed since.
+    pub fn cause(
+        &self,
+        policy: Policy,
+        books: &mut Books,
+        (group, class): (u32, u32),
+        key: Key,
+    ) -> Option<Cause> {
+        let (walker, limit) = (&self.walker, books.limit(key.handle()));
+        let reserved = match policy {
+            Policy::Conservative => return self.conservative.cause(books, (group, class), key),
+            Policy::Easy if walker.head(group) == Some(key) => {
+                let at = self.easy.start_of_head(books, group);
+                Some(at.filter(|at| at.is_finite()).unwrap_or(f64::INFINITY))
+            }
+            Policy::Hybrid { .. } => self.hybrid.start(key.id()),
+            Policy::Fcfs | Policy::Easy => None,
+        };
+        match reserved {
+            Some(at) if at.is_finite() => return Some(Cause::Reserved { at }),
+            Some(_) => return Some(Cause::Unfit),
+            None => {}
+        }
+        walker.cause((group, class), |by| match policy {
+            Policy::Hybrid { .. } => walker.ends_by(&self.hybrid, limit, by),
+            _ => walker.ends_by(&self.easy, limit, by),
+        })
     }
 
-    /// Under conservative backfill, the job of a group that is to start first, and when.
-    pub fn first_reserved(&self, group: u32) -> Option<(u64, f64)> {
-        self.conservative.first(group)
+    /// The job whose reservation begins at a time, and when just that is; infinite if nobody knows.
+    /// `queue` is for jobs of one queue only.
+    pub fn reservation_at(
+        &self,
+        policy: Policy,
+        books: &mut Books,
+        group: u32,
+        (by, queue): (f64, Option<QueueId>),
+    ) -> Option<(u64, f64)> {
+        match policy {
+            Policy::Fcfs => None,
+            Policy::Easy => {
+                let head = self.walker.head(group)?;
+                Some((head.id(), self.easy.start_of_head(books, group)?))
+            }
+            Policy::Hybrid { .. } => self.hybrid.reservation_at(books, group, (by, queue)),
+            Policy::Conservative => self.conservative.reservation_at(group, (by, queue)),
+        }
     }
 
-    /// When a job is to start under a hybrid policy, and what it is to hold.
-    pub fn reservation(&self, books: &Books, id: u64) -> Option<(f64, &Hold)> {
-        self.hybrid.reservation(books, id)
+    /// Under EASY backfill, how many units of the blocked head's shape shares would take away when
+    /// that can start, and how many can be spared then.
+    pub fn harm(&self, books: &Books, group: u32, shares: &Allocation) -> Option<(u64, u64)> {
+        self.easy.harm(books, group, shares)
     }
 
     /// The places of nodes have changed.

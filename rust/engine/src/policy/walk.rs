@@ -7,21 +7,7 @@ use crate::books::Books;
 use crate::engine::Decision;
 use crate::machine::Allocation;
 use crate::queue::Key;
-
-/// What a policy says of a later job, while an earlier one waits.
-pub(crate) enum Verdict {
-    /// It may start here.
-    Start(Allocation),
-    /// It does not fit, nor does any with its shape.
-    Unfit,
-    /// It would do harm, and so would any with its shape, unless it ends by a time.
-    Harm {
-        /// That time.
-        by: f64,
-        /// Whether that may change when other jobs start.
-        passing: bool,
-    },
-}
+use crate::verdict::{Cause, Verdict};
 
 /// What is to be looked at when a job has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +77,8 @@ struct Seen {
     mode: Mode,
     /// Its entry in the heap that counts; others are out of date.
     entry: Option<Key>,
+    /// Why the last job of it that was looked at has not started, where it has not.
+    cause: Option<Cause>,
 }
 
 /// A job that is to be looked at, the first of its class; the greatest comes first in the order.
@@ -125,6 +113,8 @@ pub(crate) struct Walker {
     seen: Vec<Seen>,
     /// By group: once a job waits, what is looked at.
     blocked: Vec<Option<Later>>,
+    /// By group: the first job that waits.
+    heads: Vec<Key>,
     /// By group: whether a job has been passed over: its queue has no room for it, or it needs
     /// nodes that are down.
     stopped: Vec<bool>,
@@ -136,9 +126,42 @@ pub(crate) struct Walker {
     limited: bool,
     /// How long a job can run that starts now.
     longest: f64,
+    /// The time of the pass.
+    now: f64,
 }
 
 impl Walker {
+    /// The blocked head of a group in the last pass: the first job that had to wait for resources.
+    pub fn head(&self, group: u32) -> Option<Key> {
+        let head = self.heads.get(group as usize).copied();
+        head.filter(|key| !key.is_none())
+    }
+
+    /// Why the last pass left a job of a class pending; `None` if it would have let it start.
+    /// `ends_by` says whether the job is planned to end by a time.
+    pub fn cause(
+        &self,
+        (group, class): (u32, u32),
+        ends_by: impl Fn(f64) -> bool,
+    ) -> Option<Cause> {
+        let seen = self.seen.get(class as usize);
+        let seen = seen.filter(|seen| seen.pass == self.pass);
+        match seen.and_then(|seen| seen.cause) {
+            Some(Cause::Delays { by, .. } | Cause::DelaysByLimit { by }) if ends_by(by) => None,
+            Some(cause) => Some(cause),
+            None => match self.blocked.get(group as usize)?.as_ref()? {
+                Later::Nothing => Some(Cause::Behind),
+                // Only what may fit has been offered.
+                Later::Fitting | Later::Everything => Some(Cause::Unfit),
+            },
+        }
+    }
+
+    /// Whether a job with a time limit that started in the last pass would end by a time.
+    pub fn ends_by(&self, policy: &impl Backfill, limit: f64, by: f64) -> bool {
+        self.now + policy.length(limit.min(self.longest)) <= by
+    }
+
     fn seen(&mut self, class: u32) -> &mut Seen {
         let class = class as usize;
         if class >= self.seen.len() {
@@ -252,10 +275,13 @@ impl Walker {
         self.harmful.clear();
         self.blocked.clear();
         self.blocked.resize(books.queue.groups.len(), None);
+        self.heads.clear();
+        self.heads.resize(books.queue.groups.len(), Key::NONE);
         self.stopped.clear();
         self.stopped.resize(books.queue.groups.len(), false);
         self.limited = books.queues.any_limited();
         self.longest = books.longest(now);
+        self.now = now;
         self.open.clear();
         self.open.resize(books.queue.groups.len(), self.limited);
         for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
@@ -306,6 +332,7 @@ impl Walker {
                 self.wait(books, policy, (key, class), limit);
             } else {
                 self.stopped[group as usize] = true;
+                self.seen(class).cause = Some(Cause::QueueFull);
             }
             return;
         }
@@ -314,23 +341,29 @@ impl Walker {
         } else {
             match policy.place(books, (group, class), key, limit) {
                 Some(shares) => Verdict::Start(shares),
-                None => Verdict::Unfit,
+                None => Verdict::Pending(Cause::Unfit),
             }
         };
         let shares = match verdict {
             Verdict::Start(shares) => shares,
-            Verdict::Unfit => {
-                let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
-                if passes && !books.is_reachable(shape) {
-                    return self.pass_over(books, group, class);
-                }
-                self.wait(books, policy, (key, class), limit);
-                return;
-            }
-            Verdict::Harm { by, passing } => {
+            Verdict::Pending(cause) => {
+                let (by, transient) = match cause {
+                    Cause::Delays { by, transient } => (by, transient),
+                    Cause::DelaysByLimit { by } => (by, false),
+                    _ => {
+                        let passes = P::PASSES_UNREACHABLE && behind != Some(Later::Fitting);
+                        if passes && !books.is_reachable(shape) {
+                            return self.pass_over(books, group, class);
+                        }
+                        self.seen(class).cause = Some(cause);
+                        self.wait(books, policy, (key, class), limit);
+                        return;
+                    }
+                };
+                self.seen(class).cause = Some(cause);
                 if !self.wait(books, policy, (key, class), limit) {
                     self.seen(class).mode = Mode::Short(by);
-                    if passing {
+                    if transient {
                         self.harmful.push(class);
                     }
                     self.next(books, policy, group, class, key, now);
@@ -340,6 +373,7 @@ impl Walker {
         };
         if self.limited && !books.may_take(queue, &shares) {
             self.stopped[group as usize] = true;
+            self.seen(class).cause = Some(Cause::QueueFull);
             return;
         }
         match books.end_after(asked, now) {
@@ -362,6 +396,7 @@ impl Walker {
     /// A class waits without a place in line, and nobody waits for it.
     fn pass_over(&mut self, books: &Books, group: u32, class: u32) {
         self.stopped[group as usize] = true;
+        self.seen(class).cause = Some(Cause::Unreachable);
         if !std::mem::replace(&mut self.open[group as usize], true)
             && self.blocked[group as usize].is_none()
         {
@@ -385,6 +420,9 @@ impl Walker {
         }
         let later = policy.wait(books, (group, class), key, limit);
         self.blocked[group as usize] = Some(later);
+        if before.is_none() {
+            self.heads[group as usize] = key;
+        }
         if before.is_none() && !self.open[group as usize] {
             match later {
                 Later::Nothing => {}
@@ -433,11 +471,11 @@ impl Walker {
         while let Some(class) = self.harmful.get(index).copied() {
             let group = books.queue.classes[class as usize].group;
             match policy.judge(books, (group, class), key, f64::INFINITY) {
-                Verdict::Harm { .. } => {
+                Verdict::Pending(Cause::Delays { .. } | Cause::DelaysByLimit { .. }) => {
                     index += 1;
                     continue;
                 }
-                Verdict::Unfit => {}
+                Verdict::Pending(_) => {}
                 Verdict::Start(_) => {
                     self.seen(class).mode = Mode::Behind;
                     let next = books.queue.after(&books.jobs, class, key, |_| true);

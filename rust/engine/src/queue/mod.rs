@@ -107,6 +107,7 @@ pub(crate) struct Queue {
     unused_classes: Vec<u32>,
     unused_lanes: Vec<u32>,
     len: usize,
+    changes: u64,
 }
 
 fn number(index: usize) -> u32 {
@@ -117,6 +118,11 @@ impl Queue {
     /// Jobs in it, held ones too.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// How often jobs have come, gone or moved so far.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The class of a shape in a queue, where jobs of it wait.
@@ -236,6 +242,7 @@ impl Queue {
             None => self.open_lane(class, limit),
         };
         self.len += 1;
+        self.changes += 1;
         let class = &mut self.classes[class as usize];
         class.jobs += 1;
         let known = jobs.at_mut(handle);
@@ -294,6 +301,7 @@ impl Queue {
     pub fn remove(&mut self, jobs: &mut Jobs, handle: u32, index: u32) {
         jobs.at_mut(handle).state = State::Waits(u32::MAX);
         self.len -= 1;
+        self.changes += 1;
         let lane = &mut self.lanes[index as usize];
         lane.jobs -= 1;
         let class_index = lane.class;
@@ -323,6 +331,7 @@ impl Queue {
         if rank == before {
             return;
         }
+        self.changes += 1;
         if rank == 0 {
             self.advance(jobs, index);
         } else {

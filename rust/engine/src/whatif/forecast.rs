@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use penstock_idset::IdSet;
 
 use crate::engine::Decision;
-use crate::estimate::Forward;
+use crate::estimate::Forecast;
 use crate::explain::Reason;
 use crate::{Engine, Error};
 
@@ -42,41 +42,37 @@ impl Start {
 }
 
 /// Runs an engine forward from `now` until every job in `watched` has started, is denied, or never
-/// will start. Jobs end as planned; those that should have ended end one second
-/// from now. A job in `watched` that does not wait gets no entry.
+/// will start. Jobs end as planned; those that are overdue end one second from now. A job in
+/// `watched` that is not pending gets no entry.
 pub(super) fn run(
     engine: Engine,
     now: f64,
     watched: impl IntoIterator<Item = u64>,
 ) -> Result<BTreeMap<u64, Start>, Error> {
     let watched = watched.into_iter();
-    let mut left: BTreeSet<u64> = watched.filter(|id| engine.is_queued(*id)).collect();
+    let pending: BTreeSet<u64> = watched.filter(|id| engine.is_queued(*id)).collect();
+    let mut ahead = Forecast::new(engine, now);
+    let mut left = ahead.can_start(pending.iter().copied());
     let mut starts = BTreeMap::new();
-    let mut ahead = Forward::of(engine, now);
-    while !left.is_empty()
-        && let Some(decisions) = ahead.step()
-    {
-        let time = ahead.now;
-        for decision in decisions {
-            let (id, start) = match decision {
-                Decision::Alloc { id, .. } if left.contains(&id) => {
-                    let ranks = ahead.engine.run_ranks(id)?;
-                    (id, Start::At { time, ranks })
-                }
-                Decision::Deny { id, note } => (id, Start::Denied { note }),
-                Decision::Alloc { .. } => continue,
-            };
-            if left.remove(&id) {
-                starts.insert(id, start);
-            }
+    let mut note = |engine: &Engine, time: f64, decision: Decision| match decision {
+        Decision::Alloc { id, .. } => {
+            let start = engine.run_ranks(id).map(|ranks| Start::At { time, ranks });
+            starts.insert(id, start);
         }
-    }
-    for id in left {
+        Decision::Deny { id, note } => {
+            starts.insert(id, Ok(Start::Denied { note }));
+        }
+    };
+    ahead.run(&mut left, &mut || true, &mut note);
+    for id in pending {
         if let Some(reason) = ahead.engine.explain(id, ahead.now) {
-            starts.insert(id, Start::Never { reason });
+            starts.insert(id, Ok(Start::Never { reason }));
         }
     }
-    Ok(starts)
+    starts
+        .into_iter()
+        .map(|(id, start)| Ok((id, start?)))
+        .collect()
 }
 
 impl Engine {

@@ -26,14 +26,19 @@ use crate::books::Books;
 use crate::engine::Decision;
 use crate::machine::Relocation;
 use crate::plan::{Kept, length};
-use crate::queue::Key;
+use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
+use crate::verdict::Cause;
 
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conservative {
     /// Shared with snapshots, until one of them makes a pass.
     groups: Vec<Arc<Reserved>>,
+    /// The time of the last pass.
+    now: f64,
+    /// When the first reservation is due.
+    next: f64,
 }
 
 impl Conservative {
@@ -43,12 +48,55 @@ impl Conservative {
         found.map(|it| it.start)
     }
 
-    /// The job of a group that is to start first, and when.
-    pub fn first(&self, group: u32) -> Option<(u64, f64)> {
+    /// Whether no reservation of the last pass is due by a time.
+    pub fn is_before_reservations(&self, now: f64) -> bool {
+        self.next > now
+    }
+
+    /// The first job of a group that the last pass left pending, but for those that the limits of
+    /// their queue stop, or nodes that are down.
+    pub fn head(&self, group: u32) -> Option<Key> {
+        self.groups.get(group as usize)?.head
+    }
+
+    /// Why the last pass left a job of a class pending; `None` if it would have let it start.
+    pub fn cause(&self, books: &mut Books, (group, class): (u32, u32), key: Key) -> Option<Cause> {
+        let reserved = self.groups.get(group as usize)?;
+        let Some(reservation) = reserved.by_id.get(&key.id()) else {
+            return Some(Cause::QueueFull);
+        };
+        if reservation.start.is_finite() {
+            return Some(Cause::Reserved {
+                at: reservation.start,
+            });
+        }
+        // There is no time for it as planned: what is free now others have reserved.
+        let plan = &reserved.kept.as_ref()?.plan;
+        Some(
+            match plan.place(books, class, self.now, reservation.limit) {
+                Err(by) if by <= self.now => Cause::Unfit,
+                Err(by) => Cause::Delays {
+                    by,
+                    transient: false,
+                },
+                Ok(_) => Cause::DelaysByLimit { by: self.now },
+            },
+        )
+    }
+
+    /// The job of a group whose reservation begins at a time, and when just that is. `queue` is for
+    /// jobs of one queue only.
+    pub fn reservation_at(
+        &self,
+        group: u32,
+        (time, queue): (f64, Option<QueueId>),
+    ) -> Option<(u64, f64)> {
         let reserved = self.groups.get(group as usize)?.by_id.iter();
+        let reserved = reserved.filter(|(_, it)| queue.is_none_or(|queue| it.asked.1 == queue));
         let starts = reserved.map(|(id, it)| (*id, it.start));
+        let distance = |it: &(u64, f64)| (it.1 - time).abs();
         let starts = starts.filter(|it| it.1.is_finite());
-        starts.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))
+        starts.min_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.0.cmp(&b.0)))
     }
 
     /// The places of nodes have changed.
@@ -62,6 +110,8 @@ impl Conservative {
     pub fn run(&mut self, books: &mut Books, now: f64, max: usize, out: &mut Vec<Decision>) {
         let groups = books.queue.groups.len();
         self.groups.resize_with(groups, Arc::default);
+        self.now = now;
+        self.next = f64::INFINITY;
         let mut lines: Vec<Vec<Waiting>> = vec![Vec::new(); groups];
         // By group, the first that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
@@ -101,6 +151,7 @@ impl Conservative {
             if line.is_empty() {
                 reserved.by_id.clear();
                 reserved.kept = None;
+                reserved.head = None;
                 continue;
             }
             let mut pass = reserved.begin(books, (group, now), line, quotas.clone());
@@ -116,9 +167,21 @@ impl Conservative {
             reserved.kept = Some(pass.kept);
             let ahead = stopped[group as usize];
             let mut behind = false;
+            reserved.head = None;
             for (it, outcome) in pass.line.iter().zip(pass.outcomes) {
                 match outcome {
-                    Outcome::Waits | Outcome::Stopped => behind = true,
+                    Outcome::Waits => {
+                        behind = true;
+                        let Some(start) = it.start else {
+                            continue;
+                        };
+                        self.next = self.next.min(start);
+                        let shape = books.queue.classes[it.class as usize].shape;
+                        if reserved.head.is_none() && books.is_reachable(shape) {
+                            reserved.head = Some(it.key);
+                        }
+                    }
+                    Outcome::Stopped => behind = true,
                     Outcome::Decided(Decision::Alloc { id, .. }) => out.push(Decision::Alloc {
                         id,
                         backfilled: behind || it.key > ahead,
@@ -132,23 +195,5 @@ impl Conservative {
         books
             .allocation_log
             .drop_before(followed.unwrap_or(usize::MAX));
-    }
-
-    /// Whether a pass would change nothing: nothing has happened since the last, all that wait have
-    /// reservations, and none is due.
-    pub fn is_settled(&self, books: &mut Books, now: f64) -> bool {
-        let keys = books.queue.in_order(&books.jobs);
-        let reserved = |key: &Key| {
-            let found = self.groups.iter().find_map(|it| it.by_id.get(&key.id()));
-            found.is_some_and(|it| it.start > now)
-        };
-        let late = books.timeline().first().is_some_and(|it| it.end <= now);
-        let in_step = |it: &Reserved| match &it.kept {
-            Some(kept) => kept.is_in_step(books),
-            None => it.by_id.is_empty(),
-        };
-        let in_step = self.groups.iter().all(|it| in_step(it));
-        let count = self.groups.iter().map(|it| it.by_id.len()).sum::<usize>();
-        in_step && !late && keys.len() == count && keys.iter().all(reserved)
     }
 }

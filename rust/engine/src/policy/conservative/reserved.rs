@@ -9,7 +9,7 @@ use super::pass::{Outcome, Pass, Waiting};
 use crate::books::Books;
 use crate::machine::{Allocation, Machine, Relocation, ShapeId};
 use crate::plan::{Hold, Kept, NodeAmount, pick};
-use crate::queue::QueueId;
+use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
 
 /// Reservations that are moved up at once when something becomes free.
@@ -51,6 +51,9 @@ pub(super) struct Reserved {
     behind: bool,
     /// How often they have been looked at.
     pub looks: u64,
+    /// The first job that the last pass left pending, and that no limit and no node that is down
+    /// stops.
+    pub head: Option<Key>,
 }
 
 impl Default for Reserved {
@@ -63,6 +66,7 @@ impl Default for Reserved {
             near: NEAR,
             behind: false,
             looks: 1,
+            head: None,
         }
     }
 }
@@ -191,7 +195,7 @@ impl Reserved {
         pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
     }
 
-    /// Moves later what no longer fits: in order, each as little as possible. Where it was units, and
+    /// Relocation later what no longer fits: in order, each as little as possible. Where it was units, and
     /// is to be parts of nodes, or the other way round, in the order of their starts: then none need
     /// move.
     fn repair(&mut self, books: &mut Books, pass: &mut Pass, by_start: bool) {
@@ -232,7 +236,7 @@ impl Reserved {
         }
     }
 
-    /// Moves a reservation up to where something has become free, if it was looked at before; else
+    /// Relocation a reservation up to where something has become free, if it was looked at before; else
     /// anywhere.
     fn move_up(&mut self, books: &mut Books, pass: &mut Pass, index: usize, freed: &mut Freed) {
         let it = pass.line[index];
@@ -255,7 +259,7 @@ impl Reserved {
         }
     }
 
-    /// Moves up those that can start now, with all others kept.
+    /// Relocation up those that can start now, with all others kept.
     fn move_to_now(&mut self, books: &mut Books, pass: &mut Pass) {
         // By class, how long there is no room for it from now on.
         let mut unfit: FxHashMap<u32, f64> = FxHashMap::default();
