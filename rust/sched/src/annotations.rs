@@ -70,6 +70,10 @@ fn reason_text(reason: &Reason, now: f64) -> String {
             shortage: Some(shortage),
             ..
         } => shortage.to_string(),
+        Reason::Reserved {
+            limit: Some((_, note)),
+            ..
+        } => note.clone(),
         Reason::Reserved { .. } => "fits, but would delay others: it has a reservation".to_owned(),
         Reason::BehindReservation { job, .. } | Reason::BehindLimit { job, .. } => {
             format!(

@@ -2,9 +2,9 @@
 //!
 //! They are answered between passes, from the state that the last pass has left.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 
-use penstock_engine::{Band, Engine, Field, Reason};
+use penstock_engine::{Band, Engine, Field, Policy, Reason};
 use penstock_flux::errno::{EAGAIN, EPERM};
 use penstock_flux::sched::{
     Accuracy, Estimate, EstimateResponse, ExplainResponse, Explanation, JobsRequest, StartEstimate,
@@ -27,6 +27,18 @@ pub(crate) fn is_query(request: &Message) -> bool {
 /// A job as users see it.
 pub(crate) fn job_name(id: u64) -> String {
     Fluid(id).to_string()
+}
+
+/// Planned ends over which `sched.explain` looks for the start of a job without a reservation: some
+/// milliseconds, whatever the length of the queue.
+fn max_explained_ends(policy: Policy) -> usize {
+    match policy {
+        Policy::Fcfs | Policy::Easy => 256,
+        // Each pass makes all reservations anew.
+        Policy::Hybrid { .. } => 8,
+        // Pending jobs have reservations.
+        Policy::Conservative => 0,
+    }
 }
 
 fn details(engine: &Engine, reason: &Reason) -> Map<String, Value> {
@@ -108,12 +120,13 @@ impl Scheduler {
         let ids = request.into_ids();
         let ids = ids.ok_or_else(|| invalid("sched.explain: expected `ids` or `id`".to_owned()))?;
         let (ids, errors) = self.queryable(ids, sender);
-        let estimates = self.estimates(&ids, now);
+        let reasons = self.reasons(&ids, now);
+        let estimates = self.near_estimates(&ids, &reasons, now);
         let band = self.accuracy.band();
-        let jobs = ids.into_iter().zip(estimates).map(|(id, estimate)| {
-            let mut explanation = self.explanation(id, now);
-            explanation.start = self.start_estimate(id, now, estimate, band);
-            explanation
+        let jobs = ids.into_iter().zip(reasons).zip(estimates);
+        let jobs = jobs.map(|((id, reason), estimate)| {
+            let start = self.start_estimate(id, now, estimate, band);
+            self.explanation(id, reason.as_ref(), now, start)
         });
         Ok(ExplainResponse {
             jobs: jobs.collect(),
@@ -138,11 +151,19 @@ impl Scheduler {
         };
         let estimates = self.estimates(&ids, now);
         let band = self.accuracy.band();
+        let unknown = ids.iter().zip(&estimates);
+        let unknown = unknown.filter(|(_, estimate)| estimate.is_none());
+        let unknown: Vec<u64> = unknown.map(|(id, _)| *id).collect();
+        let mut reasons = self.reasons(&unknown, now).into_iter();
         let jobs = ids.into_iter().zip(estimates).map(|(id, estimate)| {
-            let has_estimate = estimate.is_some();
+            let reason = match estimate {
+                None => reasons.next(),
+                Some(_) => None,
+            };
+            let sentence = |reason: Reason| reason.sentence(now, &job_name);
             Estimate {
                 id,
-                reason: (!has_estimate).then(|| self.explanation(id, now).reason),
+                reason: reason.map(|reason| reason.map_or_else(String::new, sentence).into()),
                 start: self.start_estimate(id, now, estimate, band),
             }
         });
@@ -153,11 +174,23 @@ impl Scheduler {
         })
     }
 
-    /// Why a job is pending; its start is left open.
-    fn explanation(&mut self, id: u64, now: f64) -> Explanation<'static> {
-        let engine = self.engine.as_mut();
-        let reason = engine.and_then(|engine| engine.explain(id, now));
-        let (kind, sentence, details) = match (&self.engine, &reason) {
+    /// Why jobs are pending; `None` for one that is not.
+    fn reasons(&mut self, ids: &[u64], now: f64) -> Vec<Option<Reason>> {
+        match &mut self.engine {
+            Some(engine) => engine.explain_each(ids, now),
+            None => vec![None; ids.len()],
+        }
+    }
+
+    /// Why a job is pending, as the answer has it.
+    fn explanation(
+        &self,
+        id: u64,
+        reason: Option<&Reason>,
+        now: f64,
+        start: StartEstimate,
+    ) -> Explanation<'static> {
+        let (kind, sentence, details) = match (&self.engine, reason) {
             (Some(engine), Some(reason)) => (
                 reason.kind().to_owned(),
                 reason.sentence(now, &job_name),
@@ -170,7 +203,7 @@ impl Scheduler {
             kind: kind.into(),
             reason: sentence.into(),
             details,
-            start: StartEstimate::default(),
+            start,
         }
     }
 
@@ -200,18 +233,35 @@ impl Scheduler {
         let Some(engine) = self.engine.as_mut().filter(|_| !ids.is_empty()) else {
             return vec![None; ids.len()];
         };
-        let wanted: HashSet<u64> = ids.iter().copied().collect();
-        let last = engine.queued().iter().rposition(|id| wanted.contains(id));
         engine.share();
-        let starts: HashMap<u64, Option<f64>> = engine
-            .forecast(now, last.map_or(0, |last| last + 1))
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(id, start)| (id, start.time()))
-            .collect();
-        ids.iter()
-            .map(|id| starts.get(id).copied().flatten())
-            .collect()
+        let estimates = engine.estimate_of(now, ids);
+        estimates.iter().map(|estimate| estimate.start).collect()
+    }
+
+    /// The starts of jobs as far as they are known at a cost that does not grow with the queue: a
+    /// job's reservation, or a start within the next planned ends.
+    fn near_estimates(
+        &mut self,
+        ids: &[u64],
+        reasons: &[Option<Reason>],
+        now: f64,
+    ) -> Vec<Option<f64>> {
+        let reserved = |reason: &Option<Reason>| match reason {
+            Some(Reason::Reserved { at, .. }) => Some(*at),
+            _ => None,
+        };
+        let mut starts: Vec<Option<f64>> = reasons.iter().map(reserved).collect();
+        let others = ids.iter().zip(&starts).filter(|(_, start)| start.is_none());
+        let others: Vec<u64> = others.map(|(id, _)| *id).collect();
+        if let (Some(engine), false) = (&mut self.engine, others.is_empty()) {
+            engine.share();
+            let max_ends = max_explained_ends(engine.options().policy);
+            let mut estimates = engine.estimate_within(now, &others, max_ends).into_iter();
+            for start in starts.iter_mut().filter(|start| start.is_none()) {
+                *start = estimates.next().and_then(|estimate| estimate.start);
+            }
+        }
+        starts
     }
 
     /// The first jobs of the queue, at most `max_jobs`; 0 or none for all.

@@ -143,6 +143,19 @@ fn queries_are_answered_job_by_job() {
 }
 
 #[test]
+fn explain_looks_a_limited_number_of_ends_ahead_and_estimate_all() {
+    let mut bench = busy(600);
+    // Two start each minute.
+    let answer = owner(&mut bench, "sched.explain", &json!({"ids": [202, 602]}));
+    let jobs = &answer["jobs"];
+    assert_eq!(jobs[0]["start"], 1060.0 + 99.0 * 60.0);
+    assert_eq!(jobs[1]["start"], Value::Null);
+    assert_eq!(jobs[1]["kind"], "insufficient");
+    let answer = owner(&mut bench, "sched.estimate", &json!({"id": 602}));
+    assert_eq!(answer["jobs"][0]["start"], 1060.0 + 299.0 * 60.0);
+}
+
+#[test]
 fn a_what_if_query_changes_nothing() {
     let mut bench = busy(2);
     let before = format!("{:?}", bench.scheduler.engine());
