@@ -576,17 +576,20 @@ class Engine:
     # --- questions ---
 
     def explain(self, job: int, now: float) -> Explanation:
-        """Why a job waits, given that nothing has changed since the last pass.
+        """Why a job is pending: what the last pass found, in numbers of now.
 
-        Costs a look at every node, and for a job that fits and waits behind another as much as
-        finding when that one can start.
+        If anything has changed since the last pass, one is made on a copy first: the answer is
+        what the next pass at `now` does with the job, `unconsidered` if that starts it.
+
+        Costs a look at every node, whatever the length of the queue; after a change a copy and a
+        pass besides.
 
         Args:
             job: A job in the queue.
-            now: The time of the last pass.
+            now: The time.
 
         Raises:
-            NotFoundError: the job does not wait.
+            NotFoundError: the job is not pending.
 
         >>> from penstock import Engine, ResourceSet
         >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"))
@@ -601,14 +604,14 @@ class Engine:
         return Explanation(*self._core.explain(job, now))
 
     def explain_all(self, now: float, limit: int | None = 100) -> list[Explanation]:
-        """Why the first jobs of the queue wait, in its order, those held left out.
+        """Why the first jobs of the queue are pending, in its order, held ones left out.
 
-        Those that an `order` has left out of the last pass come last.
+        Jobs that an `order` has left out of the last pass come last.
 
-        Costs a look at every node for each different shape among them that does not fit.
+        As `explain`, with a look at every node for each different constraint among them.
 
         Args:
-            now: The time of the last pass.
+            now: The time.
             limit: How many; None for all.
 
         Raises:

@@ -370,11 +370,12 @@ impl Engine {
         let mut decisions = self.deny_impossible(max);
         self.run_policy(now, max, &mut decisions);
         // A start may take what another job would have had to leave, or what another group has
-        // reserved: then others can start in the next pass.
+        // reserved; or it fills its queue, whose other jobs give up their reservations: then others
+        // can start in the next pass.
         let is_final = match self.policy {
             Policy::Fcfs => true,
             Policy::Easy | Policy::Hybrid { .. } => false,
-            Policy::Conservative => groups <= 1,
+            Policy::Conservative => groups <= 1 && !self.books.queues.any_limited(),
         };
         if decisions.len() < max && (is_final || decisions.is_empty()) {
             self.settle();

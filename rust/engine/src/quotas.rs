@@ -260,10 +260,19 @@ impl Quotas {
         match found {
             Some(Ok(shares)) => Ok(shares),
             Some(Err(by)) if by > now => Err(Cause::DelaysByLimit { by }),
-            None if by > now => Err(Cause::Delays {
-                by,
-                transient: false,
-            }),
+            None if by > now => {
+                let usage = Usage::least(books, class);
+                let queue = books.queue.classes[class as usize].queue;
+                let until = self.until(books, queue, usage);
+                Err(if until < by {
+                    Cause::DelaysByLimit { by: until }
+                } else {
+                    Cause::Delays {
+                        by,
+                        transient: false,
+                    }
+                })
+            }
             _ => Err(Cause::Unfit),
         }
     }
