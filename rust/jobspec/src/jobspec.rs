@@ -5,33 +5,37 @@ use serde_json::{Map, Value};
 use crate::constraint::kind;
 use crate::{Constraint, Count, Error, Request};
 
-/// How many tasks there are.
+/// The number of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskCount {
-    /// As many on every slot; in V1 always one.
+    /// This many on every slot; in V1 always one.
     PerSlot(u32),
-    /// As many altogether.
+    /// This many in total.
     Total(u64),
 }
 
-/// Something that must have happened before a job may run (RFC 26).
+/// A condition that must be met before a job may run (RFC 26).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
-    /// What kind of dependency.
+    /// The kind of dependency, e.g. `afterok`.
     pub scheme: String,
-    /// On what; the scheme says how to read it.
+    /// Its object, by the scheme.
     pub value: String,
 }
 
 /// A valid jobspec V1.
+///
+/// It keeps its whole document, so that a change ([`set_defaults`](Self::set_defaults),
+/// [`set_duration`](Self::set_duration), [`redacted`](Self::redacted)) costs no parsing and gives a text again
+/// ([`to_text`](Self::to_text)).
 #[derive(Clone, Debug)]
 pub struct Jobspec {
     request: Request,
     command: Vec<String>,
-    /// How many tasks there are.
+    /// The number of tasks.
     pub tasks: TaskCount,
     dependencies: Vec<Dependency>,
-    attributes: Value,
+    document: Value,
 }
 
 fn fail(path: &str, detail: impl Into<String>) -> Error {
@@ -56,7 +60,7 @@ fn text<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
         .ok_or_else(|| fail(path, format!("expected a string, found {}", kind(value))))
 }
 
-/// A text that a process can be given: the kernel's end with NUL.
+/// A string that can be passed to a process: the kernel's strings end with NUL.
 fn word<'a>(value: &'a Value, path: &str) -> Result<&'a str, Error> {
     let word = text(value, path)?;
     if word.contains('\0') {
@@ -118,7 +122,7 @@ fn vertex<'a>(
 const VERTEX: [&str; 5] = ["type", "count", "unit", "with", "label"];
 const NODE: [&str; 6] = ["type", "count", "unit", "with", "label", "exclusive"];
 
-/// The slot's label beside what the resources ask for.
+/// The requested resources, and the slot's label.
 fn resources(value: &Value) -> Result<(Request, &str), Error> {
     let top = one(value, "resources")?;
     let path = "resources[0]";
@@ -279,7 +283,7 @@ fn dependencies(value: &Value) -> Result<Vec<Dependency>, Error> {
         .collect()
 }
 
-/// Attributes of the system that must be objects where they are there, outer ones first.
+/// Optional attributes of the system that must be objects, outer ones first.
 const OBJECTS: [&str; 7] = [
     "environment",
     "job",
@@ -290,7 +294,7 @@ const OBJECTS: [&str; 7] = [
     "shell.options.output.stderr",
 ];
 
-/// Attributes of the system that must be strings where they are there.
+/// Optional attributes of the system that must be strings.
 const WORDS: [&str; 5] = [
     "cwd",
     "queue",
@@ -327,8 +331,12 @@ fn check_system(system: &Value) -> Result<(), Error> {
 
 impl Jobspec {
     /// Reads and checks the JSON text of a jobspec.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the text is not a jobspec V1; the error names the key and what was expected there.
     pub fn from_json(json: &str) -> Result<Self, Error> {
-        let mut document: Value =
+        let document: Value =
             serde_json::from_str(json).map_err(|error| fail("", error.to_string()))?;
         let map = object(&document, "")?;
         only(map, &["resources", "tasks", "attributes", "version"], "")?;
@@ -359,17 +367,88 @@ impl Jobspec {
         let dependencies = system
             .get("dependencies")
             .map_or(Ok(Vec::new()), dependencies)?;
-        let attributes = document["attributes"].take();
         Ok(Self {
             request,
             command,
             tasks,
             dependencies,
-            attributes,
+            document,
         })
     }
 
-    /// What matching needs.
+    /// The JSON text, compact, with the keys in the order of the text that was read.
+    pub fn to_text(&self) -> String {
+        self.document.to_string()
+    }
+
+    /// Sets the queue and the time limit where the jobspec has none. Returns whether anything was set.
+    ///
+    /// `duration` is in seconds, more than 0. A limit of 0, which is no limit, counts as none.
+    pub fn set_defaults(&mut self, queue: Option<&str>, duration: Option<f64>) -> bool {
+        let queue = queue.filter(|_| self.queue().is_none());
+        let duration = duration.filter(|_| self.duration() <= 0.0);
+        if let Some(queue) = queue {
+            self.set_system("queue", queue.into());
+        }
+        if let Some(duration) = duration {
+            self.set_duration(duration);
+        }
+        queue.is_some() || duration.is_some()
+    }
+
+    /// Sets the time limit in seconds; 0 for none.
+    pub fn set_duration(&mut self, duration: f64) {
+        self.set_system("duration", duration.into());
+        self.request.duration = duration;
+    }
+
+    /// A copy for the scheduler: without environment (RFC 27), and with constraints in addition to its own.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of `constraints`, JSON values as RFC 31 has them, is invalid.
+    pub fn redacted(&self, constraints: Vec<Value>) -> Result<Self, Error> {
+        let mut copy = self.clone();
+        let is_empty = |value: &Value| value.as_object().is_none_or(Map::is_empty);
+        let Some(system) = copy.system_mut() else {
+            return Ok(copy);
+        };
+        system.shift_remove("environment");
+        let mut all: Vec<Value> = constraints
+            .into_iter()
+            .filter(|constraint| !is_empty(constraint))
+            .collect();
+        if all.is_empty() {
+            return Ok(copy);
+        }
+        let own = system.shift_remove("constraints");
+        all.splice(0..0, own.filter(|constraint| !is_empty(constraint)));
+        let constraint = match all.as_mut_slice() {
+            [one] => one.take(),
+            _ => serde_json::json!({ "and": all }),
+        };
+        let path = "attributes.system.constraints";
+        let parsed = Constraint::from_value_at(&constraint, path)?;
+        system.insert("constraints".to_owned(), constraint);
+        copy.request.constraint = Some(parsed);
+        Ok(copy)
+    }
+
+    fn set_system(&mut self, key: &str, value: Value) {
+        if let Some(system) = self.system_mut() {
+            system.insert(key.to_owned(), value);
+        }
+    }
+
+    /// The attributes of the system, which every valid jobspec has.
+    fn system_mut(&mut self) -> Option<&mut Map<String, Value>> {
+        self.document
+            .get_mut("attributes")?
+            .get_mut("system")?
+            .as_object_mut()
+    }
+
+    /// The part that matching needs.
     pub fn request(&self) -> &Request {
         &self.request
     }
@@ -379,7 +458,7 @@ impl Jobspec {
         &self.command
     }
 
-    /// Tasks altogether.
+    /// The number of tasks in total.
     pub fn ntasks(&self) -> u64 {
         match self.tasks {
             TaskCount::PerSlot(count) => self.request.total_slots() * u64::from(count),
@@ -397,7 +476,7 @@ impl Jobspec {
         self.attribute("system.cwd")?.as_str()
     }
 
-    /// Environment, where the jobspec has one.
+    /// The environment, if the jobspec has one.
     pub fn environment(&self) -> Option<&Map<String, Value>> {
         self.attribute("system.environment")?.as_object()
     }
@@ -407,17 +486,17 @@ impl Jobspec {
         self.attribute("system.queue")?.as_str()
     }
 
-    /// Job name as the user gave it.
+    /// The job's name, if the user gave one.
     pub fn job_name(&self) -> Option<&str> {
         self.attribute("system.job.name")?.as_str()
     }
 
-    /// What must have happened before.
+    /// The dependencies.
     pub fn dependencies(&self) -> &[Dependency] {
         &self.dependencies
     }
 
-    /// Which targets will do.
+    /// The constraint on execution targets.
     pub fn constraints(&self) -> Option<&Constraint> {
         self.request.constraint.as_ref()
     }
@@ -425,6 +504,82 @@ impl Jobspec {
     /// An attribute by its dotted path below `attributes`.
     pub fn attribute(&self, path: &str) -> Option<&Value> {
         path.split('.')
-            .try_fold(&self.attributes, |value, key| value.get(key))
+            .try_fold(self.document.get("attributes")?, |value, key| {
+                value.get(key)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"resources":[{"type":"slot","count":1,"label":"t","with":[{"type":"core","count":2}]}],"tasks":[{"command":["x"],"slot":"t","count":{"per_slot":1}}],"attributes":{"system":{"duration":0,"environment":{"A":"b"},"constraints":{"properties":["p"]}}},"version":1}"#;
+
+    fn jobspec() -> Jobspec {
+        Jobspec::from_json(TEXT).unwrap()
+    }
+
+    /// What reading the text of a changed copy gives is the copy.
+    fn check(copy: &Jobspec) {
+        let again = Jobspec::from_json(&copy.to_text()).unwrap();
+        assert_eq!(again.request(), copy.request());
+        assert_eq!(again.to_text(), copy.to_text());
+    }
+
+    #[test]
+    fn the_text_is_that_which_was_read() {
+        assert_eq!(jobspec().to_text(), TEXT);
+    }
+
+    #[test]
+    fn defaults_are_set_where_the_jobspec_has_none() {
+        let mut changed = jobspec();
+        assert!(changed.set_defaults(Some("batch"), Some(60.0)));
+        assert_eq!((changed.queue(), changed.duration()), (Some("batch"), 60.0));
+        check(&changed);
+        let before = changed.to_text();
+        assert!(!changed.set_defaults(Some("debug"), Some(30.0)));
+        assert!(!changed.set_defaults(None, None));
+        assert_eq!(changed.to_text(), before);
+    }
+
+    #[test]
+    fn a_redacted_copy_has_no_environment_and_all_constraints() {
+        let plain = jobspec().redacted(Vec::new()).unwrap();
+        assert_eq!(
+            (plain.environment(), plain.request()),
+            (None, jobspec().request())
+        );
+        check(&plain);
+        let queue = serde_json::json!({"hostlist": ["n1"]});
+        let copy = jobspec()
+            .redacted(vec![serde_json::json!({}), queue.clone()])
+            .unwrap();
+        let expected = serde_json::json!({"and": [{"properties": ["p"]}, queue]});
+        assert_eq!(copy.attribute("system.constraints"), Some(&expected));
+        check(&copy);
+        let error = jobspec().redacted(vec![serde_json::json!({"hostlist": 1})]);
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("attributes.system.constraints")
+        );
+        assert!(jobspec().environment().is_some());
+    }
+
+    #[test]
+    fn a_single_constraint_stands_alone() {
+        let text = TEXT.replace(r#","constraints":{"properties":["p"]}"#, "");
+        let own = Jobspec::from_json(&text).unwrap();
+        let copy = own
+            .redacted(vec![serde_json::json!({"ranks": ["0"]})])
+            .unwrap();
+        assert_eq!(
+            copy.attribute("system.constraints"),
+            Some(&serde_json::json!({"ranks": ["0"]}))
+        );
+        check(&copy);
     }
 }
