@@ -19,6 +19,7 @@
 
 pub mod acquire;
 pub mod alloc;
+mod attachment;
 pub mod broker;
 pub mod errno;
 mod error;
@@ -38,6 +39,7 @@ pub mod role;
 pub mod sched;
 pub mod topic;
 
+pub use attachment::{Allocation, Attached, Attachment, RequestedResources};
 pub use error::Error;
 pub use payload::{Json, Member, Payload, Text, object, read};
 pub use request_error::RequestError;

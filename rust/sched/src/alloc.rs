@@ -1,6 +1,7 @@
 //! RFC 27 from the scheduler's side: requests go into the engine, its decisions come back as responses.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use penstock_engine::{Decision, Engine, Job, QueueId};
 use penstock_flux::alloc::{
@@ -8,7 +9,7 @@ use penstock_flux::alloc::{
     FeasibilityRequest, FreeRequest, FreeResponse, PrioritizeRequest, SchedAnnotations,
 };
 use penstock_flux::errno::{EAGAIN, EINVAL};
-use penstock_flux::{Payload, RequestError};
+use penstock_flux::{Attachment, Payload, RequestError, RequestedResources};
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
@@ -33,6 +34,18 @@ pub(crate) fn queue_of(
     engine.set_queue(queue, settings.queue(name));
     queues.insert(name.to_owned(), queue);
     queue
+}
+
+/// What an alloc request asks for: as the job manager has attached it, or as the jobspec says.
+fn requested(request: &Message, alloc: &AllocRequest) -> Result<Arc<RequestedResources>, String> {
+    if let Some(Attachment::Alloc(requested)) = request.attachment() {
+        return Ok(Arc::clone(requested));
+    }
+    let jobspec = Jobspec::from_json(alloc.jobspec.as_str()).map_err(|error| error.to_string())?;
+    Ok(Arc::new(RequestedResources {
+        request: jobspec.request().clone(),
+        queue: jobspec.queue().map(str::to_owned),
+    }))
 }
 
 impl Scheduler {
@@ -65,19 +78,17 @@ impl Scheduler {
                 .push(format!("repeated sched.alloc for job {name}"));
         }
         let settings = &self.options.settings;
-        let queued = Jobspec::from_json(alloc.jobspec.as_str())
-            .map_err(|error| error.to_string())
-            .and_then(|jobspec| {
-                let name = jobspec.queue().unwrap_or_default();
-                let queue = queue_of(engine, &mut self.queues, settings, name);
-                let job = Job {
-                    id: alloc.id,
-                    priority: alloc.priority,
-                    request: jobspec.request().clone(),
-                    queue,
-                };
-                engine.submit(job).map_err(|error| error.to_string())
-            });
+        let queued = requested(request, &alloc).and_then(|requested| {
+            let name = requested.queue.as_deref().unwrap_or_default();
+            let queue = queue_of(engine, &mut self.queues, settings, name);
+            let job = Job {
+                id: alloc.id,
+                priority: alloc.priority,
+                request: requested.request.clone(),
+                queue,
+            };
+            engine.submit(job).map_err(|error| error.to_string())
+        });
         match queued {
             Ok(()) => self.needs_pass = true,
             Err(note) => self.deny(alloc.id, &note),

@@ -1,12 +1,12 @@
 //! Commits of R to the KVS, which must succeed before the job manager is told of an allocation (RFC 27).
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations, SchedAnnotations};
 use penstock_flux::kvs::{CommitRequest, Dirent, Operation, PRIMARY};
-use penstock_flux::{Json, Member, errno, topic};
+use penstock_flux::{Allocation, Attachment, Json, Member, errno, topic};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 
@@ -17,79 +17,77 @@ pub(crate) fn r_key(id: u64) -> String {
     format!("job.{}.R", Fluid(id).dothex())
 }
 
-/// The allocations of one commit: job ids, and each job's R as a part of one text.
-#[derive(Debug)]
-pub(crate) struct CommittedJobs {
-    jobs: Vec<(u64, Range<usize>)>,
-    text: String,
-}
-
 impl Scheduler {
     /// Commits R of allocated jobs.
     pub(crate) fn commit(&mut self, ids: &[u64]) {
         let Some(engine) = &mut self.engine else {
             return;
         };
-        let mut text = String::new();
-        let mut jobs = Vec::with_capacity(ids.len());
+        let mut allocations = Vec::with_capacity(ids.len());
         let mut failed = Vec::new();
         for &id in ids {
-            let start = text.len();
-            if let Err(error) = engine.write_r(id, &mut text) {
-                text.truncate(start);
-                engine.set_aside(id);
-                failed.push((id, error.to_string()));
-            } else {
-                jobs.push((id, start..text.len()));
+            match engine.r(id) {
+                Ok(r) => allocations.push(Allocation {
+                    id,
+                    text: r.to_json().into(),
+                    r: Arc::new(r),
+                }),
+                Err(error) => {
+                    engine.set_aside(id);
+                    failed.push((id, error.to_string()));
+                }
             }
         }
         for (id, note) in failed {
             self.deny(id, &note);
         }
-        if jobs.is_empty() {
+        if allocations.is_empty() {
             return;
         }
-        let operation = |(id, range): &(u64, Range<usize>)| Operation {
-            key: r_key(*id).into(),
+        let operation = |allocation: &Allocation| Operation {
+            key: r_key(allocation.id).into(),
             flags: 0,
-            dirent: Some(Dirent::val(BASE64.encode(&text[range.clone()]))),
+            dirent: Some(Dirent::val(BASE64.encode(allocation.text.as_bytes()))),
         };
         let request = CommitRequest {
             namespace: Some(PRIMARY.into()),
             flags: 0,
-            ops: jobs.iter().map(operation).collect(),
+            ops: allocations.iter().map(operation).collect(),
         };
-        let message = Message::request(topic::kvs::COMMIT, "").with_payload(&request);
-        self.send(message, Outstanding::Commit(CommittedJobs { jobs, text }));
+        let allocations: Arc<[Allocation]> = allocations.into();
+        let message = Message::request(topic::kvs::COMMIT, "")
+            .with_payload(&request)
+            .with_attachment(Attachment::Commit(Arc::clone(&allocations)));
+        self.send(message, Outstanding::Commit(allocations));
     }
 
     /// Handles the response to a commit.
-    pub(crate) fn commit_response(&mut self, committed: CommittedJobs, response: &Message) {
-        let CommittedJobs { jobs, text } = committed;
+    pub(crate) fn commit_response(&mut self, allocations: &[Allocation], response: &Message) {
         if response.errnum() == 0 {
-            for (id, range) in jobs {
-                self.succeed(id, &text[range]);
+            for allocation in allocations {
+                self.succeed(allocation);
             }
-        } else if jobs.len() > 1 {
+        } else if allocations.len() > 1 {
             // One invalid operation fails a commit as a whole: commit each for itself.
-            for (id, _) in jobs {
-                self.commit(&[id]);
+            for allocation in allocations {
+                self.commit(&[allocation.id]);
             }
         } else {
             let reason = failure_text(response);
-            for (id, _) in jobs {
+            for allocation in allocations {
                 if response.errnum() == errno::EINVAL {
-                    self.reject_allocation(id, &reason);
+                    self.reject_allocation(allocation, &reason);
                 } else {
-                    self.reject_job(id, &reason);
+                    self.reject_job(allocation.id, &reason);
                 }
             }
         }
     }
 
-    fn succeed(&mut self, id: u64, r: &str) {
+    fn succeed(&mut self, allocation: &Allocation) {
+        let id = allocation.id;
         let sched = SchedAnnotations {
-            resource_summary: Member::Value(self.resource_summary(id).into()),
+            resource_summary: Member::Value(allocation.r.summary().into()),
             // The annotations of the pending job no longer hold.
             reason_pending: Member::Null,
             t_estimate: if self.annotator.has_estimate(id) {
@@ -99,16 +97,10 @@ impl Scheduler {
             },
         };
         self.respond(&AllocResponse {
-            r: Some(Json(r)),
+            r: Some(Json(&allocation.text)),
             annotations: Some(Annotations { sched }),
             ..AllocResponse::new(id, AllocResponseType::Success)
         });
-    }
-
-    /// The resources of a job in short.
-    fn resource_summary(&self, id: u64) -> String {
-        let r = self.engine.as_ref().and_then(|engine| engine.r(id).ok());
-        r.map_or_else(String::new, |r| r.summary())
     }
 
     fn respond_cancel(&mut self, id: u64) {
@@ -135,8 +127,9 @@ impl Scheduler {
 
     /// Queues a job again whose R the KVS rejects: its resources are allocated to another job, or
     /// have left the inventory. They are set aside until the next start of the scheduler.
-    fn reject_allocation(&mut self, id: u64, reason: &str) {
-        let (name, summary) = (Fluid(id), self.resource_summary(id));
+    fn reject_allocation(&mut self, allocation: &Allocation, reason: &str) {
+        let id = allocation.id;
+        let (name, summary) = (Fluid(id), allocation.r.summary());
         self.log.push(format!(
             "{summary} set aside, job {name} is queued again: {reason}"
         ));

@@ -26,11 +26,12 @@ mod settings;
 mod what_if;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use penstock_engine::{Engine, QueueId};
 use penstock_flux::errno::{EINVAL, ENOSYS, EPERM};
 use penstock_flux::sched::StatsResponse;
-use penstock_flux::{Payload, RequestError, topic};
+use penstock_flux::{Allocation, Payload, RequestError, topic};
 use penstock_wire::{Kind, Message};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -69,7 +70,7 @@ enum Outstanding {
     Hello,
     Lookup(handshake::AllocatedJob),
     Ready,
-    Commit(commit::CommittedJobs),
+    Commit(Arc<[Allocation]>),
 }
 
 /// An alloc request of the job manager without a last response.
@@ -233,7 +234,7 @@ impl Scheduler {
             Outstanding::Hello => self.hello_response(tag, response),
             Outstanding::Lookup(job) => self.lookup_response(&job, response),
             Outstanding::Ready => self.ready_response(response),
-            Outstanding::Commit(committed) => self.commit_response(committed, response),
+            Outstanding::Commit(allocations) => self.commit_response(&allocations, response),
         }
     }
 

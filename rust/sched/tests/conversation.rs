@@ -2,11 +2,16 @@
 
 mod bench;
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bench::{Bench, body, inventory, jobspec};
 use penstock_flux::errno::{EAGAIN, EBUSY, EEXIST, EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
 use penstock_flux::flags::STREAMING;
+use penstock_flux::{Attachment, RequestedResources};
+use penstock_jobspec::Jobspec;
+use penstock_rset::ResourceSet;
 use penstock_sched::{Options, Phase, Scheduler};
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
@@ -617,4 +622,43 @@ fn the_end_of_the_acquire_stream_is_fatal() {
     assert_eq!(bench.scheduler.take_log().last(), Some(&reason));
     assert_eq!(*bench.scheduler.phase(), Phase::Failed(reason));
     assert!(bench.alloc(1, 1).is_empty());
+}
+
+#[test]
+fn an_attached_request_is_queued_as_its_jobspec_would_be() {
+    let parsed = Jobspec::from_json(&jobspec(2).to_string()).unwrap();
+    let requested = RequestedResources {
+        request: parsed.request().clone(),
+        queue: None,
+    };
+    let mut success = Vec::new();
+    for attachment in [None, Some(Attachment::Alloc(Arc::new(requested)))] {
+        let mut bench = Bench::ready(None, &[]);
+        let payload = json!({"id": 1, "priority": 16, "userid": 0, "jobspec": jobspec(2)});
+        let mut request = Message::request("sched.alloc", &payload.to_string());
+        request.rolemask = 5;
+        if let Some(attachment) = attachment {
+            request = request.with_attachment(attachment);
+        }
+        bench.scheduler.handle(&request);
+        assert!(bench.responses().is_empty());
+        success.push(bench.commit());
+    }
+    assert_eq!(success[0], success[1]);
+}
+
+#[test]
+fn a_commit_has_its_allocations_attached() {
+    let mut bench = Bench::ready(None, &[]);
+    bench.alloc(1, 1);
+    let commit = bench.question("kvs.commit");
+    let Some(Attachment::Commit(allocations)) = commit.attachment() else {
+        panic!("no allocations attached");
+    };
+    let commit = body(&commit);
+    let data = commit["ops"][0]["dirent"]["data"].as_str().unwrap();
+    let text = String::from_utf8(BASE64.decode(data).unwrap()).unwrap();
+    assert_eq!((allocations.len(), allocations[0].id), (1, 1));
+    assert_eq!(*allocations[0].text, *text);
+    assert_eq!(*allocations[0].r, ResourceSet::from_json(&text).unwrap());
 }

@@ -1,5 +1,6 @@
 //! One frame: magic and length, the parts, the header.
 
+use penstock_flux::Attached;
 use penstock_flux::flags::{PAYLOAD, ROUTE, TOPIC};
 
 use crate::Error;
@@ -321,6 +322,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<Message, Error> {
         routes,
         topic,
         payload,
+        attached: Attached::default(),
     })
 }
 

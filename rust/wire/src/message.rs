@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use penstock_flux::flags::{
     MATCHTAG_NONE, NODEID_ANY, NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC, USERID_UNKNOWN,
 };
-use penstock_flux::{Credentials, Payload};
+use penstock_flux::{Attached, Attachment, Credentials, Payload};
 use serde::Deserialize;
 
 use crate::Error;
@@ -92,6 +92,7 @@ pub struct Message {
     pub topic: Option<Topic>,
     /// The payload as it came, a JSON payload with its NUL.
     pub payload: Option<Vec<u8>>,
+    pub(crate) attached: Attached,
 }
 
 impl Message {
@@ -106,6 +107,7 @@ impl Message {
             routes: Some(Vec::new()),
             topic: Some(Topic::from(topic)),
             payload: None,
+            attached: Attached::default(),
         }
     }
 
@@ -136,6 +138,7 @@ impl Message {
             routes: request.routes.clone(),
             topic: request.topic.clone(),
             payload,
+            attached: Attached::default(),
         };
         response.flags = response.wire_flags();
         response
@@ -189,8 +192,21 @@ impl Message {
         self
     }
 
-    /// Replaces the payload, and [`PAYLOAD`] with it.
+    /// The message with the typed value of its payload, for a receiver in the same process.
+    #[must_use]
+    pub fn with_attachment(mut self, attachment: Attachment) -> Self {
+        self.attached = Attached(Some(attachment));
+        self
+    }
+
+    /// The typed value of the payload; `None` if the sender has attached none, or the message came over a socket.
+    pub fn attachment(&self) -> Option<&Attachment> {
+        self.attached.0.as_ref()
+    }
+
+    /// Replaces the payload, and [`PAYLOAD`] with it; an attachment is removed.
     pub fn set_payload(&mut self, payload: Option<Vec<u8>>) {
+        self.attached = Attached::default();
         self.payload = payload;
         self.flags = self.wire_flags();
     }
@@ -236,6 +252,7 @@ impl Message {
             payload: None,
             topic: self.topic.clone(),
             routes: self.routes.clone(),
+            attached: Attached::default(),
             ..*self
         };
         header.flags = header.wire_flags();

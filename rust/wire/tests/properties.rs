@@ -1,5 +1,8 @@
 //! Random messages and payloads, there and back; other readers as judges.
 
+use std::sync::Arc;
+
+use penstock_flux::Attachment;
 use penstock_flux::flags::{NORESPONSE, PAYLOAD, ROUTE, STREAMING, TOPIC};
 use penstock_wire::{
     DEFAULT_MAX_FRAME, Decoder, Kind, MAX_DEPTH, Message, Topic, cbor_to_json, json_to_cbor,
@@ -45,17 +48,15 @@ fn message() -> impl Strategy<Value = Message> {
                 payload,
             )| {
                 let control = kind == Kind::Control;
-                let message = Message {
-                    kind,
-                    flags: 0,
-                    userid,
-                    rolemask,
-                    nodeid_errnum_seq,
-                    matchtag,
-                    routes: routes.filter(|_| !control),
-                    topic: Some(topic).filter(|_| !control),
-                    payload: payload.filter(|_| !control),
-                };
+                let mut message = Message::request("a", "");
+                message.kind = kind;
+                message.userid = userid;
+                message.rolemask = rolemask;
+                message.nodeid_errnum_seq = nodeid_errnum_seq;
+                message.matchtag = matchtag;
+                message.routes = routes.filter(|_| !control);
+                message.topic = Some(topic).filter(|_| !control);
+                message.payload = payload.filter(|_| !control);
                 message.with_flags(flags)
             },
         )
@@ -303,4 +304,20 @@ fn cbor_is_for_json_objects_only() {
     message.set_payload(Some(b"\xa1\x61a\x01".to_vec()));
     message.normalise().unwrap();
     assert_eq!(message.payload.as_deref(), Some(&b"{\"a\":1}\0"[..]));
+}
+
+#[test]
+fn an_attachment_is_neither_compared_nor_encoded_and_goes_with_its_payload() {
+    let attachment = Attachment::Commit(Arc::from([]));
+    let plain = Message::request("kvs.commit", "{}");
+    let attached = plain.clone().with_attachment(attachment);
+    assert!(matches!(attached.attachment(), Some(Attachment::Commit(_))));
+    assert_eq!(attached, plain);
+    let mut bytes = Vec::new();
+    attached.encode(&mut bytes);
+    assert!(Message::decode(&bytes).unwrap().attachment().is_none());
+    assert!(attached.header().attachment().is_none());
+    let mut changed = attached.clone();
+    changed.set_payload(None);
+    assert!(changed.attachment().is_none());
 }
