@@ -30,10 +30,12 @@ from tests.conformance.requirements import requirement
 from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
 from penstock.client import Client
-from penstock.config import ExecSettings
+from penstock.config import Config, ExecSettings
+from penstock.instance.clock import SystemClock
 from penstock.instance.exec_service import LocalExecService
-from penstock.instance.processes import ChildProcesses
+from penstock.instance.host import host_system
 from penstock.instance.services import MockExecService
+from penstock.instance.startup import StartOptions
 from penstock.protocol.execution import ProtocolError, StartStream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -176,23 +178,23 @@ def fake_broker(sent):
     """What a service of the daemon needs of a broker."""
     return SimpleNamespace(
         owner=OWNER,
-        attach=lambda _service: 1,
-        room=None,
+        attach=lambda _service, **_options: 1,
+        clock=SystemClock(),
+        wait_writable=None,
         post=lambda _peer, batch: sent.extend(batch),
         post_messages=lambda _peer, messages: sent.extend(messages),
     )
 
 
-def local_service(sent, output_dir=None):
+def local_service(sent, state=Path()):
     """Our execution service for processes."""
     return LocalExecService(
         fake_broker(sent),
         "job-exec",
         uri="local:///nowhere",
-        output_dir=output_dir,
         settings=ExecSettings(),
         oversubscribe=True,
-        children=ChildProcesses(),
+        system=host_system(StartOptions(state=state, socket=state, config=Config())),
     )
 
 
@@ -216,7 +218,7 @@ def test_a_refusal_of_hello_ends_the_service():
     (hello,) = requests(trio.run(said_by_local), "job-manager.exec-hello")
     local = local_service([])
     local.deliver(Batch([hello.respond()]))
-    with pytest.raises(OSError, match="exec-hello was refused"):
+    with pytest.raises(OSError, match="exec-hello was rejected"):
         local.deliver(Batch([hello.respond(errnum=EINVAL)]))
 
 

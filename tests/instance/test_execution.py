@@ -90,7 +90,7 @@ def test_output_is_followed_while_the_job_runs(local, tmp_path):
     assert local.penstock("logs", "--stream=stderr", job).stdout == ""
     missing = local.penstock("logs", "ƒ1")
     assert missing.returncode == 1
-    assert "no output of job ƒ1 is kept" in missing.stderr
+    assert "no output of job ƒ1 is retained" in missing.stderr
 
 
 def test_following_a_job_that_never_starts_ends_with_it(local):

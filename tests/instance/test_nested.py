@@ -136,11 +136,11 @@ def test_a_job_whose_instance_cannot_be_asked_is_told_what_to_do(tmp_path, start
             env = {"PENSTOCK_URI": uri, "PENSTOCK_JOB_ID": "ƒ1"}
             done = instance.penstock("start", "--", "true", env=env)
             assert done.returncode == 1
-            assert f"cannot find out the resources of job ƒ1 at `{uri}`: {reason}" in done.stderr
+            assert f"cannot look up the resources of job ƒ1 at `{uri}`: {reason}" in done.stderr
             assert "\nhint: unset PENSTOCK_JOB_ID to start outside of any job, or" in done.stderr
             done = instance.penstock("start", "--nodes=1", "--", "true", env=env)
             assert done.returncode == 0
-            assert "cannot find out the resources" in done.stderr
+            assert "cannot look up the resources" in done.stderr
         env = {"PENSTOCK_URI": "", "PENSTOCK_JOB_ID": "ƒ1"}
         done = instance.penstock("start", "--", "true", env=env)
         assert "PENSTOCK_JOB_ID is set, and PENSTOCK_URI is not\nhint: " in done.stderr

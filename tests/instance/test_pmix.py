@@ -142,7 +142,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
         assert [kind for kind, _ in told] == ["start", "finish", "release"]
         assert (tmp_path / "output" / "5" / "stdout").read_text() == "<0> on localhost\n"
 
-    run(tmp_path, scenario, ask=instance.ask)
+    run(tmp_path, scenario, send_request=instance.ask)
     result = json.loads((tmp_path / "result").read_text())
     start = result.pop("start")
     assert result == {
@@ -177,7 +177,7 @@ for _ in requests:
         service.start(1, ["sh", "-c", f"cat {tmp_path}/gate"], options={"pmix": True})
         await service.over()
 
-    run(tmp_path, scenario, ask=instance.ask)
+    run(tmp_path, scenario, send_request=instance.ask)
     assert [payload["n"] for _, payload, _ in instance.asked] == list(range(1, 51))
 
 
@@ -203,7 +203,7 @@ def test_without_a_server_the_job_says_what_is_missing(tmp_path, monkeypatch):
         service.start(1, ["true"], options={"pmix": True})
         kind, text = note(await service.over())
         assert kind == "exec"
-        assert text.startswith("the job asks for PMIx, and there is no `penstock-pmix` in `PATH`")
+        assert text.startswith("the job requests PMIx, and there is no `penstock-pmix` in `PATH`")
         assert "hint: " in text
 
     run(tmp_path, scenario)
@@ -244,9 +244,9 @@ def test_a_server_that_ends_takes_its_job_with_it(tmp_path, server, end):
 
 
 def test_a_server_that_is_stopped_does_not_keep_its_job(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(pmix, "PING_INTERVAL", 0.01)
+    monkeypatch.setattr(pmix, "PING_INTERVAL_S", 0.01)
     # It is not waited for.
-    monkeypatch.setattr(pmix, "END_TIMEOUT", 1000.0)
+    monkeypatch.setattr(pmix, "KILL_TIMEOUT_S", 1000.0)
     tmp_path = server(START, "os.kill(os.getpid(), 19)")
 
     async def scenario(service):
@@ -270,7 +270,7 @@ def test_a_server_is_asked_whether_it_goes_on():
                 else:
                     assert request.topic == "pmix.ping"
                     # Late, but not too late.
-                    await trio.sleep((pmix.PING_LIMIT - 0.5) * pmix.PING_INTERVAL)
+                    await trio.sleep((pmix.MAX_UNANSWERED_PINGS - 0.5) * pmix.PING_INTERVAL_S)
                     await stream.send_all(request.respond({}).encode())
                     pings -= 1
 

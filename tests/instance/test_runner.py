@@ -19,23 +19,24 @@ from runners import run
 from penstock._core import Message
 from penstock.instance import runner as runner_module
 from penstock.instance.environment import own_mark
-from penstock.instance.processes import ChildProcesses
+from penstock.instance.processes import Children
 from penstock.instance.reaper import Reaper, own_children
-from penstock.instance.task import SpawnError, spawn
+from penstock.instance.system import SpawnError
 
 
-def test_a_task_that_cannot_be_started_ends_those_that_were(tmp_path, monkeypatch):
+def test_a_task_that_cannot_be_started_ends_the_others(tmp_path, monkeypatch):
     started = []
 
-    def second_fails(command, **options):
-        if started:
-            raise SpawnError("no more processes", 126 << 8)
-        started.append(spawn(command, **options))
-        return started[0]
-
-    monkeypatch.setattr(runner_module, "spawn", second_fails)
-
     async def scenario(service):
+        spawn = service.tasks.spawn
+
+        def second_fails(command, **options):
+            if started:
+                raise SpawnError("no more processes", 126 << 8)
+            started.append(spawn(command, **options))
+            return started[0]
+
+        monkeypatch.setattr(service.tasks, "spawn", second_fails)
         service.start(1, ["sleep", "1000"], ntasks=2)
         told = await service.over()
         assert [kind for kind, _ in told] == ["start", "finish", "release"]
@@ -55,7 +56,7 @@ def test_a_fifo_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp
         service.start(1, ["echo", "hello"], options=options)
         told = await service.over()
         assert [kind for kind, _ in told] == ["exception", "release"]
-        assert told[0][1]["note"] == f"cannot write `{fifo}`: a FIFO that nobody reads"
+        assert told[0][1]["note"] == f"cannot write `{fifo}`: a FIFO without a reader"
         reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         service.answers.clear()
         service.start(2, ["echo", "hello"], options=options)
@@ -138,14 +139,14 @@ def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeyp
     monkeypatch.setattr(os, "killpg", refused)
     kill = os.kill
     monkeypatch.setattr(os, "kill", refused)
-    monkeypatch.setattr(runner_module, "DEATH_TIMEOUT", 0.01)
+    monkeypatch.setattr(runner_module, "KILL_TIMEOUT_S", 0.01)
     tasks = []
 
     async def scenario(service):
         service.start(1, ["sleep", "1000"])
         while not service.answers:
             await trio.lowlevel.checkpoint()
-        tasks.extend(service.runner._jobs[1].tasks)
+        tasks.extend(task.process for task in service.runner._jobs[1].tasks)
 
     run(tmp_path, scenario)
     (task,) = tasks
@@ -219,7 +220,7 @@ def test_the_instance_s_own_processes_are_not_reaped_with_a_job():
         assert Path(f"/proc/{own.pid}/stat").read_text().split()[2] == "Z"
         for pids in ({own.pid}, None):
             reaper = Reaper(SimpleNamespace(pids=pids))
-            trio.run(reaper.end_escaped, {b"PENSTOCK_JOB_ID=none"})
+            trio.run(reaper.kill_escaped, b"PENSTOCK_JOB_ID=none")
         assert own.wait() == 7
 
 
@@ -227,7 +228,7 @@ def test_a_child_that_ends_after_the_reaper_finds_no_default_handler():
     # Python writes "Signal 17 ignored due to race condition" when a signal's handler was there
     # as it arrived, and is the default when it is to be delivered.
     async def scenario():
-        reaper = Reaper(ChildProcesses())
+        reaper = Reaper(Children())
         async with trio.open_nursery() as nursery:
             await nursery.start(reaper.run)
             reaper.stop()

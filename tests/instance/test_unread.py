@@ -11,15 +11,17 @@ from contextlib import asynccontextmanager
 
 import trio
 from trio.testing import wait_all_tasks_blocked
+from virtualtime import make_broker
 
 from penstock._core import Decoder, JobManager, Message
-from penstock.config import ExecSettings
+from penstock.config import Config, ExecSettings
 from penstock.instance import broker as broker_module
-from penstock.instance.broker import Broker
 from penstock.instance.control import ControlService
 from penstock.instance.exec_service import LocalExecService
-from penstock.instance.processes import ChildProcesses
+from penstock.instance.host import host_system
 from penstock.instance.services import ManagerService
+from penstock.instance.sockets import UnixSockets
+from penstock.instance.startup import StartOptions
 from penstock.jobspec import from_command
 
 BIG = "x" * 100_000
@@ -44,12 +46,13 @@ class Talker:
 
 @asynccontextmanager
 async def broker_at(path):
-    broker = Broker(owner=os.getuid())
+    broker = make_broker(os.getuid())
     ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
+    sockets = UnixSockets()
     with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
+        async with sockets.listen(path, mode=0o700) as listener, trio.open_nursery() as nursery:
             nursery.start_soon(broker.pump)
-            await nursery.start(broker.listen, path)
+            await nursery.start(broker.listen, listener, sockets.credentials)
             yield broker
             nursery.cancel_scope.cancel()
 
@@ -88,7 +91,7 @@ class Client:
 
 
 def test_a_client_that_lets_too_much_wait_is_cut_off(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(broker_module, "MAX_UNSENT", 1_000_000)
+    monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", 1_000_000)
 
     async def main():
         path = tmp_path / "socket"
@@ -129,10 +132,9 @@ def test_output_waits_for_its_reader(tmp_path):
                 broker,
                 "job-exec",
                 uri=f"local://{path}",
-                output_dir=tmp_path / "output",
                 settings=ExecSettings(),
                 oversubscribe=True,
-                children=ChildProcesses(),
+                system=host_system(StartOptions(state=tmp_path, socket=path, config=Config())),
             )
             broker.add_service("job-exec", service.peer)
             async with trio.open_nursery() as nursery:
@@ -149,7 +151,7 @@ def test_output_waits_for_its_reader(tmp_path):
                     # Whoever goes away in the middle of it keeps nobody waiting.
                     await wait_all_tasks_blocked()
                     assert not broker._sockets
-                    assert not service._runner._followers
+                    assert not service._runner._streams
                 nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -183,7 +185,7 @@ async def listing_of(path, count):
 
 def test_a_long_queue_waits_for_the_scheduler_to_read(tmp_path, monkeypatch):
     most = 16 * 1024 * 1024
-    monkeypatch.setattr(broker_module, "MAX_UNSENT", most)
+    monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", most)
     count = 1000
     job = {"jobspec": from_command(["true", BIG], duration=1, environment={}, cwd="/")}
 
@@ -230,7 +232,7 @@ def test_a_long_listing_waits_for_its_reader_and_for_others(tmp_path):
         async with listing_of(path, count) as (broker, manager, client, ids):
             await wait_all_tasks_blocked()
             (remote,) = broker._sockets.values()
-            assert 0 < remote.unsent < 2 * broker_module.FEW_UNSENT
+            assert 0 < remote.unsent < 2 * broker_module.BACKPRESSURE_BYTES
             assert len(manager.readers()) == 1
             other = await Client.connect(path)
             await other.send("job-manager.ping", {"seq": 1})

@@ -29,7 +29,7 @@ from pmixdaemon import (
 from tests.conformance.requirements import requirement
 
 from penstock._core import Decoder
-from penstock.instance.pmix_server import MAX_FRAME
+from penstock.instance.pmix_server import MAX_FRAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -357,7 +357,7 @@ def test_a_request_that_is_too_long_is_refused_alone(start: Start, tmp_path: Pat
     assert (code, lines) == (0, [f"{size}: {it}" for size, it in zip(sizes, expected, strict=True)])
     # As the instance reads them.
     for request in requests(daemon, "pmix.alloc"):
-        Decoder(MAX_FRAME).feed(request.encode())
+        Decoder(MAX_FRAME_BYTES).feed(request.encode())
     refused = daemon.stderr.read_text().splitlines()
     assert [line.partition(", ")[2] for line in refused] == ["at most 1048576"] * 2
     assert daemon.stats()["parked"] == 0

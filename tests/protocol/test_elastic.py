@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from actors import jobspec_of
-from elasticworld import INACTIVE, RUN, Clock, World
+from elasticworld import INACTIVE, RUN, World
 from ends import SlowScheduler
+from virtualtime import SteppedClock
 
 from penstock import ResourceSet
 from penstock._core import STREAMING, Batch, fluid_parse
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock() -> SteppedClock:
+    return SteppedClock()
 
 
-def test_granted_refused_queued_and_released(clock: Clock) -> None:
+def test_granted_refused_queued_and_released(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(2)
     more = answer(world.ask(job, "extend", nodes=1, required=True))
@@ -52,7 +53,9 @@ def test_granted_refused_queued_and_released(clock: Clock) -> None:
     assert not ResourceSet(world.instance.manager.held())
 
 
-def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(clock: Clock) -> None:
+def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(
+    clock: SteppedClock,
+) -> None:
     world = World(clock)
     job = world.run_job(2)
     first = answer(world.ask(job, "extend", hosts="node5"))
@@ -63,7 +66,7 @@ def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(clock: 
     assert third["status"] == -29
 
 
-def test_each_node_gives_what_is_asked_of_it(clock: Clock) -> None:
+def test_each_node_gives_what_is_asked_of_it(clock: SteppedClock) -> None:
     world = World(clock, cores=4)
     job = world.run_job(2)
     wanted = {"hosts": "node[3-4]", "cpus_per_host": "1,3", "required": True}
@@ -85,7 +88,7 @@ def test_each_node_gives_what_is_asked_of_it(clock: Clock) -> None:
     world.check()
 
 
-def test_a_request_of_parts_waits_for_all_of_them(clock: Clock) -> None:
+def test_a_request_of_parts_waits_for_all_of_them(clock: SteppedClock) -> None:
     world = World(clock, cores=4)
     job, other = world.run_job(2), world.run_job(3)
     waits = world.ask(job, "extend", cpus_per_host="4,2", name="waits")
@@ -103,7 +106,7 @@ def test_a_request_of_parts_waits_for_all_of_them(clock: Clock) -> None:
     world.check()
 
 
-def test_two_requests_that_keep_what_the_other_waits_for(clock: Clock) -> None:
+def test_two_requests_that_keep_what_the_other_waits_for(clock: SteppedClock) -> None:
     world = World(clock, cores=4)
     job, filler = world.run_job(2), world.run_job(4)
     wanted = [("first", "node2", "node3"), ("second", "node3", "node2")]
@@ -118,7 +121,7 @@ def test_two_requests_that_keep_what_the_other_waits_for(clock: Clock) -> None:
     world.check()
 
 
-def test_the_callers_limit_brings_a_part(clock: Clock) -> None:
+def test_the_callers_limit_brings_a_part(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(3)
     waits = world.ask(job, "extend", nodes=5, timeout=60, name="part")
@@ -128,7 +131,7 @@ def test_the_callers_limit_brings_a_part(clock: Clock) -> None:
     assert (row["state"], row["results"][2]["value"]) == ("granted", "node[3-5]")
 
 
-def test_what_is_lent_comes_back_when_its_time_is_over(clock: Clock) -> None:
+def test_what_is_lent_comes_back_when_its_time_is_over(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(6)
     lent = answer(world.ask(job, "release", nodes=2, time=600, name="loan"))
@@ -143,7 +146,7 @@ def test_what_is_lent_comes_back_when_its_time_is_over(clock: Clock) -> None:
     assert world.ask(job, "reacquire")["status"] == -46
 
 
-def test_time_is_extended_in_the_schedulers_books(clock: Clock) -> None:
+def test_time_is_extended_in_the_schedulers_books(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(6, duration=600.0)
     ends = world.row(job)["expiration"]
@@ -155,7 +158,7 @@ def test_time_is_extended_in_the_schedulers_books(clock: Clock) -> None:
     assert world.scheduler_explains(waiting)["start"] == ends + 300
 
 
-def test_a_question_that_gets_lost_costs_two_seconds(clock: Clock) -> None:
+def test_a_question_that_gets_lost_costs_two_seconds(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(2)
     world.lose = 1
@@ -169,7 +172,9 @@ def test_a_question_that_gets_lost_costs_two_seconds(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_resources_are_conserved_under_faults(seed: int, clock: Clock, tmp_path: Path) -> None:
+def test_resources_are_conserved_under_faults(
+    seed: int, clock: SteppedClock, tmp_path: Path
+) -> None:
     """Requesters die, messages get lost, the scheduler and the daemon start anew."""
     print("seed", seed)
     chance = random.Random(seed)
@@ -233,7 +238,9 @@ def test_resources_are_conserved_under_faults(seed: int, clock: Clock, tmp_path:
     assert {row["state"] for row in world.user.rows()} == {INACTIVE}
 
 
-def test_the_daemon_starts_anew_with_requests_that_wait(clock: Clock, tmp_path: Path) -> None:
+def test_the_daemon_starts_anew_with_requests_that_wait(
+    clock: SteppedClock, tmp_path: Path
+) -> None:
     world = World(clock, tmp_path / "jobs.sqlite")
     job, other = world.run_job(2), world.run_job(1)
     world.ask(job, "extend", nodes=1, name="got")
@@ -257,7 +264,7 @@ def test_the_daemon_starts_anew_with_requests_that_wait(clock: Clock, tmp_path: 
     world.check()
 
 
-def test_a_thousand_requests_of_one_job(clock: Clock) -> None:
+def test_a_thousand_requests_of_one_job(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(5)
     peer = world.instance.connect()

@@ -6,12 +6,14 @@ import importlib.util
 from collections import deque
 from errno import ENODATA
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from actors import without
-from elasticworld import INACTIVE, RUN, Clock, World
+from elasticworld import INACTIVE, RUN, World
 from ends import SlowScheduler
+from virtualtime import SteppedClock
 
 from penstock import ResourceSet
 from penstock._core import STREAMING, Batch, Message, fluid_parse
@@ -26,8 +28,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler.py"
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+def clock() -> SteppedClock:
+    return SteppedClock()
 
 
 class TakesNoParts(SlowScheduler):
@@ -68,6 +70,7 @@ class Example:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        module.time = SimpleNamespace(time=instance.broker.clock.now)
         self.inbox: deque[Message] = deque()
         self._broker = instance.broker
         self.number = instance.broker.attach(self)
@@ -103,7 +106,7 @@ def last(peer: Peer) -> Answer:
     return answer(answers[-1])
 
 
-def test_a_scheduler_that_takes_no_parts(clock: Clock) -> None:
+def test_a_scheduler_that_takes_no_parts(clock: SteppedClock) -> None:
     world = World(clock, scheduler=TakesNoParts)
     job = world.run_job(2)
     more = answer(world.ask(job, "extend", nodes=2, name="more", required=True))
@@ -135,7 +138,7 @@ def test_a_scheduler_that_takes_no_parts(clock: Clock) -> None:
     assert not ResourceSet(world.instance.manager.held())
 
 
-def test_requests_end_with_the_job_whoever_schedules(clock: Clock) -> None:
+def test_requests_end_with_the_job_whoever_schedules(clock: SteppedClock) -> None:
     for scheduler in (TakesNoParts, Example):
         world = World(clock, scheduler=scheduler)
         job = world.run_job(2)
@@ -151,7 +154,7 @@ def test_requests_end_with_the_job_whoever_schedules(clock: Clock) -> None:
         assert world.row(other)["nnodes"] == 6
 
 
-def test_a_scheduler_of_somebody_else_grants(clock: Clock) -> None:
+def test_a_scheduler_of_somebody_else_grants(clock: SteppedClock) -> None:
     world = World(clock, cores=4, scheduler=Example)
     job = world.run_job(2)
     more = answer(world.ask(job, "extend", nodes=1, required=True, name="more"))
@@ -171,7 +174,9 @@ def test_a_scheduler_of_somebody_else_grants(clock: Clock) -> None:
     assert world.row(fluid_parse(new.alloc or ""))["state"] == INACTIVE
 
 
-def test_a_scheduler_that_does_not_say_when_it_has_looked_has_two_seconds(clock: Clock) -> None:
+def test_a_scheduler_that_does_not_say_when_it_has_looked_has_two_seconds(
+    clock: SteppedClock,
+) -> None:
     world = World(clock, scheduler=Example)
     job = world.run_job(3)
     peer = world.instance.connect()
@@ -216,7 +221,7 @@ class Nodes:
         self.world.settle()
 
 
-def test_a_node_that_is_lost_under_a_grant(clock: Clock) -> None:
+def test_a_node_that_is_lost_under_a_grant(clock: SteppedClock) -> None:
     world = World(clock)
     nodes = Nodes(world)
     for ranks in ("3", "4-5"):
@@ -240,7 +245,7 @@ def test_a_node_that_is_lost_under_a_grant(clock: Clock) -> None:
     world.check()
 
 
-def test_a_lent_node_that_is_lost_comes_back_as_another(clock: Clock) -> None:
+def test_a_lent_node_that_is_lost_comes_back_as_another(clock: SteppedClock) -> None:
     world = World(clock)
     nodes = Nodes(world)
     nodes.up("3")
@@ -253,7 +258,7 @@ def test_a_lent_node_that_is_lost_comes_back_as_another(clock: Clock) -> None:
     world.check()
 
 
-def test_a_part_whose_node_is_lost_while_the_other_is_waited_for(clock: Clock) -> None:
+def test_a_part_whose_node_is_lost_while_the_other_is_waited_for(clock: SteppedClock) -> None:
     world = World(clock)
     nodes = Nodes(world)
     nodes.up("2")
@@ -270,7 +275,7 @@ def test_a_part_whose_node_is_lost_while_the_other_is_waited_for(clock: Clock) -
     world.check()
 
 
-def test_a_node_that_is_gone_for_good_under_a_grant(clock: Clock) -> None:
+def test_a_node_that_is_gone_for_good_under_a_grant(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(2)
     world.ask(job, "extend", hosts="node[3-4]", required=True, name="more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from actors import ExecutionService, User, jobspec_of
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
     from inprocess import Peer
+    from virtualtime import SteppedClock
 
     from penstock._core import Message
 
@@ -27,20 +26,12 @@ NODES, CORES = 6, 2
 RUN, INACTIVE = 16, 64
 
 
-class Clock:
-    """Stands until it is moved."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1_800_000_000.0
-        monkeypatch.setattr(time, "time", lambda: self.now)
-
-
 class World:
     """An instance with our scheduler and an execution service, and those who ask."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: SteppedClock,
         store: Path | None = None,
         cores: int = CORES,
         scheduler: Callable[[Instance], Any] = SlowScheduler,
@@ -53,7 +44,7 @@ class World:
 
     def start(self) -> None:
         """A daemon starts, on what is in the store."""
-        self.instance = Instance(made_up(NODES, self.cores), store=self.store)
+        self.instance = Instance(made_up(NODES, self.cores), store=self.store, clock=self.clock)
         self.user = User(self.instance)
         self.scheduler = self.attach(self.instance)
         self.execution = ExecutionService(self.instance)
@@ -77,8 +68,8 @@ class World:
 
     def advance(self, seconds: float) -> None:
         """Time passes; whatever is due happens."""
-        self.clock.now += seconds
-        self.instance.manager.advance(self.clock.now)
+        self.clock.time += seconds
+        self.instance.manager.advance(self.clock.now())
         self.settle()
         self.settle()
 

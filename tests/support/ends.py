@@ -5,7 +5,6 @@ Between two ends messages keep their order, and wait as long as a test wants the
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,7 @@ class SlowManager:
                 self.heard(message)
                 now.append(message)
         if now:
-            self._manager.handle(now, time.time())
+            self._manager.handle(now, self._broker.clock.now())
 
     def _waits(self, message: Message) -> bool:
         if not self.slow:
@@ -67,7 +66,7 @@ class SlowManager:
         for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
             message = self.inbox.popleft()
             self.heard(message)
-            self._manager.handle(Batch([message]), time.time())
+            self._manager.handle(Batch([message]), self._broker.clock.now())
             self.settle(0.0)
 
     def settle(self, now: float) -> None:
@@ -109,7 +108,7 @@ class SlowScheduler:
         self._speak()
 
     def _speak(self) -> None:
-        while self.scheduler.schedule(time.time()):
+        while self.scheduler.schedule(self._broker.clock.now()):
             pass
         out = Batch([self.worded(it) for it in self.scheduler.take_out()])
         for message in out:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any, Protocol
+
+from virtualtime import make_broker
 
 from penstock._core import Batch, JobManager, Message, ResourceSet
 from penstock.config import Resource
-from penstock.instance.broker import Broker
 from penstock.instance.control import ControlService
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService
@@ -16,6 +16,9 @@ from penstock.instance.services import ManagerService
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from penstock.instance.broker import Broker
+    from penstock.instance.clock import Clock
 
 # The owner in the recordings.
 OWNER = 0
@@ -88,7 +91,8 @@ class Instance:
         config: what `config.get` tells.
         settings: more settings for the job manager.
         manages: puts the job manager into the broker.
-        store: where the jobs are kept; by default in memory.
+        store: path of the store; by default it is in memory.
+        clock: the time; by default the system's.
     """
 
     def __init__(
@@ -100,10 +104,11 @@ class Instance:
         settings: dict[str, Any] | None = None,
         manages: Callable[[Broker, JobManager], Any] = ManagerService,
         store: Path | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self.broker = Broker(owner=OWNER)
+        self.broker = make_broker(OWNER, clock)
         settings = {"owner": OWNER, **(settings or {})}
-        self.manager = JobManager(store, json.dumps(settings), time.time())
+        self.manager = JobManager(store, json.dumps(settings), self.broker.clock.now())
         attributes = {
             "size": str(resources.nnodes),
             "security.owner": str(OWNER),

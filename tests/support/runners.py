@@ -10,29 +10,38 @@ import trio
 from penstock import ResourceSet
 from penstock._core import Message
 from penstock.config import ExecSettings
-from penstock.instance.processes import ChildProcesses
+from penstock.instance.clock import SystemClock
+from penstock.instance.output_files import JobOutputs
+from penstock.instance.pmix_server import PmixServers
+from penstock.instance.processes import Children
 from penstock.instance.runner import LocalRunner
+from penstock.instance.task_processes import TaskProcesses
 from penstock.jobspec import from_command
 
 
 class Service:
     """A runner whose answers are kept."""
 
-    def __init__(self, tmp_path, ask=None, **settings):
+    def __init__(self, tmp_path, send_request=None, **settings):
         self.answers: list[Message] = []
         self._more = trio.Event()
+        children = Children()
+        self.tasks = TaskProcesses(children)
         self.runner = LocalRunner(
             self._take,
+            name="job-exec",
             owner=os.getuid(),
-            output_dir=tmp_path / "output",
             uri="local:///none",
-            lookup_r=self._never,
-            wait_inactive=self._never,
-            room=self._never,
-            ask=ask,
             settings=ExecSettings(**settings),
             oversubscribe=True,
-            children=ChildProcesses(),
+            clock=SystemClock(),
+            tasks=self.tasks,
+            output=JobOutputs(tmp_path / "output"),
+            pmix_servers=PmixServers(children, os.urandom),
+            lookup_r=self._never,
+            wait_inactive=self._never,
+            send_request=send_request,
+            wait_writable=self._never,
         )
 
     async def _never(self, _job):

@@ -1,7 +1,7 @@
-"""The broker: peers, their sockets, and the pump that moves batches between them.
+"""The broker: peers, their connections, and the pump that moves batches of messages between them.
 
-Rust decides who gets what (`Router`); this module owns the conversation: accepting,
-authenticating, reading, writing, and telling the services when a round is over.
+Rust routes (`Router`); this module accepts, authenticates, reads and writes, and settles the
+in-process services at the end of every round.
 """
 
 from __future__ import annotations
@@ -9,12 +9,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import socket
-import struct
-import time
 import uuid
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,27 +23,27 @@ from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from penstock._core import Message
+    from penstock.instance.clock import Clock
 
 log = logging.getLogger("penstock.broker")
 
 READ_SIZE = WRITE_SIZE = 256 * 1024
-# Whoever produces much for a client waits while it has more than this to read.
-FEW_UNSENT = 1024 * 1024
-# A client that does not read what it asked for is cut off here rather than let grow.
-MAX_UNSENT = 256 * 1024 * 1024
+# Backpressure: producers of long responses pause while a client has more bytes than this unread.
+BACKPRESSURE_BYTES = 1024 * 1024
+# A client with more unread bytes is disconnected.
+MAX_UNSENT_BYTES = 256 * 1024 * 1024
 
 
 class Service(Protocol):
-    """What the broker needs of a peer that lives in the daemon."""
+    """A peer within the daemon."""
 
     def deliver(self, batch: Batch) -> None:
-        """Takes messages in. Answers are posted to the broker, now or later."""
+        """Takes messages in. Responses are posted to the broker, now or later."""
 
     def settle(self, now: float) -> None:
-        """A round is over: makes durable what must be, posts what may now be sent."""
+        """Ends a round: commits what must be durable, then posts the responses that wait for it."""
 
 
 @dataclass
@@ -65,13 +61,30 @@ class Broker:
 
     Args:
         owner: user id of the instance owner.
+        clock: the time, for the services too.
+        random_bytes: makes that many random bytes.
         allow_guests: whether other users may connect.
         allow_root: whether root counts as an owner.
+
+    Attributes:
+        clock: the time.
+        owner: user id of the instance owner.
+        uuid: the broker's UUID.
     """
 
-    def __init__(self, *, owner: int, allow_guests: bool = False, allow_root: bool = True) -> None:
-        self.uuid = str(uuid.uuid4())
+    def __init__(
+        self,
+        *,
+        owner: int,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        allow_guests: bool = False,
+        allow_root: bool = True,
+    ) -> None:
+        self._random_bytes = random_bytes
+        self.uuid = self._make_uuid()
         self.owner = owner
+        self.clock = clock
         self._allow_guests = allow_guests
         self._allow_root = allow_root
         self._router = Router(self.uuid, owner)
@@ -83,7 +96,7 @@ class Broker:
         self._wake = trio.Event()
         self._next = 1
 
-    # --- peers in the daemon
+    # --- in-process services
 
     def attach(
         self,
@@ -132,68 +145,68 @@ class Broker:
         self.post(peer, Batch(messages))
 
     def nudge(self) -> None:
-        """Asks for a round: a service has something to settle."""
+        """Schedules a round: a service has something to settle."""
         self._wake.set()
 
-    # --- control, for the services that serve it
+    # --- for the control service
 
     def origin(self, request: Message) -> int | None:
-        """The peer that a request comes from, or None where it has gone."""
+        """The peer that sent a request; None if it has disconnected."""
         routes = request.routes
         return self._router.peer(routes[-1]) if routes else None
 
-    async def room(self, request: Message) -> None:
-        """Returns when the peer that a request comes from has little left to read, or has gone."""
+    async def wait_writable(self, request: Message) -> None:
+        """Returns when the requester has little unread, or has disconnected."""
         peer = self.origin(request)
         remote = None if peer is None else self._sockets.get(peer)
         if remote is None:
             await trio.lowlevel.checkpoint()
         else:
-            await remote.room()
+            await remote.wait_writable()
 
-    def has_room(self, route: bytes) -> bool:
-        """Whether the peer that a route names has little left to read, or has gone.
+    def is_writable(self, route: bytes) -> bool:
+        """Whether the peer of a route has little unread, or has disconnected.
 
-        Where it has not, there will be a round when it has.
+        If it is not, a round follows when it becomes writable.
         """
         remote = self._sockets.get(self._router.peer(route) or 0)
-        if remote is None or remote.unsent <= FEW_UNSENT:
+        if remote is None or remote.unsent <= BACKPRESSURE_BYTES:
             return True
-        remote.awaited = True
+        remote.is_awaited = True
         return False
 
     def add_service(self, name: str, peer: int) -> int:
         """Registers a service for a peer. Returns an errno, 0 for success."""
         errnum = self._router.add_service(name, peer)
-        self._tell_services()
+        self._notify_watcher()
         return errnum
 
     def remove_service(self, name: str, peer: int) -> int:
         """Removes a peer's service. Returns an errno, 0 for success."""
         errnum = self._router.remove_service(name, peer)
-        self._tell_services()
+        self._notify_watcher()
         return errnum
 
     def watch_services(self, watcher: Callable[[dict[str, bytes]], None]) -> None:
-        """Has a function called, now and at changes, with the route of who serves what."""
+        """Calls a function, now and after every change, with the route of each service's peer."""
         self._watcher = watcher
-        self._tell_services()
+        self._notify_watcher()
 
-    def _tell_services(self) -> None:
+    def _notify_watcher(self) -> None:
         if self._watcher is not None:
-            served = self._router.services()
-            self._watcher({name: self._uuids[peer] for name, peer in served})
+            services = self._router.services()
+            self._watcher({name: self._uuids[peer] for name, peer in services})
 
     def subscribe(self, peer: int, prefix: str) -> None:
         """Sends a peer the events whose topic starts with `prefix`."""
         self._router.subscribe(peer, prefix)
 
     def unsubscribe(self, peer: int, prefix: str) -> bool:
-        """Takes one subscription back. Returns whether there was one."""
+        """Removes one subscription. Returns whether there was one."""
         return self._router.unsubscribe(peer, prefix)
 
     def services(self) -> list[dict[str, object]]:
-        """The registered services: name, process id and user of who serves them."""
+        """The registered services: name, and process id and user of the peer."""
         rows: list[dict[str, object]] = []
         for name, peer in self._router.services():
             remote = self._sockets.get(peer)
@@ -203,22 +216,23 @@ class Broker:
         return rows
 
     def stats(self) -> dict[str, object]:
-        """How many connect and serve, and how many bytes wait to be read by them."""
+        """Counts connections, services, failed services, and bytes that clients have unread."""
         return {
             "connections": len(self._sockets),
             "services": len(self._router.services()),
+            "failed": sum(attached.failed for attached in self._services.values()),
             "unsent": sum(remote.unsent for remote in self._sockets.values()),
         }
 
     # --- the pump
 
     async def pump(self) -> None:
-        """Routes rounds of messages for as long as the daemon lives."""
+        """Runs rounds until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
             self.run_round()
-            # However busy the services keep each other, the sockets get their turn.
+            # Connections get their turn, however many messages services exchange.
             await trio.lowlevel.checkpoint()
 
     def run_round(self) -> bool:
@@ -236,7 +250,7 @@ class Broker:
                 self._disconnect(peer)
             else:
                 self._deliver(deliveries)
-        now = time.time()
+        now = self.clock.now()
         for peer, attached in list(self._services.items()):
             if not attached.failed:
                 try:
@@ -302,48 +316,49 @@ class Broker:
             self._fail(peer, self._services[peer])
 
     def _add_peer(self, peer: int, userid: int, roles: int) -> None:
-        route = str(uuid.uuid4())
+        route = self._make_uuid()
         self._uuids[peer] = route.encode()
         self._router.add_peer(peer, route, userid, roles)
 
     def _remove_peer(self, peer: int) -> None:
         notices = self._router.remove_peer(peer)
         del self._uuids[peer]
-        self._tell_services()
+        self._notify_watcher()
         self._deliver(notices)
         self.nudge()
+
+    def _make_uuid(self) -> str:
+        return str(uuid.UUID(bytes=self._random_bytes(16), version=4))
 
     def _number(self) -> int:
         number = self._next
         self._next += 1
         return number
 
-    # --- peers at sockets
+    # --- connections
 
     async def listen(
         self,
-        path: Path,
+        listener: trio.abc.Listener[trio.abc.Stream],
+        credentials: Callable[[trio.abc.Stream], tuple[int, int]],
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serves the Unix socket at `path`; tells the nursery once it accepts."""
-        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with listener:
-            await listener.bind(str(path))
-            mode = 0o777 if self._allow_guests else 0o700
-            await trio.Path(path).chmod(mode)
-            listener.listen(1024)
-            own = os.stat(path, follow_symlinks=False)  # noqa: PTH116
-            try:
-                await trio.serve_listeners(
-                    self._serve, [trio.SocketListener(listener)], task_status=_Quiet(task_status)
-                )
-            finally:
-                _remove_own(path, own)
+        """Serves the connections that a listener accepts.
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        pid, uid, _gid = struct.unpack("3i", credentials)
+        Args:
+            listener: accepts connections.
+            credentials: the process id and user id of a connection's other end.
+            task_status: told once connections are accepted.
+        """
+
+        async def serve(stream: trio.abc.Stream) -> None:
+            pid, uid = credentials(stream)
+            await self._serve(stream, pid, uid)
+
+        await trio.serve_listeners(serve, [listener], task_status=_Started(task_status))
+
+    async def _serve(self, stream: trio.abc.Stream, pid: int, uid: int) -> None:
         roles = self._roles(uid)
         async with stream:
             try:
@@ -351,7 +366,7 @@ class Broker:
                 if roles:
                     await self._converse(stream, pid, uid, roles)
             except* trio.BrokenResourceError:
-                # The peer has gone in the middle of something; there is nobody left to tell.
+                # The peer has disconnected in the middle of a message.
                 log.info("the connection of pid %d broke", pid)
             except* FAULTS:
                 # A fault in one connection ends that one alone.
@@ -362,9 +377,9 @@ class Broker:
             return ROLE_OWNER | ROLE_LOCAL
         return ROLE_USER | ROLE_LOCAL if self._allow_guests else 0
 
-    async def _converse(self, stream: trio.SocketStream, pid: int, uid: int, roles: int) -> None:
+    async def _converse(self, stream: trio.abc.Stream, pid: int, uid: int, roles: int) -> None:
         number = self._number()
-        # Root is the owner's equal, not another user with jobs of its own.
+        # Root acts as the owner, not as another user with jobs of its own.
         userid = self.owner if roles & ROLE_OWNER else uid
         self._add_peer(number, userid, roles)
         peer = _SocketPeer(stream, pid, uid, self.nudge)
@@ -396,27 +411,20 @@ class Broker:
             await trio.lowlevel.checkpoint()
 
 
-def _remove_own(path: Path, own: os.stat_result) -> None:
-    """Removes the socket, unless somebody has put something else in its place."""
-    with suppress(FileNotFoundError):
-        if os.path.samestat(path.lstat(), own):
-            path.unlink()
-
-
 class _SocketPeer:
-    """A client's connection: what is to be written to it, and in which encoding."""
+    """A client's connection: its unsent bytes and its payload encoding."""
 
     def __init__(
-        self, stream: trio.SocketStream, pid: int, uid: int, room: Callable[[], None]
+        self, stream: trio.abc.Stream, pid: int, uid: int, writable: Callable[[], None]
     ) -> None:
         self.stream = stream
         self.pid = pid
         self.uid = uid
         self.cbor = False
-        # Whether somebody is to be told when there is little left to write.
-        self.awaited = False
-        self._tell_room = room
-        # Ends the conversation when cancelled.
+        # Whether `writable` is to be called when little is unsent.
+        self.is_awaited = False
+        self._notify_writable = writable
+        # Cancelling it disconnects the client.
         self.scope = trio.CancelScope()
         self._unsent = bytearray()
         self._sending = 0
@@ -425,15 +433,15 @@ class _SocketPeer:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
+        """Bytes that the client has not read."""
         return len(self._unsent) + self._sending
 
     def send(self, batch: Batch) -> None:
-        """Queues messages, or ends the conversation with a client that lets too many wait."""
+        """Queues messages; disconnects a client that leaves too many bytes unread."""
         if self.scope.cancel_called:
             return
-        # Looked at before: one answer may be as long as it likes, for a client that reads.
-        if self.unsent > MAX_UNSENT:
+        # Checked before the batch is added: a client that reads may get a batch of any length.
+        if self.unsent > MAX_UNSENT_BYTES:
             log.warning(
                 "closing the connection of pid %d: it leaves %d bytes unread", self.pid, self.unsent
             )
@@ -444,7 +452,7 @@ class _SocketPeer:
         self._wake.set()
 
     async def write(self) -> None:
-        """Writes what is queued, for as long as the conversation lasts."""
+        """Writes queued bytes until cancelled."""
         try:
             while True:
                 await self._wake.wait()
@@ -461,22 +469,22 @@ class _SocketPeer:
             await self.stream.send_all(data[:WRITE_SIZE])
             data = data[WRITE_SIZE:]
             self._sending = len(data)
-            if self.awaited and self.unsent <= FEW_UNSENT:
-                self.awaited = False
-                self._tell_room()
+            if self.is_awaited and self.unsent <= BACKPRESSURE_BYTES:
+                self.is_awaited = False
+                self._notify_writable()
             self._sent.set()
             self._sent = trio.Event()
 
-    async def room(self) -> None:
-        """Returns when little waits to be written."""
-        # What was posted just now gets here first.
+    async def wait_writable(self) -> None:
+        """Returns when little is unsent."""
+        # Messages posted just now are queued first.
         await trio.lowlevel.checkpoint()
-        while self.unsent > FEW_UNSENT and not self.scope.cancel_called:
+        while self.unsent > BACKPRESSURE_BYTES and not self.scope.cancel_called:
             await self._sent.wait()
 
 
-class _Quiet:
-    """Passes on that the listeners are served, without naming them."""
+class _Started:
+    """Reports that the listeners are served, without returning them."""
 
     def __init__(self, status: trio.TaskStatus[None]) -> None:
         self._status = status

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Batch
@@ -55,7 +54,7 @@ class ControlService:
         self._config = config
         self._reload = reload
         self._shut_down = shut_down
-        self._start = time.monotonic()
+        self._start = broker.clock.monotonic()
         self._methods: Methods = {
             "service.add": self._service_add,
             "service.remove": self._service_remove,
@@ -151,7 +150,7 @@ class ControlService:
 
     def _state(self, _request: Message) -> dict[str, Any]:
         # The socket exists in this state only: a client can never see Flux's other states.
-        return {"state": "run", "duration": time.monotonic() - self._start}
+        return {"state": "run", "duration": self._broker.clock.monotonic() - self._start}
 
     def _shutdown(self, request: Message) -> None:
         require_owner(request, self._broker.owner)

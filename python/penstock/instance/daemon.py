@@ -1,4 +1,4 @@
-"""The instance: everything put together, run, and taken down again in order."""
+"""The instance: its services put together, run, and ended in order."""
 
 from __future__ import annotations
 
@@ -7,69 +7,71 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
-import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from penstock._core import Batch, JobManager, Message, ResourceSet, fluid_f58
-from penstock.errors import Error, StartError
+from penstock._core import Batch, Message, ResourceSet, fluid_f58
+from penstock.errors import Error, StartError, StoreError
 from penstock.instance import inventory
 from penstock.instance.broker import Broker
 from penstock.instance.config_reload import check_queues, merge, queues_lost
 from penstock.instance.control import ControlService
 from penstock.instance.environment import command_environment
 from penstock.instance.hooks import HookService
+from penstock.instance.host import host_system
 from penstock.instance.log_service import LogService
 from penstock.instance.output_retention import OutputRetention
 from penstock.instance.parent_instance import ParentLink
-from penstock.instance.processes import ChildProcesses
 from penstock.instance.resource import ResourceService
 from penstock.instance.services import ManagerService, MockExecService, SchedulerService
 from penstock.instance.settings import manager_settings, scheduler_settings
 from penstock.instance.startup import lock_state_directory, remove_stale_socket
-from penstock.instance.supervision import Backoff
+from penstock.instance.supervision import Backoff, contain, supervise
 from penstock.protocol.message import NORESPONSE, STREAMING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from penstock.config import Config
     from penstock.instance.exec_service import LocalExecService
     from penstock.instance.startup import StartOptions
+    from penstock.instance.system import ChildProcess, System
 
 log = logging.getLogger("penstock")
 
 EXEC_NAME = "job-exec"
+# Added to twice the kill timeout of jobs, for their end at shutdown.
+SHUTDOWN_MARGIN_S = 5.0
 
 
 def run(options: StartOptions) -> int:
-    """Runs an instance until it is told to stop, or until its command ends.
+    """Runs an instance until it is stopped, or until its command ends.
 
     Args:
-        options: what to run, from the command line and the configuration.
+        options: from the command line and the configuration.
 
     Returns:
-        The exit code of the command, 0 where there was none.
+        The exit code of the command; 0 without one.
 
     Raises:
-        StartError: another instance has the state directory or the socket.
-        InventoryError: the resources cannot be made out.
-        StoreError: the store failed; nothing was told to anybody that is not in it.
+        StartError: another instance uses the state directory or the socket.
+        InventoryError: the resources cannot be determined.
+        StoreError: the store failed; no response was sent that depends on uncommitted facts.
     """
     try:
         return trio.run(_run, options, strict_exception_groups=True)
     except BaseExceptionGroup as group:
-        # One failure ends everything else: that one is what there is to tell.
-        raise _cause(group) from group
+        # The first failure cancels all other tasks: it is the one to report.
+        raise _first_leaf(group) from group
 
 
-def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first = group.exceptions[0]
-    return _cause(first) if isinstance(first, BaseExceptionGroup) else first
+    return _first_leaf(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 async def _run(options: StartOptions) -> int:
@@ -77,40 +79,39 @@ async def _run(options: StartOptions) -> int:
     options.socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with lock_state_directory(options.state):
         remove_stale_socket(options.socket)
-        return await Instance(options).run()
+        return await Instance(options, host_system(options)).run()
 
 
 class Instance:
     """One running instance.
 
     Args:
-        options: what to run.
+        options: what it is started with.
+        system: the operating system.
     """
 
-    def __init__(self, options: StartOptions) -> None:
+    def __init__(self, options: StartOptions, system: System) -> None:
         self._options = options
+        self._system = system
         self._uri = f"local://{options.socket}"
         self._resources = _inventory(options)
         self._stopping = trio.Event()
-        self._children = ChildProcesses()
-        self._local: LocalExecService | None = None
-        # What the scheduler was told last of the configuration.
-        self._told = ""
+        self._local_exec: LocalExecService | None = None
+        # The settings that the scheduler was sent last.
+        self._scheduler_sent = ""
         config = options.config
         self._broker = Broker(
             owner=os.geteuid(),
+            clock=system.clock,
+            random_bytes=system.random_bytes,
             allow_guests=config.access.allow_guest_user,
             allow_root=config.access.allow_root_owner,
         )
-        self._manager = JobManager(
-            options.state / "jobs.sqlite",
-            json.dumps(manager_settings(options)),
-            time.time(),
-            synchronous=config.penstock.store.synchronous,
-        )
+        settings = json.dumps(manager_settings(options))
+        self._manager = system.open_manager(settings, system.clock.now())
 
     def _attach_services(self) -> None:
-        options, broker = self._options, self._broker
+        options, broker, system = self._options, self._broker, self._system
         self._control = ControlService(
             broker,
             attributes={
@@ -118,7 +119,7 @@ class Instance:
                 "security.owner": str(broker.owner),
                 "local-uri": self._uri,
                 "broker.pid": str(os.getpid()),
-                "broker.starttime": str(time.time()),
+                "broker.starttime": str(system.clock.now()),
                 "statedir": str(options.state),
                 **_nesting(options),
             },
@@ -126,18 +127,22 @@ class Instance:
             shut_down=self._stopping.set,
             reload=self._reload,
         )
-        self._logbook = LogService(broker)
-        # The manager settles first: what the others answer is on disk by then.
-        self._output = OutputRetention(options.state / "output", self._manager)
-        self._jobs = ManagerService(broker, self._manager, self._output.forget)
+        self._log = LogService(broker)
+        self._retention = OutputRetention(system.output, self._manager, system.in_thread)
+        # The job manager settles first: responses of the other services are durable by then.
+        self._jobs = ManagerService(broker, self._manager, self._retention.purge)
         hooks = options.config.job_manager
-        self._hooks = HookService(broker, hooks, uri=self._uri, children=self._children)
+        self._hooks = HookService(broker, hooks, uri=self._uri, children=system.children)
         self._resource = ResourceService(
             broker, self._manager, self._resources, options.config.resource, self._admit
         )
 
     def _admit(self, resources: ResourceSet) -> None:
-        """Refuses resources on which jobs cannot be run here."""
+        """Rejects resources on which this instance cannot run jobs.
+
+        Raises:
+            StartError: jobs run on this machine, which lacks some of the nodes.
+        """
         options = self._options
         more = resources.ranks - self._resources.ranks
         if more and options.exec == "local" and not options.oversubscribe:
@@ -148,10 +153,17 @@ class Instance:
             )
 
     def _reload(self, document: dict[str, Any]) -> tuple[Config, list[str]]:
-        """Takes a new configuration: all of it, or, with an error, nothing."""
+        """Applies a new configuration, or none of it.
+
+        Returns:
+            The effective configuration, and the dotted names of the keys that differ.
+
+        Raises:
+            Error: the configuration is invalid, or a service rejects it.
+        """
         old = self._options
         config, changed = merge(old.config, document)
-        check_queues(old.config, config, lambda: self._jobs.ask("job-list.job-stats"))
+        check_queues(old.config, config, lambda: self._jobs.request("job-list.job-stats"))
         new = dataclasses.replace(old, config=config)
         self._set_manager(old, new)
         try:
@@ -159,11 +171,11 @@ class Instance:
         except Error:
             self._set_manager(new, old)
             raise
-        if self._local is not None:
-            self._local.set_settings(config.penstock.exec)
+        if self._local_exec is not None:
+            self._local_exec.set_settings(config.penstock.exec)
         self._options = new
         self._set_scheduler()
-        log.info("configuration: %s", ", ".join(changed) or "nothing has changed")
+        log.info("configuration: %s", ", ".join(changed) or "unchanged")
         return config, changed
 
     def _scheduler_settings(self) -> str:
@@ -171,10 +183,10 @@ class Instance:
         return json.dumps(scheduler_settings(self._options.config, self._resource.resources))
 
     def _set_scheduler(self) -> None:
-        """Tells the scheduler, ours inside or outside, what it is to know from now on."""
+        """Sends changed settings to the scheduler, within the daemon or outside."""
         settings = self._scheduler_settings()
-        if self._options.sched != "none" and settings != self._told:
-            self._told = settings
+        if self._options.sched != "none" and settings != self._scheduler_sent:
+            self._scheduler_sent = settings
             payload = json.loads(settings)
             request = Message.request("sched.config-reload", payload, flags=NORESPONSE)
             self._broker.post_messages(self._control.peer, [request])
@@ -182,43 +194,63 @@ class Instance:
     def _set_manager(self, before: StartOptions, after: StartOptions) -> None:
         settings = manager_settings(after)
         if settings != manager_settings(before):
-            self._manager.set_settings(json.dumps(settings), time.time())
+            self._manager.set_settings(json.dumps(settings), self._system.clock.now())
             self._broker.nudge()
         self._hooks.set_settings(after.config.job_manager)
 
     async def run(self) -> int:
-        """Serves until told to stop; returns the exit code."""
-        options = self._options
+        """Serves until stopped; returns the exit code."""
+        options, network = self._options, self._system.network
         self._attach_services()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._broker.pump)
-            nursery.start_soon(self._jobs.run)
-            nursery.start_soon(self._hooks.run)
-            nursery.start_soon(self._output.run)
-            nursery.start_soon(self._logbook.run)
+        mode = 0o777 if options.config.access.allow_guest_user else 0o700
+        async with (
+            network.listen(options.socket, mode=mode) as listener,
+            trio.open_nursery() as nursery,
+        ):
+            self._supervise(nursery, "broker", self._broker.pump, fatal=(StoreError,))
+            self._supervise(nursery, "job manager", self._jobs.run)
+            self._supervise(nursery, "hooks", self._hooks.run)
+            self._supervise(nursery, "output retention", self._retention.run)
+            self._supervise(nursery, "log", self._log.run)
             nursery.start_soon(self._watch_signals)
             async with self._execution(nursery):
-                await nursery.start(self._broker.listen, options.socket)
+                await nursery.start(self._broker.listen, listener, network.credentials)
                 log.info("%s: %s", self._uri, self._resources.summary())
-                for problem in queues_lost(options.config, self._jobs.ask("job-list.job-stats")):
+                stats = self._jobs.request("job-list.job-stats")
+                for problem in queues_lost(options.config, stats):
                     log.warning("%s", problem)
                 if options.parent is not None:
-                    inherits = options.inherits
-                    link = ParentLink(self._broker, options.parent, self._uri, inherits=inherits)
-                    nursery.start_soon(link.run)
+                    link = ParentLink(
+                        self._broker,
+                        options.parent,
+                        self._uri,
+                        inherits=options.inherits,
+                        network=network,
+                    )
+                    nursery.start_soon(contain, "link to the parent", link.run)
                 code = await self._serve(nursery)
                 await self._wind_down()
             nursery.cancel_scope.cancel()
         self._manager.flush()
         return code
 
+    def _supervise(
+        self,
+        nursery: trio.Nursery,
+        name: str,
+        run: Callable[[], Awaitable[None]],
+        *,
+        fatal: tuple[type[Exception], ...] = (),
+    ) -> None:
+        nursery.start_soon(supervise, name, run, self._system.clock, fatal)
+
     @asynccontextmanager
     async def _execution(self, nursery: trio.Nursery) -> AsyncIterator[None]:
-        """Attaches the execution service, simulated or real, where it is to be inside."""
+        """Attaches the execution service, simulated or local, if it is to be in the daemon."""
         options = self._options
         if options.exec == "sim":
             mock = MockExecService(self._broker, EXEC_NAME)
-            nursery.start_soon(mock.run)
+            self._supervise(nursery, "simulated execution", mock.run)
         if options.exec != "local":
             yield
             return
@@ -228,23 +260,23 @@ class Instance:
             self._broker,
             EXEC_NAME,
             uri=self._uri,
-            output_dir=options.state / "output",
             settings=options.config.penstock.exec,
             oversubscribe=options.oversubscribe or _flux_counts(options),
-            children=self._children,
+            system=self._system,
         )
-        self._local = service
+        self._local_exec = service
         async with service.running():
             yield
 
     async def _serve(self, nursery: trio.Nursery) -> int:
-        """Runs the scheduler and the command, if there is one, until it is time to stop."""
+        """Runs the scheduler, and the command if there is one, until the instance is to stop."""
         limit = self._options.config.penstock.scheduler.limit or None
         if self._options.sched == "inside":
             service = SchedulerService(self._broker, limit, self._scheduler_settings)
-            nursery.start_soon(service.run)
+            self._supervise(nursery, "scheduler", service.run)
         elif self._options.sched == "process":
-            nursery.start_soon(self._keep_scheduler, limit)
+            keep = partial(self._keep_scheduler, limit)
+            self._supervise(nursery, "scheduler process", keep)
         if not self._options.command:
             await self._stopping.wait()
             return 0
@@ -254,7 +286,7 @@ class Instance:
         environment = command_environment(self._uri, nested=self._options.parent is not None)
         async with AsyncExitStack() as stack:
             try:
-                opening = self._children.open(command, env=environment)
+                opening = self._system.children.open(command, environment=environment)
                 process = await stack.enter_async_context(opening)
             except FileNotFoundError:
                 log.warning("%s: command not found", command[0])
@@ -268,106 +300,104 @@ class Instance:
                 nursery.cancel_scope.cancel()
         return 128 - code if code < 0 else code
 
-    async def _stop_command(self, process: trio.Process) -> None:
-        """Ends the command, and more firmly what does not heed that, such as a shell."""
+    async def _stop_command(self, process: ChildProcess) -> None:
+        """Ends the command when the instance stops: shells ignore SIGTERM, but not SIGHUP."""
         await self._stopping.wait()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
             try:
-                process.send_signal(number)
-                # A stopped process must go on to be terminated.
-                process.send_signal(signal.SIGCONT)
+                process.signal(number)
+                # A stopped process does not handle a signal until it continues.
+                process.signal(signal.SIGCONT)
             except PermissionError:
-                log.warning("process %d must not be signalled: waiting for its end", process.pid)
+                log.warning("process %d: no permission to end it", process.pid)
                 return
             await trio.sleep(self._options.config.penstock.exec.kill_timeout)
 
     async def _keep_scheduler(self, limit: int | None) -> None:
-        """Keeps a scheduler process attached: when one ends, another is started."""
-        plain = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
+        """Runs a scheduler process; restarts it with backoff when it ends."""
+        command = [sys.executable, "-m", "penstock", "sched", "--uri", self._uri]
         if limit is not None:
-            plain += ["--limit", str(limit)]
-        backoff = Backoff()
+            command += ["--limit", str(limit)]
+        backoff = Backoff(self._system.clock)
         while True:
-            command = [*plain, "--settings", self._scheduler_settings()]
+            settings = ["--settings", self._scheduler_settings()]
             backoff.begin()
-            async with self._children.open(command, stdin=subprocess.DEVNULL) as process:
+            opening = self._system.children.open([*command, *settings], stdin=False)
+            async with opening as process:
                 code = await process.wait()
             log.warning("scheduler process %d ended with status %d", process.pid, code)
             await backoff.pause()
 
     async def _watch_signals(self) -> None:
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        # Under nohup the end of the terminal is not the end of the instance.
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
-        with trio.open_signal_receiver(*numbers) as signals:
+        with self._system.stop_signals() as signals:
             async for _ in signals:
                 self._stopping.set()
 
     async def _wind_down(self) -> None:
-        """Ends what runs; what is pending stays for the next start."""
-        # What the running jobs give back must not let others begin.
+        """Ends running jobs; pending jobs stay in the store for the next start."""
+        # Resources that the running jobs free must not start pending ones.
         self._manager.stop_scheduling()
         if self._options.exec == "none":
-            # What runs elsewhere goes on, and is handed to its service at the next start.
+            # Jobs of an external service run on; it reattaches them at the next start.
             return
-        rows = self._rows({"states": ["running"]})
+        rows = self._list_jobs({"states": ["running"]})
         if not rows:
             return
         ids = [row["id"] for row in rows]
-        waiter = Waiter(self._broker)
-        waiter.ask(Message.request("job-list.wait", {"ids": ids}, flags=STREAMING, matchtag=1))
+        client = _InternalClient(self._broker)
+        client.send(Message.request("job-list.wait", {"ids": ids}, flags=STREAMING, matchtag=1))
         note = "the instance was shut down"
         request = {"ids": ids, "type": "cancel", "severity": 0, "note": note}
-        waiter.ask(Message.request("job-manager.raise", request, matchtag=2))
-        with trio.move_on_after(2 * self._options.config.penstock.exec.kill_timeout + 5.0):
-            await waiter.ended.wait()
+        client.send(Message.request("job-manager.raise", request, matchtag=2))
+        timeout = 2 * self._options.config.penstock.exec.kill_timeout + SHUTDOWN_MARGIN_S
+        with trio.move_on_after(timeout):
+            await client.ended.wait()
 
-    def _rows(self, constraint: dict[str, Any]) -> list[dict[str, Any]]:
-        waiter = Waiter(self._broker)
+    def _list_jobs(self, constraint: dict[str, Any]) -> list[dict[str, Any]]:
+        client = _InternalClient(self._broker)
         payload = {"constraint": constraint, "attrs": ["id"]}
-        waiter.ask(Message.request("job-list.list", payload, flags=STREAMING, matchtag=1))
-        while not waiter.ended.is_set():
+        client.send(Message.request("job-list.list", payload, flags=STREAMING, matchtag=1))
+        while not client.ended.is_set():
             self._broker.run_round()
-        return [row for answer in waiter.answers for row in answer["jobs"]]
+        return [row for response in client.responses for row in response["jobs"]]
 
 
-class Waiter:
-    """A peer that asks something of the daemon's own services and keeps the answers."""
+class _InternalClient:
+    """A peer that sends requests to the daemon's own services and collects one stream."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.answers: list[dict[str, Any]] = []
+        self.responses: list[dict[str, Any]] = []
         self.ended = trio.Event()
         self._peer = broker.attach(self)
 
-    def ask(self, request: Message) -> None:
-        """Sends a request. The stream with matchtag 1 is the one that is kept."""
+    def send(self, request: Message) -> None:
+        """Sends a request. The stream with matchtag 1 is collected."""
         self._broker.post_messages(self._peer, [request])
 
     def deliver(self, batch: Batch) -> None:
-        """Keeps the answers of the stream, and sets `ended` at its end."""
+        """Collects the responses of the stream, and sets `ended` at its end."""
         for message in batch:
             if message.matchtag == 1:
                 if message.errnum:
                     self.ended.set()
                 else:
-                    self.answers.append(message.object())
+                    self.responses.append(message.object())
 
     def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+        """Does nothing: requests are posted at once."""
 
 
 def _inventory(options: StartOptions) -> ResourceSet:
-    """The resources that the options or the configuration name, or this machine's own.
+    """The resources that the options or the configuration name, by default this machine's.
 
     Raises:
-        StartError: jobs are to run here on cores that this machine does not have.
+        StartError: jobs run on this machine, which lacks some of the resources.
     """
     resources = _named_resources(options)
     if options.exec == "local" and not options.oversubscribe:
         if options.inherits:
-            _settle_on(resources)
+            _bind_to_job(resources)
         own = inventory.discover()
         cores = own.node(0).cores
         if _flux_counts(options):
@@ -385,21 +415,21 @@ def _inventory(options: StartOptions) -> ResourceSet:
 
 
 def _flux_counts(options: StartOptions) -> bool:
-    """Whether the resources' cores are numbered by Flux, whose numbers are not those of CPUs.
+    """Whether Flux has numbered the resources' cores, by hwloc and not as the kernel does.
 
-    What runs on them keeps to the CPUs that Flux has bound this process to.
+    Tasks then run unbound, on the CPUs that Flux has bound this process to.
     """
     return options.inherits and options.parent is not None and options.parent.flux
 
 
-def _settle_on(resources: ResourceSet) -> None:
-    """Has this process run on all the cores that its job has here, not only on its task's."""
+def _bind_to_job(resources: ResourceSet) -> None:
+    """Binds this process to all cores of its job on this machine, not only to those of its task."""
     with suppress(OSError):
         os.sched_setaffinity(0, next(resources.nodes()).cores)
 
 
 def _nesting(options: StartOptions) -> dict[str, str]:
-    """The attributes that say where among instances this one stands."""
+    """The attributes of a nested instance."""
     parent = options.parent
     if parent is None:
         return {"instance-level": "0"}

@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import signal
-import subprocess
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
     from penstock._core import Batch, Message
     from penstock.config import Hook, JobManagerSettings
     from penstock.instance.broker import Broker
-    from penstock.instance.processes import ChildProcesses
+    from penstock.instance.system import ChildProcess, ChildProcesses
 
 log = logging.getLogger("penstock.hooks")
 
@@ -168,11 +165,10 @@ class HookService:
         try:
             async with self._children.open(
                 hook.command,
-                env=self._environment(run),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                environment=self._environment(run),
+                stdin=False,
+                capture=True,
+                new_session=True,
             ) as process:
                 return await _wait(process, run, hook.timeout)
         except OSError as error:
@@ -224,7 +220,7 @@ class _Run:
         return variables
 
 
-async def _wait(process: trio.Process, run: _Run, limit: float) -> tuple[int, str]:
+async def _wait(process: ChildProcess, run: _Run, limit: float) -> tuple[int, str]:
     """Waits for a command and logs its output; ends it at its timeout or when it is cancelled."""
     note = ""
     output = _Output(process, run.name)
@@ -251,11 +247,10 @@ async def _wait(process: trio.Process, run: _Run, limit: float) -> tuple[int, st
     return status, f"{run.kind} failed with exit code {code}" if code else ""
 
 
-async def _end(process: trio.Process) -> None:
+async def _end(process: ChildProcess) -> None:
     """Ends a command and its process group: SIGTERM, then SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        process.signal_group(number)
         with trio.move_on_after(KILL_DELAY_S):
             await process.wait()
         if process.returncode is not None:
@@ -266,23 +261,21 @@ async def _end(process: trio.Process) -> None:
 class _Output:
     """Logs a command's output line by line, up to a limit."""
 
-    def __init__(self, process: trio.Process, name: str) -> None:
-        assert isinstance(process.stdout, trio.lowlevel.FdStream)
-        self._pipe = process.stdout
+    def __init__(self, process: ChildProcess, name: str) -> None:
+        self._process = process
         self._name = name
         self._left = MAX_LINES
         self._line = b""
 
     async def read(self) -> None:
         """Logs what is written, until the last writer closes the pipe."""
-        while data := await self._pipe.receive_some():
-            self._append(bytes(data))
+        while data := await self._process.read():
+            self._append(data)
 
     def drain(self) -> None:
         """Logs what is left in the pipe; processes that outlive the command may hold it open."""
-        with suppress(BlockingIOError):
-            while data := os.read(self._pipe.fileno(), 65536):
-                self._append(data)
+        while data := self._process.drain():
+            self._append(data)
         self._log(self._line)
 
     def _append(self, data: bytes) -> None:

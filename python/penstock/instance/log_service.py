@@ -115,7 +115,7 @@ class LogService(logging.Handler):
         # The handler's lock is held: `emit` is called by `logging` only.
         self._count += 1
         row: LogRow = {
-            "timestamp": record.created,
+            "timestamp": self._broker.clock.now(),
             "level": _level(record.levelno),
             "component": record.name.removeprefix(f"{ROOT}."),
             "text": printable(text),

@@ -1,4 +1,4 @@
-"""What jobs have left behind of an instance that was killed: found by its mark, and ended."""
+"""Processes that the jobs of a killed instance have left behind: found by their mark and killed."""
 
 from __future__ import annotations
 
@@ -9,84 +9,83 @@ from pathlib import Path
 
 import trio
 
-from penstock.instance.environment import own_mark
-
 # Seconds until a killed process counts as one that cannot be killed.
-DEATH_TIMEOUT = 5.0
+KILL_TIMEOUT_S = 5.0
 
 
 class Orphans:
-    """Ends what is left of jobs that ran when the instance was killed.
+    """Kills processes of jobs that ran when the instance was killed."""
 
-    Args:
-        uri: the instance's address, which belongs to the marks of its jobs.
-    """
+    def __init__(self) -> None:
+        # By mark, for all marks of an instance: found in one search, at the first lost job.
+        self._found: dict[bytes, set[int]] | None = None
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        # Processes by mark, from when the first job is lost: they are looked for once.
-        self._left: dict[bytes, set[int]] | None = None
-
-    async def end(self, job: int) -> set[int]:
-        """Kills what is left of a job; returns the processes that are still there.
+    async def kill(self, mark: bytes) -> set[int]:
+        """Kills what is left of a job.
 
         Args:
-            job: its id.
+            mark: the entry of the environment that marks the job's processes.
+
+        Returns:
+            The processes that are still there.
         """
-        mark = "=".join(own_mark(self._uri, job)).encode()
-        if self._left is None:
-            self._left = marked(mark.rpartition(b" ")[0])
-        left = self._left.pop(mark, set())
-        with trio.move_on_after(DEATH_TIMEOUT):
-            return await end_marked(mark, left)
-        return left
+        if self._found is None:
+            # The last word of the mark is the job's id; the rest is the same for all jobs.
+            self._found = find_marked(mark.rpartition(b" ")[0])
+        pids = self._found.pop(mark, set())
+        with trio.move_on_after(KILL_TIMEOUT_S):
+            return await kill_marked(mark, pids)
+        return pids
 
 
-def marked(beginning: bytes) -> dict[bytes, set[int]]:
-    """The processes of this machine with an entry of their environment that begins so, by entry.
+def find_marked(prefix: bytes) -> dict[bytes, set[int]]:
+    """The processes of this machine with such an entry in their environment, by entry.
 
     Args:
-        beginning: of `NAME=value`.
+        prefix: how the entry, `NAME=value`, starts.
     """
     found: dict[bytes, set[int]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         for entry in _environment(path):
-            if entry.startswith(beginning):
+            if entry.startswith(prefix):
                 found.setdefault(entry, set()).add(int(path.name))
     return found
 
 
-async def end_marked(mark: bytes, pids: set[int]) -> set[int]:
-    """Kills processes, and what they start meanwhile; returns those that must not be killed.
+async def kill_marked(mark: bytes, pids: set[int]) -> set[int]:
+    """Kills processes and those that they start meanwhile.
 
     Args:
         mark: the entry of their environment.
-        pids: those that had it a while ago.
+        pids: processes that had the mark when they were looked for.
+
+    Returns:
+        The processes that this user may not kill.
     """
-    untouchable: set[int] = set()
-    while pids := pids - untouchable:
+    protected: set[int] = set()
+    while pids := pids - protected:
         with ExitStack() as stack:
             killed = []
             for pid in pids:
                 with suppress(ProcessLookupError):
                     descriptor = os.pidfd_open(pid)
                     stack.callback(os.close, descriptor)
-                    # The number may be another process's by now.
+                    # The kernel may have reused the number for another process.
                     if mark not in _environment(Path(f"/proc/{pid}")):
                         continue
                     try:
                         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                         killed.append(descriptor)
                     except PermissionError:
-                        untouchable.add(pid)
+                        protected.add(pid)
             for descriptor in killed:
                 await trio.lowlevel.wait_readable(descriptor)
-        pids = marked(mark).get(mark, set())
-    return untouchable
+        pids = find_marked(mark).get(mark, set())
+    return protected
 
 
 def _environment(process: Path) -> list[bytes]:
-    """Its entries; none of one that has ended, or that is not for us to look at."""
+    """The entries of a process's environment; none if it has ended or is another user's."""
     with suppress(OSError):
         return (process / "environ").read_bytes().split(b"\0")
     return []

@@ -1,51 +1,46 @@
-"""Where a job's output goes, and how it is followed."""
+"""Output files of jobs: retained in the instance's state, or where the jobspec sends them."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
+import shutil
 import stat
-import struct
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import trio
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from penstock._core import fluid_f58
 from penstock.errors import Error
+from penstock.instance.file_watch import FileWatcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import trio
+
     from penstock._core import TaskPlacement
 
-
 STREAMS = ("stdout", "stderr")
-# Output files that the daemon has open at a time; a template may name one for every task.
-MOST_OPEN = 16
-IN_MODIFY = 0x2
-IN_NONBLOCK, IN_CLOEXEC = 0o4000, 0o2000000
-EVENT = struct.Struct("iIII")
+# Output files that the daemon has open for one job; a template can name one for every task.
+MAX_OPEN_FILES = 16
 
 
 class OutputError(Error, OSError):
     """An output file cannot be opened, or its template cannot be filled in."""
 
 
-class Output:
-    """The open output files of a job.
+class JobOutput:
+    """The open output files of one job.
 
     Args:
-        jobspec: the job's jobspec; `attributes.system.shell.options.output` says where output
-            goes that is not kept.
+        jobspec: the job's jobspec; `attributes.system.shell.options.output` can redirect output.
         job: the job's id.
-        kept: directory for what is kept.
+        directory: directory for output that is retained.
     """
 
-    def __init__(self, jobspec: Mapping[str, Any], job: int, kept: Path) -> None:
+    def __init__(self, jobspec: Mapping[str, Any], job: int, directory: Path) -> None:
         system = jobspec["attributes"]["system"]
         options = system.get("shell", {}).get("options", {}).get("output", {})
         self._templates = {
@@ -53,7 +48,7 @@ class Output:
             for stream in STREAMS
             if options.get(stream, {}).get("path") is not None
         }
-        # As in Flux: errors go where output goes, unless they have a place of their own.
+        # As in Flux: stderr goes to the file of stdout unless it has one of its own.
         if "stdout" in self._templates:
             self._templates.setdefault("stderr", self._templates["stdout"])
         self._cwd = Path(system.get("cwd") or "/")
@@ -61,81 +56,162 @@ class Output:
         self._name = (
             system.get("job", {}).get("name") or Path(jobspec["tasks"][0]["command"][0]).name
         )
-        self._kept = kept
+        self._directory = directory
         self._open: dict[Path, int] = {}
-        self._begun: set[Path] = set()
+        self._truncated: set[Path] = set()
 
     @property
-    def elsewhere(self) -> str | None:
-        """The template of stdout where it is not kept."""
+    def redirected_to(self) -> str | None:
+        """The template of the file for stdout; None if the instance retains the output."""
         return self._templates.get("stdout")
 
-    def descriptors(self, place: TaskPlacement) -> tuple[int, int]:
-        """Opens, or finds open, the files for a task's stdout and stderr."""
+    def open(self, place: TaskPlacement) -> tuple[int, int]:
+        """Opens the files for a task's stdout and stderr, or finds them open.
+
+        Raises:
+            OutputError: a file cannot be opened, or its template cannot be filled in.
+        """
         return self._descriptor("stdout", place), self._descriptor("stderr", place)
 
     def _descriptor(self, stream: str, place: TaskPlacement) -> int:
         template = self._templates.get(stream)
         if template is None:
-            self._kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self._kept / stream
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._directory / stream
         else:
             path = self._cwd / fill_in(template, self._job, self._name, place)
         descriptor = self._open.pop(path, None)
         if descriptor is None:
-            if len(self._open) >= MOST_OPEN:
+            if len(self._open) >= MAX_OPEN_FILES:
                 os.close(self._open.pop(next(iter(self._open))))
-            descriptor = _open(path, anew=path not in self._begun)
-            self._begun.add(path)
-        # The one that was used last is closed last.
+            descriptor = _open_to_append(path, truncate=path not in self._truncated)
+            self._truncated.add(path)
+        # Reinserted at the end: the least recently used one is closed first.
         self._open[path] = descriptor
         return descriptor
 
-    def kept_bytes(self) -> int:
-        """How much output is kept by now."""
+    def write_line(self, file: int, text: str) -> None:
+        """Writes a line of the instance's own to a task's output, if that cannot block."""
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            with suppress(OSError):
+                os.write(file, text.encode(errors="backslashreplace"))
+
+    def retained_bytes(self) -> int:
+        """The size of the retained output."""
         size = 0
         for stream in STREAMS:
             with suppress(OSError):
-                size += (self._kept / stream).stat().st_size
+                size += (self._directory / stream).stat().st_size
         return size
 
     def close(self) -> None:
-        """Closes the daemon's own descriptors; the tasks have theirs."""
+        """Closes the daemon's descriptors; the tasks have theirs."""
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
 
 
-def _open(path: Path, *, anew: bool) -> int:
-    # Tasks share a file: with O_APPEND they do not overwrite each other. The daemon never waits
-    # for somebody to read a FIFO.
+class FileReader:
+    """Reads one stream of a job's retained output."""
+
+    def __init__(self, file: BinaryIO, watcher: FileWatcher, number: int) -> None:
+        self._file = file
+        self._watcher = watcher
+        self._number = number
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; `b""` at the current end."""
+        return self._file.read(size)
+
+    def changed(self) -> trio.Event:
+        """The event that the next growth sets. Take it before reading."""
+        return self._watcher.changed(self._number)
+
+
+class JobOutputs:
+    """The directory of retained output: a subdirectory for each job.
+
+    Args:
+        directory: where it is; made when the first job writes.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._watcher: FileWatcher | None = None
+
+    def create(self, jobspec: Mapping[str, Any], job: int) -> JobOutput:
+        """The output files of a job that starts."""
+        return JobOutput(jobspec, job, self._path(job))
+
+    def has(self, job: int) -> bool:
+        """Whether output of a job is retained."""
+        return self._path(job).exists()
+
+    @contextmanager
+    def reader(self, job: int, stream: str) -> Iterator[FileReader | None]:
+        """Opens a stream of a job's output; None if the job has written none."""
+        path = self._path(job) / stream
+        if not path.exists():
+            yield None
+            return
+        assert self._watcher is not None, "readers are opened in `watching`"
+        with path.open("rb") as file, self._watcher.watch(path) as number:
+            yield FileReader(file, self._watcher, number)
+
+    def jobs(self) -> list[int]:
+        """The jobs with retained output."""
+        paths = self._directory.iterdir() if self._directory.is_dir() else ()
+        return [int(path.name) for path in paths if path.name.isdecimal()]
+
+    def remove(self, jobs: list[int]) -> None:
+        """Removes the output of jobs; it can take long and may be called in a thread."""
+        for job in jobs:
+            # Most jobs have none.
+            shutil.rmtree(self._path(job), ignore_errors=True)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Allows readers to wait for changes in the block."""
+        self._watcher = FileWatcher()
+        try:
+            yield
+        finally:
+            self._watcher.close()
+
+    async def run(self) -> None:
+        """Sets the events of changed files, in `watching`."""
+        assert self._watcher is not None, "`run` belongs in `watching`"
+        await self._watcher.run()
+
+    def _path(self, job: int) -> Path:
+        return self._directory / str(job)
+
+
+def _open_to_append(path: Path, *, truncate: bool) -> int:
+    # O_APPEND: tasks that share a file do not overwrite each other. O_NONBLOCK: the daemon does not
+    # wait until a FIFO has a reader.
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-    if anew:
+    if truncate:
         flags |= os.O_TRUNC
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
-        why = "a FIFO that nobody reads" if error.errno == errno.ENXIO else error.strerror
-        raise OutputError(error.errno, f"cannot write `{path}`: {why}") from error
+        reason = "a FIFO without a reader" if error.errno == errno.ENXIO else error.strerror
+        raise OutputError(error.errno, f"cannot write `{path}`: {reason}") from error
+    except ValueError as error:
+        raise OutputError(errno.EINVAL, f"cannot write `{path}`: {error}") from error
     os.set_blocking(descriptor, True)
     return descriptor
 
 
-def say(descriptor: int, text: str) -> None:
-    """Writes a line of the instance's own to a task's output, where that cannot block."""
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        with suppress(OSError):
-            os.write(descriptor, text.encode())
-
-
 def fill_in(template: str, job: int, name: str, place: TaskPlacement) -> str:
-    """An output template with its `{{…}}` filled in.
+    """Fills in the `{{…}}` of an output template.
 
-    Known are `id`, `jobid` and `id.f58` (base 58), `id.dec`, `id.hex`, `name`, `task.rank` and
+    The names are `id`, `jobid` and `id.f58` (base 58), `id.dec`, `id.hex`, `name`, `task.rank` and
     `taskid`, `task.local`, `node.name` and `node.id`.
 
     Raises:
-        OutputError: an unknown name.
+        OutputError: the template has an unknown name.
     """
     values = {
         "id": fluid_f58(job),
@@ -154,62 +230,9 @@ def fill_in(template: str, job: int, name: str, place: TaskPlacement) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
             known = ", ".join(values)
-            raise OutputError(22, f"output `{template}`: unknown `{match[0]}`: expected {known}")
+            raise OutputError(
+                errno.EINVAL, f"output `{template}`: unknown `{match[0]}`: expected {known}"
+            )
         return values[match[1]]
 
     return re.sub(r"\{\{\s*([^{}]*?)\s*\}\}", value, template)
-
-
-class FileWatcher:
-    """Tells when files grow, by inotify."""
-
-    def __init__(self) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._fd = self._libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
-        if self._fd < 0:
-            raise self._error("inotify_init1")
-        self._changed: dict[int, trio.Event] = {}
-        self._users: dict[int, int] = {}
-
-    @staticmethod
-    def _error(call: str) -> OSError:
-        number = ctypes.get_errno()
-        return OSError(number, f"{call}: {os.strerror(number)}")
-
-    def close(self) -> None:
-        """Stops watching."""
-        os.close(self._fd)
-
-    @contextmanager
-    def watch(self, path: Path) -> Iterator[int]:
-        """Watches a file; the number is for `changed`."""
-        number = self._libc.inotify_add_watch(self._fd, os.fsencode(path), IN_MODIFY)
-        if number < 0:
-            raise self._error("inotify_add_watch")
-        self._changed.setdefault(number, trio.Event())
-        self._users[number] = self._users.get(number, 0) + 1
-        try:
-            yield number
-        finally:
-            self._users[number] -= 1
-            if not self._users[number]:
-                del self._users[number], self._changed[number]
-                self._libc.inotify_rm_watch(self._fd, number)
-
-    def changed(self, number: int) -> trio.Event:
-        """The event that the file's next growth sets. Take it before reading the file."""
-        return self._changed[number]
-
-    async def run(self) -> None:
-        """Hands on what the kernel tells."""
-        while True:
-            await trio.lowlevel.wait_readable(self._fd)
-            with suppress(BlockingIOError):
-                data = os.read(self._fd, 64 * 1024)
-                place = 0
-                while place < len(data):
-                    number, _mask, _cookie, length = EVENT.unpack_from(data, place)
-                    place += EVENT.size + length
-                    if number in self._changed:
-                        self._changed[number].set()
-                        self._changed[number] = trio.Event()

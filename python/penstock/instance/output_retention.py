@@ -1,52 +1,52 @@
-"""Output that the instance keeps, and what becomes of it when its job is purged."""
+"""Retention of job output: it is removed with the job's record."""
 
 from __future__ import annotations
 
-import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
     from penstock._core import JobManager
+    from penstock.instance.system import OutputDirectory
 
 
 class OutputRetention:
-    """The directories of kept output, one a job.
+    """Removes the output of purged jobs.
 
     Args:
-        directory: where they are.
-        manager: knows which jobs there are. What a crash has left of others is removed.
+        output: the retained output.
+        manager: knows which jobs exist; output of others, left by a crash, is removed.
+        in_thread: runs the removal, which can take long.
     """
 
-    def __init__(self, directory: Path, manager: JobManager) -> None:
-        self._directory = directory
-        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
-        kept = [int(name) for name in names if name.isdecimal()]
-        self._purged = manager.missing(kept)
+    def __init__(
+        self,
+        output: OutputDirectory,
+        manager: JobManager,
+        in_thread: Callable[[Callable[[], None]], Awaitable[None]],
+    ) -> None:
+        self._output = output
+        self._in_thread = in_thread
+        self._purged = manager.missing(output.jobs())
         self._wake = trio.Event()
 
-    def forget(self, jobs: list[int]) -> None:
-        """Has the output of purged jobs removed, in a while."""
+    def purge(self, jobs: list[int]) -> None:
+        """Schedules the removal of these jobs' output."""
         self._purged += jobs
         self._wake.set()
 
     async def run(self) -> None:
-        """Removes what is to be forgotten, in a thread: there may be much of it."""
+        """Removes output of purged jobs until cancelled."""
         try:
             while True:
                 jobs, self._purged = self._purged, []
-                await trio.to_thread.run_sync(partial(self._remove, jobs))
+                await self._in_thread(partial(self._output.remove, jobs))
                 await self._wake.wait()
                 self._wake = trio.Event()
         finally:
-            # Nobody would come to think of it again.
-            self._remove(self._purged)
-
-    def _remove(self, jobs: list[int]) -> None:
-        for job in jobs:
-            # Most jobs keep none, and what somebody else has removed is removed.
-            shutil.rmtree(self._directory / str(job), ignore_errors=True)
+            # The record is gone: the next start would find it by its directory only.
+            self._output.remove(self._purged)

@@ -1,4 +1,4 @@
-"""The instance that this one is a job of: what it gives, and what becomes of that (RFC 20)."""
+"""The parent instance, in which this one is a job: its resources and their expiration (RFC 20)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Message, ResourceSet, fluid_f58, fluid_parse
-from penstock.aclient import connect
 from penstock.client import Client
 from penstock.errors import Error, RpcError, StartError
 
@@ -21,25 +20,26 @@ if TYPE_CHECKING:
     from penstock import aclient
     from penstock._core import Batch
     from penstock.instance.broker import Broker
+    from penstock.instance.system import Network
 
 log = logging.getLogger("penstock.parent")
 
-# Seconds that an instance may take to tell what a job has.
-PATIENCE = 60.0
+# For each request to the parent.
+REQUEST_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Parent:
-    """What an instance knows of the one that it is a job of.
+    """The instance in which this one is a job, as it was when this one was started.
 
     Attributes:
         uri: the parent's address.
         job: the id of the job there.
-        flux: whether it is a Flux instance, which counts cores in a way of its own.
-        level: the parent's level; 0 is that of an instance in no job.
+        flux: whether it is a Flux instance, which numbers cores by hwloc.
+        level: the parent's nesting level, from 0.
         resources: the job's R, ranks counted from 0.
         jobspec: the job's jobspec.
-        oversubscribe: whether the parent leaves its tasks unbound.
+        oversubscribe: whether the parent runs tasks without binding them to cores.
     """
 
     uri: str
@@ -52,17 +52,17 @@ class Parent:
 
 
 def enclosing_job(environment: Mapping[str, str]) -> tuple[str, str, bool] | None:
-    """The job that a process is in: the address of its instance, its id, and whether that is Flux.
+    """The job that a process is in: its instance's address, its id, and whether that is Flux.
 
-    A job of Penstock has both names for both; where they differ, Flux runs within Penstock.
+    A job of Penstock has the variables of both. If the ids differ, Flux runs within Penstock.
 
     Raises:
-        StartError: the id is there and the address is not.
+        StartError: the id is set and the address is not.
     """
     for name in ("FLUX", "PENSTOCK"):
         job, uri = environment.get(f"{name}_JOB_ID"), environment.get(f"{name}_URI")
         if job and not uri:
-            raise StartError(f"{name}_JOB_ID is set, and {name}_URI is not\n{_hint(name)}")
+            raise StartError(f"{name}_JOB_ID is set, but {name}_URI is not\n{_hint(name)}")
         if job and uri:
             flux = name == "FLUX" and job != environment.get("PENSTOCK_JOB_ID")
             return uri, job, flux
@@ -77,27 +77,27 @@ def _hint(name: str) -> str:
 
 
 def find_parent(environment: Mapping[str, str]) -> Parent | None:
-    """Asks the instance that this process is a job of; None where it is in no job.
+    """Looks up the job that this process is in; None if it is in no job.
 
     Raises:
-        StartError: it is in a job, and that job's resources cannot be found out.
+        StartError: the process is in a job, and the lookup of the job's resources failed.
     """
     found = enclosing_job(environment)
     if found is None:
         return None
     uri, name, flux = found
     try:
-        return _ask(uri, fluid_parse(name), flux=flux)
+        return _look_up(uri, fluid_parse(name), flux=flux)
     except (Error, OSError) as error:
         (reason, *_) = str(getattr(error, "strerror", None) or error).splitlines()
         hint = _hint("FLUX" if flux else "PENSTOCK")
         raise StartError(
-            f"cannot find out the resources of job {name} at `{uri}`: {reason}\n{hint}"
+            f"cannot look up the resources of job {name} at `{uri}`: {reason}\n{hint}"
         ) from error
 
 
 def check_alone(environment: Mapping[str, str]) -> None:
-    """Makes sure that no other task of the job starts an instance on the same resources.
+    """Checks that the job has one task: several would start instances on the same resources.
 
     Raises:
         StartError: the job has several tasks.
@@ -111,14 +111,14 @@ def check_alone(environment: Mapping[str, str]) -> None:
         )
 
 
-def _ask(uri: str, job: int, *, flux: bool) -> Parent:
-    with Client(uri, timeout=PATIENCE) as client:
+def _look_up(uri: str, job: int, *, flux: bool) -> Parent:
+    with Client(uri, timeout=REQUEST_TIMEOUT_S) as client:
         documents = client.lookup(job, "R", "jobspec")
         level = client.rpc("attr.get", {"name": "instance-level"}).get("value")
-        # Flux has no such table.
+        # A Flux instance has no such table.
         settings = client.config().get("penstock", {}).get("exec", {})
     resources = ResourceSet(documents["R"]).without_local_properties().rerank()
-    # That many slots has the job: it says nothing about those to come.
+    # `nslots` counts the slots of this job, not those of the jobs to come.
     resources.nslots = None
     if not resources.ranks:
         raise RpcError(errno.EINVAL, "its R has no ranks")
@@ -134,10 +134,10 @@ def _ask(uri: str, job: int, *, flux: bool) -> Parent:
 
 
 def script_of(jobspec: Mapping[str, Any]) -> bytes:
-    """The script that a jobspec carries in `attributes.system.files` (RFC 37).
+    """The script in a jobspec's `attributes.system.files` (RFC 37).
 
     Raises:
-        StartError: it carries none, or one in an encoding that only Flux can read.
+        StartError: there is none, or it has an encoding of Flux's own.
     """
     files = jobspec.get("attributes", {}).get("system", {}).get("files", {})
     script = files.get("script") if isinstance(files, dict) else None
@@ -152,51 +152,54 @@ def script_of(jobspec: Mapping[str, Any]) -> bytes:
 
 
 class ParentLink:
-    """Tells the parent this instance's address, and this instance what becomes of its job.
+    """Announces this instance's address to the parent, and follows the expiration of its job.
 
     Args:
         broker: this instance's broker.
         parent: the parent.
         uri: this instance's address.
-        inherits: whether this instance's resources are the job's: then a change of the job's
-            expiration is one of theirs.
+        inherits: whether this instance's resources are the job's, with the job's expiration.
+        network: connects to the parent.
     """
 
-    def __init__(self, broker: Broker, parent: Parent, uri: str, *, inherits: bool) -> None:
+    def __init__(
+        self, broker: Broker, parent: Parent, uri: str, *, inherits: bool, network: Network
+    ) -> None:
         self._broker = broker
         self._parent = parent
         self._uri = uri
         self._inherits = inherits
+        self._network = network
         self._expiration = parent.resources.expiration or 0.0
         self._peer = broker.attach(self)
 
     async def run(self) -> None:
-        """Follows the job until it is over. Without the parent the instance goes on."""
+        """Follows the job until it is inactive. If the parent is lost, the instance goes on."""
         try:
-            async with connect(self._parent.uri) as client:
-                await self._tell_address(client)
+            async with self._network.connect(self._parent.uri) as client:
+                await self._announce(client)
                 if self._inherits:
                     await self._follow(client)
         except (Error, OSError) as error:
             (reason, *_) = str(error).splitlines() or [repr(error)]
             log.warning("going on without the parent: %s", reason)
 
-    async def _tell_address(self, client: aclient.Client) -> None:
+    async def _announce(self, client: aclient.Client) -> None:
         request = {"id": self._parent.job, "memo": {"uri": self._uri}}
         try:
             await client.rpc("job-manager.memo", request)
         except RpcError as error:
-            log.info("the parent does not note this instance's address: %s", error.strerror)
+            log.info("the parent does not record this instance's address: %s", error.strerror)
 
     async def _follow(self, client: aclient.Client) -> None:
         request = {"id": self._parent.job, "path": "eventlog", "flags": 0}
         async with client.stream("job-info.eventlog-watch", request) as responses:
             async for response in responses:
                 for line in response.get("event", "").splitlines():
-                    self._take(json.loads(line))
+                    self._apply(json.loads(line))
 
-    def _take(self, event: dict[str, Any]) -> None:
-        """A new expiration of the job is one of this instance's resources (RFC 28)."""
+    def _apply(self, event: dict[str, Any]) -> None:
+        """Applies a new expiration of the job to this instance's resources (RFC 28)."""
         expiration = event.get("context", {}).get("expiration")
         number = isinstance(expiration, (int, float)) and not isinstance(expiration, bool)
         if event.get("name") != "resource-update" or not number:
@@ -210,10 +213,10 @@ class ParentLink:
         self._broker.post_messages(self._peer, [request])
 
     def deliver(self, batch: Batch) -> None:
-        """Takes the resource service's answers."""
+        """Logs errors of the resource service."""
         for message in batch:
             if message.kind == "response" and message.errnum:
-                log.warning("the job's new expiration is refused: %s", message.error_text)
+                log.warning("the job's new expiration is rejected: %s", message.error_text)
 
     def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+        """Does nothing: every request is posted at once."""

@@ -1,14 +1,13 @@
-"""The PMIx server of a job: started before its tasks, ended after them, its requests handed on.
+"""The PMIx server of a job: started before its tasks, ended after them, its requests forwarded.
 
-The server is a process of the job's user that holds one end of a socket pair. What it asks on it is
-asked of the instance's `pmix` service in the name of that job, whatever else it says.
+The server is a process of the job's user with one end of a socket pair. Its requests are forwarded
+to the instance's `pmix` service, always in the name of that job.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-import secrets
 import shutil
 import socket
 import subprocess
@@ -22,35 +21,31 @@ import trio
 
 from penstock._core import STREAMING, Decoder, Message, fluid_f58
 from penstock.errors import Error
+from penstock.instance.requests import printable
+from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from contextlib import AbstractAsyncContextManager
 
     from penstock._core import TaskPlacement
-    from penstock.instance.processes import ChildProcesses
-
-    # Asks the instance: topic, payload and flags; the responses come through the channel.
-    Ask = Callable[
-        [str, dict[str, Any], int], AbstractContextManager[trio.MemoryReceiveChannel[Message]]
-    ]
+    from penstock.instance.processes import Children
+    from penstock.instance.system import PmixClients, SendRequest
 
 log = logging.getLogger("penstock.exec")
 
 PROGRAM = "penstock-pmix"
 CHUNK = 64 * 1024
 START_TAG, PING_TAG, ENDED_TAG = 1, 2, 3
-# Seconds until a server that does not answer counts as one that cannot be started.
-START_TIMEOUT = 60.0
+START_TIMEOUT_S = 60.0
 # Seconds until a killed server counts as one that cannot be killed.
-END_TIMEOUT = 5.0
-# Seconds between two questions whether libpmix still answers, and how many may go unanswered.
-PING_INTERVAL, PING_LIMIT = 5.0, 6
-# Requests of one job that may wait at a time.
-MAX_WAITING = 10_000
-# Bytes of a message; what tasks ask is small.
-MAX_FRAME = 1 << 20
-# What the tasks may ask of the instance.
+KILL_TIMEOUT_S = 5.0
+# A server with that many unanswered pings, one after each interval, counts as hung.
+PING_INTERVAL_S, MAX_UNANSWERED_PINGS = 5.0, 6
+# For each job.
+MAX_OUTSTANDING_REQUESTS = 10_000
+MAX_FRAME_BYTES = 1 << 20
+# The requests of tasks that are forwarded to the instance.
 TOPICS = frozenset({"pmix.alloc", "pmix.query", "pmix.cancel", "pmix.events"})
 
 
@@ -59,46 +54,78 @@ class PmixError(Error):
 
 
 def find_server() -> Path | None:
-    """The server's program: that of `PATH`, else that beside this Python; None if there is none."""
+    """The server's program, from `PATH` or from beside this Python; None if there is none."""
     found = shutil.which(PROGRAM) or shutil.which(Path(sys.executable).with_name(PROGRAM))
     return Path(found) if found is not None else None
 
 
-def wanted(jobspec: Mapping[str, Any]) -> bool:
-    """Whether a job asks for a server: by the shell option `pmix`."""
+def is_requested(jobspec: Mapping[str, Any]) -> bool:
+    """Whether a job requests a server, by the shell option `pmix`."""
     options = jobspec["attributes"]["system"].get("shell", {}).get("options", {})
     return options.get("pmix") not in (None, False, 0, "off")
 
 
-@asynccontextmanager
-async def serving(
-    job: int,
-    places: Sequence[TaskPlacement],
-    *,
-    ask: Ask,
-    fail: Callable[[str, str], None],
-    start_soon: Callable[..., None],
-    children: ChildProcesses,
-) -> AsyncIterator[tuple[dict[int, dict[str, str]], Callable[[int], None]]]:
-    """Runs a server for a job's tasks; gives the variables that each rank needs to find it.
-
-    With them comes a function to be told the rank of each task that has ended.
+class PmixServers:
+    """Starts PMIx servers on this machine.
 
     Args:
-        job: the job's id.
-        places: its tasks.
-        ask: asks the instance.
-        fail: ends the job, with an exception's type and note.
-        start_soon: runs a function in the background.
-        children: the instance's own processes.
-
-    Raises:
-        PmixError: the server is not there, or cannot be started.
+        children: starts their processes.
+        random_bytes: makes that many random bytes.
     """
+
+    def __init__(self, children: Children, random_bytes: Callable[[int], bytes]) -> None:
+        self._children = children
+        self._random_bytes = random_bytes
+
+    def __call__(
+        self,
+        job: int,
+        places: Sequence[TaskPlacement],
+        *,
+        send_request: SendRequest,
+        fail: Callable[[str, str], None],
+        start_soon: Callable[..., None],
+    ) -> AbstractAsyncContextManager[PmixClients]:
+        """Runs the server of a job's tasks for the length of the block.
+
+        Args:
+            job: the job's id.
+            places: its tasks.
+            send_request: sends a request to the instance.
+            fail: ends the job, with an exception's type and note.
+            start_soon: runs a function in the background.
+
+        Raises:
+            PmixError: the server is not installed, or cannot be started.
+        """
+        # Clients show the namespace as their credential: it must be unique and unpredictable.
+        namespace = f"penstock-{self._random_bytes(16).hex()}"
+        return _serving(
+            job,
+            places,
+            namespace,
+            send_request=send_request,
+            fail=fail,
+            start_soon=start_soon,
+            children=self._children,
+        )
+
+
+@asynccontextmanager
+async def _serving(
+    job: int,
+    places: Sequence[TaskPlacement],
+    namespace: str,
+    *,
+    send_request: SendRequest,
+    fail: Callable[[str, str], None],
+    start_soon: Callable[..., None],
+    children: Children,
+) -> AsyncIterator[PmixClients]:
     program = find_server()
     if program is None:
         raise PmixError(
-            f"the job asks for PMIx, and there is no `{PROGRAM}` in `PATH`\n"
+            f"the job requests PMIx, and there is no `{PROGRAM}` in `PATH`\n"
             "hint: `make pmix` builds it where libpmix-dev is installed"
         )
     with tempfile.TemporaryDirectory(
@@ -110,20 +137,21 @@ async def serving(
         with theirs:
             async with (
                 stream,
-                children.open(
+                children.open_with_descriptors(
                     [str(program), "--fd", str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    start_new_session=True,
+                    new_session=True,
                     pass_fds=(theirs.fileno(),),
                 ) as process,
             ):
-                # The server's end is its own alone: when it ends, that is seen.
+                # Only the server has its end open: its exit closes the socket.
                 theirs.close()
-                link = Link(job, stream, ask, fail)
+                link = Link(job, stream, send_request, fail)
+                description = describe(job, places, namespace, directory)
                 try:
                     start_soon(link.run)
-                    yield await link.start(describe(job, places, directory)), link.ended
+                    yield await link.start(description), link.task_ended
                 finally:
                     with trio.CancelScope(shield=True):
                         await link.close()
@@ -131,26 +159,27 @@ async def serving(
 
 
 async def _end(process: trio.Process, job: int) -> None:
-    """Ends a server: its tasks have ended, or are to be killed."""
+    """Kills a server whose tasks have ended or are about to be killed."""
     process.kill()
-    with trio.move_on_after(END_TIMEOUT):
+    with trio.move_on_after(KILL_TIMEOUT_S):
         await process.wait()
     if process.returncode is None:
         log.warning("job %s: its PMIx server does not end", fluid_f58(job))
 
 
-def describe(job: int, places: Sequence[TaskPlacement], directory: str) -> dict[str, Any]:
-    """What a server is told of its job.
+def describe(
+    job: int, places: Sequence[TaskPlacement], namespace: str, directory: str
+) -> dict[str, Any]:
+    """The payload of `pmix.start`, which describes a job to its server.
 
-    All tasks run on this machine, whatever node each is on: nodes may be made up.
+    All tasks are local, whatever their nodes: nodes can be simulated.
     """
     nodes: dict[str, list[int]] = {}
     for place in places:
         nodes.setdefault(place.host, []).append(place.rank)
     ranks = [place.rank for place in places]
     return {
-        # Nobody else's, and not to be guessed: it is what a client shows.
-        "namespace": f"penstock-{secrets.token_hex(16)}",
+        "namespace": namespace,
         "job": fluid_f58(job),
         "size": len(ranks),
         "universe": len(ranks),
@@ -167,34 +196,38 @@ class Link:
     Args:
         job: the job that the server belongs to.
         stream: the socket.
-        ask: asks the instance.
+        send_request: sends a request to the instance.
         fail: ends the job, with an exception's type and note.
     """
 
     def __init__(
-        self, job: int, stream: trio.SocketStream, ask: Ask, fail: Callable[[str, str], None]
+        self,
+        job: int,
+        stream: trio.SocketStream,
+        send_request: SendRequest,
+        fail: Callable[[str, str], None],
     ) -> None:
         self._job = job
         self._stream = stream
-        self._ask = ask
+        self._send_request = send_request
         self._fail = fail
         self._outgoing, self._unsent = trio.open_memory_channel[Message](float("inf"))
         self._started: Message | None = None
         self._answered = trio.Event()
         self._running = self._closing = False
         self._over = trio.Event()
-        self._waiting = 0
-        # Whether a ping is under way.
+        self._outstanding = 0
+        # Whether a ping is outstanding.
         self._pinged = False
 
     async def start(self, description: dict[str, Any]) -> dict[int, dict[str, str]]:
-        """Has the server start; the tasks' variables, by rank.
+        """Starts the server; returns the environment of each task rank.
 
         Raises:
-            PmixError: it does not, for the reason it gives.
+            PmixError: the server has rejected the request, or does not respond.
         """
         self._outgoing.send_nowait(Message.request("pmix.start", description, matchtag=START_TAG))
-        with trio.move_on_after(START_TIMEOUT):
+        with trio.move_on_after(START_TIMEOUT_S):
             await self._answered.wait()
         answer = self._started
         if answer is None:
@@ -204,13 +237,13 @@ class Link:
         environment = answer.object()["environment"]
         return {int(rank): variables for rank, variables in environment.items()}
 
-    def ended(self, rank: int) -> None:
-        """A task has ended: a fence of the others does not wait for it."""
+    def task_ended(self, rank: int) -> None:
+        """Tells the server that a task has ended: fences no longer wait for it."""
         message = Message.request("pmix.ended", {"rank": rank}, matchtag=ENDED_TAG)
         self._outgoing.send_nowait(message)
 
     async def run(self) -> None:
-        """Hands on what the server asks, until one side closes the socket."""
+        """Forwards the server's requests until one side closes the socket."""
         self._running = True
         try:
             await self._run()
@@ -227,15 +260,15 @@ class Link:
                 nursery.start_soon(self._watch)
                 await self._receive(nursery)
                 nursery.cancel_scope.cancel()
-        except Exception:
-            # Whatever it is, it costs this job.
+        except FAULTS:
+            # A fault in here fails this job only.
             log.exception("job %s: PMIx", fluid_f58(self._job))
 
     async def close(self) -> None:
         """Closes the socket: the server ends."""
         self._closing = True
         await self._stream.aclose()
-        # Where the instance ends, nothing begins any more.
+        # If the instance is ending, `run` may never start.
         if self._running:
             await self._over.wait()
 
@@ -247,11 +280,11 @@ class Link:
                 return
 
     async def _watch(self) -> None:
-        """Ends the job when its server, or libpmix in it, stands still."""
+        """Fails the job if its server, or libpmix in it, hangs."""
         await self._answered.wait()
         missed = 0
-        while missed < PING_LIMIT:
-            await trio.sleep(PING_INTERVAL)
+        while missed < MAX_UNANSWERED_PINGS:
+            await trio.sleep(PING_INTERVAL_S)
             missed = missed + 1 if self._pinged else 0
             if not self._pinged:
                 self._pinged = True
@@ -259,7 +292,7 @@ class Link:
         self._fail("pmix", "the job's PMIx server does not answer")
 
     async def _receive(self, nursery: trio.Nursery) -> None:
-        decoder = Decoder(MAX_FRAME)
+        decoder = Decoder(MAX_FRAME_BYTES)
         while True:
             try:
                 data = await self._stream.receive_some(CHUNK)
@@ -285,50 +318,52 @@ class Link:
         elif message.kind == "request" and message.topic == "pmix.abort":
             self._abort(message)
         elif message.kind == "request" and message.topic in TOPICS:
-            if self._waiting < MAX_WAITING:
+            if self._outstanding < MAX_OUTSTANDING_REQUESTS:
                 self._forward(message, nursery)
             else:
-                text = f"{MAX_WAITING} requests of the job wait already"
-                self._refuse(message, errno.ENOSPC, text)
+                text = f"{MAX_OUTSTANDING_REQUESTS} requests of the job are outstanding"
+                self._reject(message, errno.ENOSPC, text)
         elif message.kind == "request":
-            self._refuse(message, errno.ENOSYS, f"unknown method `{message.topic}`")
+            self._reject(message, errno.ENOSYS, f"unknown method `{message.topic}`")
 
-    def _refuse(self, request: Message, errnum: int, text: str) -> None:
-        self._outgoing.send_nowait(request.respond(errnum=errnum, errtext=text))
+    def _reject(self, request: Message, errnum: int, text: str) -> None:
+        self._outgoing.send_nowait(request.respond(errnum=errnum, errtext=printable(text)))
 
     def _abort(self, request: Message) -> None:
-        """A task gives the job up."""
+        """Serves `pmix.abort`: a task aborts the job."""
         try:
             told = request.object()
             rank, status, text = int(told["rank"]), int(told["status"]), str(told["message"])
         except (Error, KeyError, TypeError, ValueError) as error:
-            return self._refuse(request, errno.EPROTO, f"pmix.abort: {error!r}")
+            return self._reject(request, errno.EPROTO, f"pmix.abort: {error!r}")
         self._fail("abort", f"rank {rank} aborted with status {status}: {text}".rstrip(": "))
         return self._outgoing.send_nowait(request.respond({}))
 
     def _forward(self, request: Message, nursery: trio.Nursery) -> None:
-        """Asks the instance in the job's name: in the order in which requests come."""
+        """Forwards a request in the name of the job; requests keep their order."""
         try:
             payload = request.object()
             if not isinstance(payload, dict):
                 raise TypeError("expected an object")
         except (Error, TypeError) as error:
-            return self._refuse(request, errno.EPROTO, f"{request.topic}: {error}")
+            return self._reject(request, errno.EPROTO, f"{request.topic}: {error}")
         payload["job"] = self._job
         with ExitStack() as stack:
-            asking = self._ask(request.topic or "", payload, STREAMING if request.streaming else 0)
-            responses = stack.enter_context(asking)
-            self._waiting += 1
-            nursery.start_soon(self._hand_back, request, responses, stack.pop_all())
+            sending = self._send_request(
+                request.topic or "", payload, STREAMING if request.streaming else 0
+            )
+            responses = stack.enter_context(sending)
+            self._outstanding += 1
+            nursery.start_soon(self._forward_responses, request, responses, stack.pop_all())
         return None
 
-    async def _hand_back(
+    async def _forward_responses(
         self,
         request: Message,
         responses: trio.MemoryReceiveChannel[Message],
         stack: ExitStack,
     ) -> None:
-        """Hands on the instance's answers, up to the last."""
+        """Forwards the instance's responses, up to the last."""
         try:
             with stack:
                 async for response in responses:
@@ -336,11 +371,11 @@ class Link:
                     if response.errnum or not request.streaming:
                         return
         finally:
-            self._waiting -= 1
+            self._outstanding -= 1
 
 
 def _relay(request: Message, response: Message) -> Message:
-    """The instance's response, as one to the server's request."""
+    """Makes the response to the server's request from the instance's response."""
     if response.errnum:
         return request.respond(errnum=response.errnum, errtext=response.error_text)
     return request.respond(response.object() if response.payload is not None else {})

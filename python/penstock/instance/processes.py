@@ -1,8 +1,11 @@
-"""The processes that the instance starts for itself, beside those of its jobs."""
+"""Processes that the instance starts for itself, apart from the tasks of jobs."""
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+import os
+import signal
+import subprocess
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -10,9 +13,64 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+READ_SIZE = 64 * 1024
 
-class ChildProcesses:
-    """The command, the scheduler, the hooks: whoever reaps what jobs leave behind spares them."""
+
+class Child:
+    """A process of the instance's own.
+
+    Args:
+        process: the process.
+    """
+
+    def __init__(self, process: trio.Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """As in `subprocess.Popen`; None until it has ended."""
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        """Returns the return code when the process has ended."""
+        return await self._process.wait()
+
+    def signal(self, signum: int) -> None:
+        """Sends a signal.
+
+        Raises:
+            PermissionError: the process runs as another user.
+        """
+        self._process.send_signal(signal.Signals(signum))
+
+    def signal_group(self, signum: int) -> None:
+        """Sends a signal to the session that the process leads, if there still is one."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signum)
+
+    async def read(self) -> bytes:
+        """Reads captured output; `b""` when the last writer has closed it."""
+        return bytes(await self._output().receive_some(READ_SIZE))
+
+    def drain(self) -> bytes:
+        """Reads the captured output that is there now; `b""` if there is none."""
+        with suppress(BlockingIOError):
+            return os.read(self._output().fileno(), READ_SIZE)
+        return b""
+
+    def _output(self) -> trio.lowlevel.FdStream:
+        stream = self._process.stdout
+        assert isinstance(stream, trio.lowlevel.FdStream)
+        return stream
+
+
+class Children:
+    """Starts the instance's own processes; the reaper of tasks leaves them alone."""
 
     def __init__(self) -> None:
         self._pids: set[int] = set()
@@ -20,7 +78,7 @@ class ChildProcesses:
 
     @property
     def pids(self) -> set[int] | None:
-        """The processes; None while one is being started, whose number is not known yet."""
+        """The processes; None while one is being started, because its id is not known yet."""
         return None if self._opening else set(self._pids)
 
     @asynccontextmanager
@@ -28,27 +86,59 @@ class ChildProcesses:
         self,
         command: Sequence[str],
         *,
-        env: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: bool = True,
+        capture: bool = False,
+        new_session: bool = False,
+    ) -> AsyncIterator[Child]:
+        """Starts a process; at the end of the block it is terminated if it has not ended.
+
+        Args:
+            command: program and arguments.
+            environment: the whole environment; None for the instance's own.
+            stdin: whether the process inherits the standard input; it is empty otherwise.
+            capture: whether `read` gets standard output and error; they are inherited otherwise.
+            new_session: whether the process leads a session of its own.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        async with self.open_with_descriptors(
+            command,
+            environment=environment,
+            stdin=None if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if capture else None,
+            stderr=subprocess.STDOUT if capture else None,
+            new_session=new_session,
+        ) as process:
+            yield Child(process)
+
+    @asynccontextmanager
+    async def open_with_descriptors(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
         stdin: int | None = None,
         stdout: int | None = None,
         stderr: int | None = None,
-        start_new_session: bool = False,
+        new_session: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> AsyncIterator[trio.Process]:
-        """Starts a process; at the end it is told to terminate, if it has not ended.
+        """Starts a process, as `open` does, with descriptors as `subprocess.Popen` takes them.
 
         Raises:
-            OSError: it cannot be started.
+            OSError: the process cannot be started.
         """
         self._opening += 1
         try:
             process = await trio.lowlevel.open_process(
                 command,
-                env=env,
+                env=environment,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                start_new_session=start_new_session,
+                start_new_session=new_session,
                 pass_fds=pass_fds,
             )
             self._pids.add(process.pid)
@@ -57,7 +147,7 @@ class ChildProcesses:
         try:
             yield process
         finally:
-            # Where the instance fails, the process has nothing to talk to any more.
+            # If the instance fails, the process has no instance to talk to.
             if process.returncode is None:
                 process.terminate()
             else:

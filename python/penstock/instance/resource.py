@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from penstock._core import ResourceModule
@@ -57,7 +56,7 @@ class ResourceService:
         check_growth(self._module.resources)
         self.peer = broker.attach(self, names=self.NAMES)
         # The job manager knows from the start what may be allocated.
-        self.settle(time.time())
+        self.settle(self._broker.clock.now())
 
     @property
     def resources(self) -> ResourceSet:
@@ -66,7 +65,7 @@ class ResourceService:
 
     def deliver(self, batch: Batch) -> None:
         """Serves requests."""
-        self._module.handle(batch, time.time())
+        self._module.handle(batch, self._broker.clock.now())
 
     def settle(self, now: float) -> None:
         """Posts the responses: the job manager, settled before, has committed what they say."""
@@ -80,5 +79,5 @@ class ResourceService:
         Raises:
             TargetError: it names hosts that are not there. Nothing has changed then.
         """
-        self._module.configure(config.exclude, config.properties, time.time())
+        self._module.configure(config.exclude, config.properties, self._broker.clock.now())
         self._broker.nudge()

@@ -1,16 +1,16 @@
-"""The Rust services as the broker's peers: job manager, scheduler, simulated execution."""
+"""The Rust services as peers of the broker: job manager, scheduler, simulated execution."""
 
 from __future__ import annotations
 
 import errno
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 import trio
 
 from penstock._core import Batch, Message, MockExec, Scheduler
 from penstock.errors import StoreError
+from penstock.instance.clock import Alarm
 from penstock.instance.supervision import Backoff
 
 if TYPE_CHECKING:
@@ -22,42 +22,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 
-class Alarm:
-    """Wakes a service when its next deadline comes, however often that changes."""
-
-    def __init__(self) -> None:
-        self._deadline: float | None = None
-        self._changed = trio.Event()
-
-    def set(self, deadline: float | None) -> None:
-        """Sets the time of the next call, in seconds since the epoch, or none."""
-        if deadline != self._deadline:
-            self._deadline = deadline
-            self._changed.set()
-
-    async def wait(self) -> None:
-        """Returns when the deadline has come."""
-        while True:
-            self._changed = trio.Event()
-            if self._deadline is None:
-                await self._changed.wait()
-                continue
-            left = self._deadline - time.time()
-            if left <= 0:
-                await trio.lowlevel.checkpoint()
-                self._deadline = None
-                return
-            with trio.move_on_after(left):
-                await self._changed.wait()
-
-
 class ManagerService:
-    """The job manager in the daemon: `job-*` and `kvs`.
+    """The job manager: serves `job-*`, `kvs` and `pmix`.
 
     Args:
         broker: the broker.
         manager: the job manager.
-        purged: is told which jobs are not known any more, if anybody is.
+        on_purge: called with the ids of purged jobs.
     """
 
     NAMES = ("job-manager", "job-ingest", "job-list", "job-info", "kvs", "pmix")
@@ -66,67 +37,80 @@ class ManagerService:
         self,
         broker: Broker,
         manager: JobManager,
-        purged: Callable[[list[int]], None] | None = None,
+        on_purge: Callable[[list[int]], None] | None = None,
     ) -> None:
         self._broker = broker
         self._manager = manager
-        self._purged = purged
-        self._alarm = Alarm()
-        # What the store does not hold may not be answered: its failure ends the instance.
-        self.peer = broker.attach(self, names=self.NAMES, fatal=(StoreError,))
-        broker.watch_services(manager.set_services)
+        self._on_purge = on_purge
+        self._failed = False
+        self._alarm = Alarm(broker.clock)
+        # A response tells what the store has committed: if that fails, the instance ends.
+        self.peer = broker.attach(
+            self, names=self.NAMES, on_failure=self._fail, fatal=(StoreError,)
+        )
+        broker.watch_services(self._set_services)
+
+    def _fail(self) -> None:
+        self._failed = True
+
+    def _set_services(self, services: dict[str, bytes]) -> None:
+        if not self._failed:
+            self._manager.set_services(services)
 
     def deliver(self, batch: Batch) -> None:
-        """Takes messages in; the answers follow when they are durable."""
-        self._manager.handle(batch, time.time())
+        """Takes messages in; responses are sent once their facts are durable."""
+        self._manager.handle(batch, self._broker.clock.now())
 
-    def ask(self, topic: str) -> dict[str, Any]:
-        """What the job manager answers at once to a request without payload."""
-        self._manager.handle(Batch([Message.request(topic, {})]), time.time())
-        answer: dict[str, Any] = {}
+    def request(self, topic: str) -> dict[str, Any]:
+        """Sends a request with an empty payload; returns the response, which comes at once."""
+        request = Message.request(topic, {})
+        self._manager.handle(Batch([request]), self._broker.clock.now())
+        payload: dict[str, Any] = {}
         others = Batch()
         for message in self._flush():
-            # Whatever comes from a peer has a route.
+            # Responses to peers have routes.
             if message.topic == topic and not message.routes:
-                answer = message.object()
+                payload = message.object()
             else:
                 others.append(message)
         self._broker.post(self.peer, others)
-        return answer
+        return payload
 
     def settle(self, now: float) -> None:
-        """Commits, then sends: long listings, and long queues, as far as their readers keep up."""
+        """Commits, then sends; long responses in parts, as their readers keep up."""
         self._broker.post(self.peer, self._flush())
         if self._manager.busy:
             self._broker.nudge()
         for line in self._manager.take_log():
             log.warning("job-manager: %s", line)
         jobs = self._manager.take_purged()
-        if jobs and self._purged is not None:
-            self._purged(jobs)
+        if jobs and self._on_purge is not None:
+            self._on_purge(jobs)
         self._alarm.set(self._manager.deadline())
 
     def _flush(self) -> Batch:
-        full = [it for it in self._manager.readers() if not self._broker.has_room(it)]
+        full = [route for route in self._manager.readers() if not self._broker.is_writable(route)]
         return self._manager.flush(full)
 
     async def run(self) -> None:
-        """Lets jobs begin when their time comes."""
+        """Advances the job manager at its deadlines, such as the begin times of jobs."""
         while True:
             await self._alarm.wait()
-            self._manager.advance(time.time())
-            self._broker.nudge()
+            if not self._failed:
+                self._manager.advance(self._broker.clock.now())
+                self._broker.nudge()
 
 
 class SchedulerService:
-    """The scheduler in the daemon. It speaks what it would speak from outside.
+    """The scheduler within the daemon, by the protocols of a scheduler outside.
 
-    One that fails ends, as RFC 27 and RFC 28 want it, and another takes its place.
+    A scheduler that fails leaves the broker, as RFC 27 and RFC 28 demand, and is replaced by a new
+    one after a pause.
 
     Args:
         broker: the broker.
-        limit: the most requests that it takes at a time; None for all.
-        settings: called for what it gets to know of the configuration, whenever one starts.
+        limit: the largest number of outstanding alloc requests; None for unlimited.
+        settings: makes the settings, as JSON, of every scheduler that starts.
     """
 
     def __init__(
@@ -136,12 +120,12 @@ class SchedulerService:
         self._limit = limit
         self._settings = settings
         self._failed = trio.Event()
-        self._alarm = Alarm()
+        self._alarm = Alarm(broker.clock)
         self._start()
 
     def _start(self) -> None:
         self._scheduler = Scheduler(limit=self._limit, settings=self._settings())
-        self.peer = self._broker.attach(self)
+        self.peer = self._broker.attach(self, on_failure=self._failed.set)
         self._scheduler.start()
         self._broker.nudge()
 
@@ -150,7 +134,7 @@ class SchedulerService:
         self._scheduler.handle(batch)
 
     def settle(self, now: float) -> None:
-        """Decides, then sends."""
+        """Schedules, then sends."""
         if self._scheduler.schedule(now):
             self._broker.nudge()
         elif self._scheduler.deadline is not None and self._scheduler.deadline <= now:
@@ -164,8 +148,8 @@ class SchedulerService:
             self._failed.set()
 
     async def run(self) -> None:
-        """Starts another scheduler whenever one has failed."""
-        backoff = Backoff()
+        """Replaces failed schedulers until cancelled."""
+        backoff = Backoff(self._broker.clock)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._wake)
             while True:
@@ -177,34 +161,62 @@ class SchedulerService:
                 self._start()
 
     async def _wake(self) -> None:
-        """Has it settle when it is time to tell the jobs that wait what they wait for."""
+        """Runs a round at each deadline, for the annotations of pending jobs."""
         while True:
             await self._alarm.wait()
             self._broker.nudge()
 
 
 class MockExecService:
-    """Simulated execution in the daemon."""
+    """Simulated execution within the daemon; one that fails is replaced after a pause.
+
+    Args:
+        broker: the broker.
+        name: the service's name.
+    """
 
     def __init__(self, broker: Broker, name: str) -> None:
         self._broker = broker
-        self._exec = MockExec(name)
-        self._alarm = Alarm()
-        self.peer = broker.attach(self)
-        broker.post(self.peer, self._exec.start())
+        self._name = name
+        self._failed = trio.Event()
+        self._alarm = Alarm(broker.clock)
+        self._start()
+
+    def _start(self) -> None:
+        self._exec = MockExec(self._name)
+        self.peer = self._broker.attach(self, on_failure=self._failed.set)
+        self._broker.post(self.peer, self._exec.start())
 
     def deliver(self, batch: Batch) -> None:
-        """Takes messages in and answers."""
-        self._broker.post(self.peer, self._exec.handle(batch, time.time()))
+        """Takes messages in and responds."""
+        self._broker.post(self.peer, self._exec.handle(batch, self._broker.clock.now()))
 
     def settle(self, now: float) -> None:
-        """Sets the alarm for the next job's end."""
+        """Sets the alarm for the end of the next job.
+
+        Raises:
+            OSError: the registration was rejected, which is fatal to the service (RFC 32).
+        """
         if self._exec.failure is not None:
             raise OSError(errno.EPROTO, f"simulated execution: {self._exec.failure}")
         self._alarm.set(self._exec.deadline)
 
     async def run(self) -> None:
-        """Ends jobs when their time comes."""
+        """Ends jobs at their time, and replaces a failed service, until cancelled."""
+        backoff = Backoff(self._broker.clock)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._end_jobs)
+            while True:
+                await self._failed.wait()
+                self._broker.detach(self.peer)
+                await backoff.pause()
+                backoff.begin()
+                self._failed = trio.Event()
+                self._start()
+
+    async def _end_jobs(self) -> None:
         while True:
             await self._alarm.wait()
-            self._broker.post(self.peer, self._exec.advance(time.time()))
+            if not self._failed.is_set():
+                batch = self._exec.advance(self._broker.clock.now())
+                self._broker.post(self.peer, batch)

@@ -12,6 +12,8 @@ from penstock._core import PanicException
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from penstock.instance.clock import Clock
+
 log = logging.getLogger("penstock")
 
 # Whatever code can raise by mistake; a Rust panic is no `Exception`.
@@ -23,34 +25,43 @@ LONG_RUN_S = 5.0
 
 
 class Backoff:
-    """Pauses between runs: none after a long run, doubling ones after short runs."""
+    """Pauses between runs: none after a long run, doubling ones after short runs.
 
-    def __init__(self) -> None:
+    Args:
+        clock: measures the runs.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._pause = 0.0
-        self._began = trio.current_time()
+        self._start = clock.monotonic()
 
     def begin(self) -> None:
         """Records the start of a run."""
-        self._began = trio.current_time()
+        self._start = self._clock.monotonic()
 
     async def pause(self) -> None:
         """Returns when the next run may start, the last one having ended now."""
-        short = trio.current_time() - self._began < LONG_RUN_S
+        short = self._clock.monotonic() - self._start < LONG_RUN_S
         self._pause = min(self._pause * 2 or MIN_PAUSE_S, MAX_PAUSE_S) if short else 0.0
         await trio.sleep(self._pause)
 
 
 async def supervise(
-    name: str, run: Callable[[], Awaitable[None]], fatal: tuple[type[Exception], ...] = ()
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    clock: Clock,
+    fatal: tuple[type[Exception], ...] = (),
 ) -> None:
     """Runs a task until it returns; restarts it with backoff whenever a fault ends it.
 
     Args:
         name: what to call it in the log.
         run: the task.
+        clock: measures the runs.
         fatal: exceptions that are not contained.
     """
-    backoff = Backoff()
+    backoff = Backoff(clock)
     while True:
         failed = False
         backoff.begin()

@@ -121,6 +121,6 @@ def test_a_job_asks_for_a_pmix_server_by_a_shell_option(words):
     parser = argparse.ArgumentParser()
     joboptions.register(parser)
     [spec] = joboptions.jobspecs(parser.parse_args([*words, "true"]))
-    assert pmix.wanted(spec)
+    assert pmix.is_requested(spec)
     [spec] = joboptions.jobspecs(parser.parse_args(["-o", "out", "true"]))
-    assert not pmix.wanted(spec)
+    assert not pmix.is_requested(spec)

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from penstock._core import Batch, Message
+from penstock.instance.clock import SystemClock
 from penstock.instance.log_service import LogService
 
 
@@ -16,6 +17,7 @@ class Broker:
     """Takes what is posted."""
 
     owner = 1000
+    clock = SystemClock()
 
     def __init__(self):
         self.posted = []

@@ -152,13 +152,13 @@ def refusal(uri, *options, job=NAME):
 
 
 def test_what_flux_does_not_tell_ends_the_start(flux):
-    assert "find out the resources of job ƒ1 at" in refusal(flux.uri, job="ƒ1")
+    assert "look up the resources of job ƒ1 at" in refusal(flux.uri, job="ƒ1")
     assert f"the resources of job x at `{flux.uri}`: " in refusal(flux.uri, job="x")
     assert "unset FLUX_JOB_ID" in refusal("local:///nowhere")
     flux.methods["job-info.lookup"] = lambda request: [
         request.respond({"id": JOB, "R": "{}", "jobspec": "{}"})
     ]
-    assert f"cannot find out the resources of job {NAME}" in refusal(flux.uri)
+    assert f"cannot look up the resources of job {NAME}" in refusal(flux.uri)
 
 
 def test_a_job_on_other_machines_cannot_run_here(flux):
@@ -174,7 +174,7 @@ def test_which_job_a_process_is_in():
     assert enclosing_job(own | {"FLUX_URI": "p", "FLUX_JOB_ID": "ƒ1"}) == ("p", "ƒ1", False)
     assert enclosing_job(own | {"FLUX_URI": "f", "FLUX_JOB_ID": "ƒ2"}) == ("f", "ƒ2", True)
     for name in ("PENSTOCK", "FLUX"):
-        with pytest.raises(StartError, match=f"{name}_JOB_ID is set, and {name}_URI is not"):
+        with pytest.raises(StartError, match=f"{name}_JOB_ID is set, but {name}_URI is not"):
             enclosing_job({f"{name}_JOB_ID": "ƒ1"})
 
 

@@ -10,6 +10,7 @@ import pytest
 from penstock import ResourceSet
 from penstock._core import NORESPONSE, STREAMING, Batch, JobManager, Message
 from penstock.config import Resource
+from penstock.instance.clock import SystemClock
 from penstock.instance.control import ControlService
 from penstock.instance.inventory import made_up
 from penstock.instance.resource import ResourceService
@@ -21,6 +22,7 @@ class Broker:
     """Keeps what is sent."""
 
     owner = OWNER
+    clock = SystemClock()
 
     def __init__(self):
         self.sent = []

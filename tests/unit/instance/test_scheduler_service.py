@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 import trio.testing
+from virtualtime import VirtualClock, make_broker
 
-from penstock.instance.broker import Broker
 from penstock.instance.control import ControlService
 from penstock.instance.services import SchedulerService
 
 if TYPE_CHECKING:
     from penstock._core import Batch
+    from penstock.instance.broker import Broker
 
 
 class Refusing:
@@ -48,7 +49,7 @@ class Refusing:
 
 def test_one_that_fails_is_logged_and_replaced(caplog):
     async def main() -> None:
-        broker = Broker(owner=os.geteuid())
+        broker = make_broker(os.geteuid())
         ControlService(broker, attributes={}, config={}, shut_down=lambda: None)
         resource = Refusing(broker, refusals=2)
         service = SchedulerService(broker, None)
@@ -73,7 +74,7 @@ def test_pauses_grow_with_short_lives_and_end_with_long_ones(lives):
     from penstock.instance.supervision import Backoff
 
     async def main() -> None:
-        backoff = Backoff()
+        backoff = Backoff(VirtualClock(trio.lowlevel.current_clock()))
         pauses = []
         for life in lives:
             backoff.begin()

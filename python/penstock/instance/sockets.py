@@ -1,0 +1,64 @@
+"""Unix sockets: the network of a real instance."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import trio
+
+from penstock.aclient import connect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from penstock.aclient import Client
+
+LISTEN_BACKLOG = 1024
+
+
+class UnixSockets:
+    """Listens at Unix sockets and connects to them."""
+
+    @asynccontextmanager
+    async def listen(
+        self, path: Path, *, mode: int
+    ) -> AsyncIterator[trio.abc.Listener[trio.abc.Stream]]:
+        """Listens at `path` for the length of the block, then removes the socket.
+
+        Raises:
+            OSError: the socket cannot be made.
+        """
+        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with listener:
+            await listener.bind(str(path))
+            await trio.Path(path).chmod(mode)
+            listener.listen(LISTEN_BACKLOG)
+            own = await trio.Path(path).lstat()
+            try:
+                yield trio.SocketListener(listener)
+            finally:
+                _remove_own(path, own)
+
+    def credentials(self, stream: trio.abc.Stream) -> tuple[int, int]:
+        """Process id and user id of the other end, by `SO_PEERCRED`."""
+        assert isinstance(stream, trio.SocketStream)
+        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _gid = struct.unpack("3i", credentials)
+        return pid, uid
+
+    def connect(self, uri: str) -> AbstractAsyncContextManager[Client]:
+        """Connects to another instance for the length of the block."""
+        return connect(uri)
+
+
+def _remove_own(path: Path, own: os.stat_result) -> None:
+    """Removes the socket, unless another file has taken its place."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(path.lstat(), own):
+            path.unlink()
