@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 from actors import jobspec_of
-from elasticworld import RUN, Clock, World
+from elasticworld import RUN, World
 from tests.conformance.ends import GUEST, Manager, responses
 from tests.conformance.requirements import requirement
+from virtualtime import SteppedClock
 
 from penstock import Hostlist, ResourceSet
 from penstock._core import STREAMING, fluid_parse
@@ -28,9 +29,9 @@ QUEUED, SUCCESS, NO_PERMISSIONS, OUT_OF_RESOURCE, NOT_SUPPORTED, CANCELED = (
 
 
 @pytest.fixture
-def world(monkeypatch):
+def world():
     """An instance of six nodes with four cores each."""
-    return World(Clock(monkeypatch), cores=4)
+    return World(SteppedClock(), cores=4)
 
 
 def attribute(key, value, *, required=False):

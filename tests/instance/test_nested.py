@@ -143,7 +143,7 @@ def test_a_job_whose_instance_cannot_be_asked_is_told_what_to_do(tmp_path, start
             assert "cannot look up the resources" in done.stderr
         env = {"PENSTOCK_URI": "", "PENSTOCK_JOB_ID": "ƒ1"}
         done = instance.penstock("start", "--", "true", env=env)
-        assert "PENSTOCK_JOB_ID is set, and PENSTOCK_URI is not\nhint: " in done.stderr
+        assert "PENSTOCK_JOB_ID is set, but PENSTOCK_URI is not\nhint: " in done.stderr
 
 
 def test_the_job_s_end_is_the_nested_instance_s(cluster, tmp_path):

@@ -50,8 +50,9 @@ Methods = Mapping[str, Handler]
 def serve(request: Message, methods: Methods) -> Message | None:
     """Serves a request by the handler of its topic; every service answers `ping` and `stats-get`.
 
-    Nothing leaves this function but the response: `RequestError` is answered with its errno, and
-    any other exception, a Rust panic included, with EIO after its traceback is logged.
+    Nothing leaves this function but the response: `RequestError` is answered with its errno, text
+    that is not Unicode with EPROTO, and any other exception, a Rust panic included, with EIO after
+    its traceback is logged.
 
     Args:
         request: the request.
@@ -71,6 +72,9 @@ def serve(request: Message, methods: Methods) -> Message | None:
         response = _success(request, payload)
     except RequestError as error:
         return error_response(request, error.errnum, error.text)
+    except UnicodeEncodeError as error:
+        # Lone surrogates come with the request: no service has any of its own.
+        return error_response(request, errno.EPROTO, f"{topic}: invalid Unicode: {error}")
     except FAULTS:
         return internal_error(request)
     return None if request.noresponse else response
@@ -79,9 +83,9 @@ def serve(request: Message, methods: Methods) -> Message | None:
 def _success(request: Message, payload: Mapping[str, Any] | None) -> Message:
     try:
         return request.respond(None if payload is None else dict(payload))
-    except UnicodeEncodeError as error:
-        # Lone surrogates come with the request: nothing that a service holds has any.
-        raise RequestError(errno.EPROTO, f"{request.topic}: invalid Unicode: {error}") from error
+    except WireError as error:
+        # `ping` returns lone surrogates of its request.
+        raise RequestError(errno.EPROTO, f"{request.topic}: {error}") from error
 
 
 def internal_error(request: Message) -> Message | None:

@@ -1,0 +1,142 @@
+"""A whole instance in virtual time, in one thread, without a socket, a file or a process."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from simulatedsystem import HOUR, NO_OUTPUT_CHECK, OPTIONS, in_virtual_time, instance_on
+
+from penstock.config import parse
+from penstock.jobspec import from_command
+
+if TYPE_CHECKING:
+    from simulatedsystem import SimulatedMachine
+
+
+@pytest.fixture(autouse=True)
+def no_system_calls(monkeypatch):
+    """Makes an instance fail that opens a socket, a file or a process of the real system."""
+
+    def forbidden(*args: Any, **_options: Any) -> None:
+        raise AssertionError(f"a call of the operating system: {args}")
+
+    for module, name in [
+        (trio.lowlevel, "open_process"),
+        (trio.socket, "socket"),
+        (trio.to_thread, "run_sync"),
+        (os, "open"),
+        (os, "kill"),
+        (os, "killpg"),
+        (os, "urandom"),
+    ]:
+        monkeypatch.setattr(module, name, forbidden)
+
+
+def jobspec(*command: str, duration: float = 0, **options: Any) -> dict[str, Any]:
+    return from_command(list(command), duration=duration, environment={}, cwd="/", **options)
+
+
+def test_a_time_limit_expires_hours_later():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            short = await client.submit(jobspec("echo", "hello"))
+            long = await client.submit(jobspec("sleep", "9h", duration=5 * HOUR))
+            rows = {row["id"]: row async for row in client.wait([short, long])}
+            assert rows[short]["waitstatus"] == 0
+            assert machine.output.files[short, "stdout"] == b"hello\n"
+            assert rows[long]["exception_type"] == "timeout"
+            assert rows[long]["t_cleanup"] - rows[long]["t_run"] == pytest.approx(5 * HOUR, abs=1)
+            (task,) = [process for process in machine.processes.started if process.signals]
+            assert task.signals == [signal.SIGTERM]
+
+    assert in_virtual_time(scenario) >= 5 * HOUR
+
+
+def test_a_task_that_ignores_sigterm_is_killed_after_the_kill_timeout():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            job = await client.submit(jobspec("stubborn", "9h"))
+            await trio.sleep(HOUR)
+            await client.cancel([job])
+            cancelled = trio.current_time()
+            row = await client.wait_one(job)
+            assert row["waitstatus"] == signal.SIGKILL
+            timeout = OPTIONS.config.penstock.exec.kill_timeout
+            assert trio.current_time() - cancelled == pytest.approx(timeout, abs=0.1)
+            (task,) = machine.processes.started
+            assert task.signals == [signal.SIGTERM, signal.SIGKILL]
+
+    in_virtual_time(scenario)
+
+
+def test_pending_jobs_survive_a_restart_and_running_ones_are_cancelled():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine) as client:
+            running, pending = [
+                await client.submit(jobspec("sleep", "2h", nodes=2, exclusive=True))
+                for _ in range(2)
+            ]
+            await trio.sleep(HOUR)
+        await trio.sleep(24 * HOUR)
+        async with instance_on(machine) as client:
+            rows = {row["id"]: row async for row in client.wait([running, pending])}
+        assert rows[running]["exception_type"] == "cancel"
+        assert rows[pending]["success"]
+        assert rows[pending]["t_run"] - rows[running]["t_run"] == pytest.approx(25 * HOUR, abs=5)
+
+    in_virtual_time(scenario)
+
+
+def test_jobs_of_an_instance_that_crashes_are_lost_and_their_tasks_killed():
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, crash=True) as client:
+            job = await client.submit(jobspec("sleep", "1000h"))
+            await trio.sleep(HOUR)
+            # A crash gives the instance no time to kill its tasks.
+            machine.processes.detach()
+        async with instance_on(machine) as client:
+            row = await client.wait_one(job)
+        assert row["exception_note"].startswith("lost: ")
+        (task,) = machine.processes.started
+        assert task.signals == [signal.SIGKILL]
+        assert task.status is not None
+
+    in_virtual_time(scenario)
+
+
+def test_a_prolog_is_ended_at_its_timeout():
+    config = parse(
+        NO_OUTPUT_CHECK + '[job-manager.prolog]\ncommand = ["sleep", "1000h"]\ntimeout = "2h"\n'
+    )
+
+    async def scenario(machine: SimulatedMachine) -> None:
+        async with instance_on(machine, dataclasses.replace(OPTIONS, config=config)) as client:
+            row = await client.wait_one(await client.submit(jobspec("true")))
+        assert row["exception_type"] == "prolog"
+        (prolog,) = machine.processes.started
+        assert prolog.signals == [signal.SIGTERM]
+
+    assert in_virtual_time(scenario) >= 2 * HOUR
+
+
+def test_two_runs_are_the_same_to_the_byte():
+    def eventlogs() -> list[str]:
+        found: list[str] = []
+
+        async def scenario(machine: SimulatedMachine) -> None:
+            async with instance_on(machine) as client:
+                jobs = await client.submit(jobspec("sleep", "1h", duration=HOUR / 2), count=20)
+                async for _row in client.wait(jobs):
+                    pass
+                documents = [await client.lookup(job, "eventlog") for job in jobs]
+                found.extend(document["eventlog"] for document in documents)
+
+        in_virtual_time(scenario)
+        return found
+
+    assert eventlogs() == eventlogs()
