@@ -214,8 +214,8 @@ class QueueSettings:
     )
     order: typing.Literal["priority", "fifo", "shortest", "smallest", "largest"] | None = key(
         None,
-        "the order of its jobs ([orders](engine.md#order-policy-and-selection)); the same in all queues of a "
-        "group; by default `priority`",
+        "the order of its jobs ([orders](engine.md#order-policy-and-selection)); the same in all "
+        "queues of a group; by default `priority`",
         reload=True,
         scheduler="order",
     )
