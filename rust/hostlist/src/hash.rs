@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 /// An odd number with no pattern in it: the fraction of the golden ratio.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A number nobody outside of this process knows.
+/// A random number of this process, unknown to others.
 fn secret() -> u64 {
     static SECRET: OnceLock<u64> = OnceLock::new();
     *SECRET.get_or_init(|| RandomState::new().hash_one(MIX))

@@ -8,10 +8,10 @@ use crate::ops::first_parts;
 use crate::piece::{Key, Keys};
 use crate::stem::Parts;
 
-/// Lists of no more ranges are searched from the start.
-const FEW: usize = 24;
-/// Most searches from the start before an index is built, however often the last ones were built in vain.
-const PATIENCE: u32 = 1 << 12;
+/// Ranges up to which a list is searched from the start.
+const MAX_SCANNED_ENTRIES: usize = 24;
+/// Maximum number of searches from the start before an index is built, however many indices were discarded unused.
+const MAX_SCANS: u32 = 1 << 12;
 
 /// Hosts that count up, at their first occurrence.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ impl Finder {
 
     /// The index, if it is worth its while.
     pub(crate) fn index(&self, list: &Hostlist) -> Option<&Index> {
-        if list.entries.len() <= FEW {
+        if list.entries.len() <= MAX_SCANNED_ENTRIES {
             return None;
         }
         if let Some(index) = self.index.get() {
@@ -99,7 +99,7 @@ impl Finder {
     /// To be called at any change of the list.
     pub(crate) fn forget(&mut self) {
         if std::mem::take(self.searches.get_mut()) > 0 && self.index.take().is_some() {
-            self.patience = (self.patience * 2 + 1).min(PATIENCE);
+            self.patience = (self.patience * 2 + 1).min(MAX_SCANS);
         }
     }
 }

@@ -72,7 +72,7 @@ impl Counts {
                 ends.next();
                 if from <= end {
                     counts.runs.insert(from, (end, depth));
-                    // Past the greatest number nothing begins any more.
+                    // No interval begins beyond the greatest number.
                     from = end.saturating_add(1);
                 }
                 depth -= 1;

@@ -16,11 +16,11 @@ pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
 /// An ordered list of host names, repeats kept.
 ///
 /// Consecutive hosts that count up by one are kept as one range, so memory and the cost of `len`, `get`, `find`,
-/// slices and set operations go by the number of ranges, never by the number of hosts.
+/// slices and set operations cost in proportion to the number of ranges, never of hosts.
 ///
 /// A list holds at most [`Self::MAX_LEN`] hosts; of those in brackets followed by a suffix with digits
 /// (`foo[0-9]-ib0`) at most 1,048,576 come from ranges, because those are compared one by one. What would make the
-/// list longer is refused.
+/// list longer is rejected.
 ///
 /// For the same reason the names with several pairs of brackets in one text stand for 1,048,576 ranges at most.
 ///
@@ -186,7 +186,7 @@ impl Hostlist {
         let Some(last) = self.entries.last_mut() else {
             return false;
         };
-        // No list becomes one whose text would be refused.
+        // No operation makes a list whose text would be rejected.
         let full = self.suffixed + 1 >= MAX_SUFFIXED;
         if full && (entry.stem.has_digits_behind() || !last.same_stem(entry)) {
             return false;
@@ -217,7 +217,7 @@ impl Hostlist {
 
     /// Appends one host.
     ///
-    /// Refuses what is not a name (RFC 29): empty, blanks, control or non-ASCII characters, commas, brackets.
+    /// Rejects an invalid name (RFC 29): empty, blanks, control or non-ASCII characters, commas, brackets.
     pub fn push(&mut self, name: &str) -> Result<(), Error> {
         check_name(name)?;
         let entry = self.entry_for(name, None);

@@ -1,13 +1,13 @@
 //! Sorting by several numbers at once, packed into one.
 
-/// Digits, in bits, that numbers are sorted by at a time.
-const DIGIT: u32 = 11;
-/// Fewer than this many are sorted by comparison.
-const FEW: usize = 1 << 10;
+/// Bits of a digit in radix sort.
+const DIGIT_BITS: u32 = 11;
+/// Items from which radix sort is used; fewer are sorted by comparison.
+const MIN_RADIX_ITEMS: usize = 1 << 10;
 
 /// The indices of some items, ordered by numbers of theirs and then by index.
 ///
-/// As long as the numbers are small enough together, and they mostly are, the time is that of sorting integers.
+/// The time is that of sorting integers if the numbers fit one integer together, as they usually do.
 pub(crate) fn order<T, const N: usize>(
     items: &[T],
     numbers: impl Fn(&T) -> [u64; N],
@@ -70,15 +70,15 @@ fn low(index: u128) -> usize {
 
 /// Sorts numbers that are in order by the bits below `from`, and have none at or above `to`.
 pub(crate) fn sort(numbers: &mut Vec<u64>, from: u32, to: u32) {
-    if numbers.len() < FEW {
+    if numbers.len() < MIN_RADIX_ITEMS {
         numbers.sort_unstable();
         return;
     }
     let mut other = vec![0; numbers.len()];
     let mut shift = from;
     while shift < to {
-        let bucket = |number: u64| low(u128::from(number >> shift & ((1 << DIGIT) - 1)));
-        let mut starts = [0_usize; 1 << DIGIT];
+        let bucket = |number: u64| low(u128::from(number >> shift & ((1 << DIGIT_BITS) - 1)));
+        let mut starts = [0_usize; 1 << DIGIT_BITS];
         for &number in &*numbers {
             starts[bucket(number)] += 1;
         }
@@ -92,7 +92,7 @@ pub(crate) fn sort(numbers: &mut Vec<u64>, from: u32, to: u32) {
             *start += 1;
         }
         std::mem::swap(numbers, &mut other);
-        shift += DIGIT;
+        shift += DIGIT_BITS;
     }
 }
 

@@ -19,7 +19,7 @@ fn name_end(text: &str, start: usize) -> usize {
     start + rest.iter().take_while(|&&byte| in_name(byte)).count()
 }
 
-/// Refuses what is not the name of one host.
+/// Rejects anything but the name of one host.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let end = name_end(name, 0);
     match name.as_bytes().get(end) {
@@ -359,7 +359,7 @@ impl Hostlist {
     /// - empty items are left out: `a,,b`, `a,`, `foo[1,,2]`; there is still no `foo[]`;
     /// - a range whose end shows more zeroes than its start has them in both: `[1-003]` is `[001-003]`.
     ///
-    /// Everything else is refused as ever: a range that counts down is a mistake that has more than one cure.
+    /// Everything else is rejected as in strict parsing: a descending range is a mistake with more than one remedy.
     ///
     /// ```
     /// use penstock_hostlist::Hostlist;

@@ -12,7 +12,7 @@ use crate::stem::{DIGITS, Number, Parts, Stem, digits};
 #[derive(Clone, Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) stem: Cow<'a, Stem>,
-    /// Digits of the number; 0 where there is none.
+    /// Digits of the number; 0 without a number.
     pub(crate) len: u8,
     pub(crate) lo: u64,
     pub(crate) hi: u64,

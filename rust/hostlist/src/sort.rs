@@ -153,8 +153,8 @@ fn places(stems: &[Cow<'_, Stem>]) -> Vec<(u32, u32)> {
     places
 }
 
-/// Hosts are sorted one by one where there are no more than this for each piece.
-const SHORT: usize = 8;
+/// Hosts per piece, on average, up to which hosts are sorted one by one.
+const MAX_HOSTS_PER_PIECE: usize = 8;
 
 /// A list of mostly single hosts, sorted: their numbers alone are sorted and make the result. None where it is not
 /// such a list, or where the numbers are too great for that.
@@ -164,7 +164,9 @@ const SHORT: usize = 8;
 )]
 fn points(list: &Hostlist) -> Option<Hostlist> {
     let mixed = |entry: &Entry| entry.lo < entry.hi && !entry.stem.is_plain();
-    if list.len() > list.entries.len().saturating_mul(SHORT) || list.entries.iter().any(mixed) {
+    if list.len() > list.entries.len().saturating_mul(MAX_HOSTS_PER_PIECE)
+        || list.entries.iter().any(mixed)
+    {
         return None;
     }
     let mut keys = Keys::default();
@@ -258,7 +260,7 @@ fn ordered(list: &Hostlist) -> Vec<Item> {
 impl Hostlist {
     /// Sorts in natural order: by prefix (runs of digits in it as numbers), number, its width, suffix. Repeats stay.
     ///
-    /// Refused, and nothing changed, where ranges that overlap would fall apart into more than 16,777,216 hosts.
+    /// Fails without a change if overlapping ranges would split into more than 16,777,216 hosts.
     pub fn sort(&mut self) -> Result<(), Error> {
         if let Some(sorted) = points(self) {
             *self = sorted;

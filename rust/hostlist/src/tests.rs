@@ -422,7 +422,7 @@ fn no_list_grows_beyond_what_its_text_may_say() {
 }
 
 #[test]
-fn sorting_into_too_many_pieces_is_refused() {
+fn sorting_into_too_many_pieces_is_rejected() {
     let mut list = parse("foo[0-4000000000],bar,foo[0-200000000]");
     let before = list.clone();
     assert_eq!(

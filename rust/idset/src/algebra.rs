@@ -3,8 +3,8 @@ use crate::body::{Body, Run, SIZE, WORDS};
 use crate::wide;
 use crate::words::{self, BITS};
 
-/// Up to so many runs in both operands are merged as runs: beyond, bitmaps are faster.
-const FEW: usize = 256;
+/// Runs of both operands up to which runs are merged; for more, bitmaps are faster.
+const MAX_MERGED_RUNS: usize = 256;
 
 /// Which ids of two sets belong to the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Op {
             (other, Body::Ids(ids)) if self == Self::Intersection => {
                 ids_body(ids.iter().filter(|&&id| other.contains(id)))
             }
-            (Body::Runs(a), Body::Runs(b)) if a.len() + b.len() <= FEW => {
+            (Body::Runs(a), Body::Runs(b)) if a.len() + b.len() <= MAX_MERGED_RUNS => {
                 let runs = self.sweep(a, b);
                 let count = runs.iter().map(|run| run.count()).sum();
                 (count > 0).then(|| (Body::from_runs(&runs, count), count))

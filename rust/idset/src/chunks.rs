@@ -92,7 +92,7 @@ impl Chunks {
         self.chunks.capacity() * size_of::<Chunk>() + bodies
     }
 
-    /// Gives back the room for more chunks.
+    /// Releases the spare capacity.
     pub(crate) fn shrink(&mut self) {
         self.chunks.shrink_to_fit();
     }

@@ -6,7 +6,7 @@ const CONTEXT: usize = 24;
 /// Inputs up to this many bytes are shown whole.
 const WHOLE: usize = 64;
 
-/// Why a string or an id was refused.
+/// The rejection of a string or an id.
 ///
 /// Its text names the input, the fault and the byte: `invalid idset "1-x": expected a number at byte 2`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Error {
         self.offset.unwrap_or(0)
     }
 
-    /// Whether it is a text that was refused, rather than an id or a length.
+    /// Whether a text was rejected, rather than an id or a length.
     pub fn is_in_text(&self) -> bool {
         self.offset.is_some()
     }

@@ -28,8 +28,8 @@ impl fmt::Display for Mended {
     }
 }
 
-/// At most so many notes: a text with more is not going to be mended by hand.
-const MOST: usize = 100;
+/// The maximum number of reported faults; more are not corrected by hand.
+const MAX_MENDED: usize = 100;
 
 struct Reader<'a> {
     text: &'a str,
@@ -44,7 +44,7 @@ impl Reader<'_> {
     }
 
     fn note(&mut self, offset: usize, what: &'static str) {
-        if self.mended.len() < MOST {
+        if self.mended.len() < MAX_MENDED {
             self.mended.push(Mended { offset, what });
         }
     }

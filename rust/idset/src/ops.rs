@@ -3,8 +3,8 @@ use crate::algebra::Op;
 use crate::chunks::Chunks;
 use crate::{Form, IdSet};
 
-/// Up to so many ranges are added to or taken out of a set one by one.
-const FEW: usize = 8;
+/// Ranges up to which an operand is added or removed range by range.
+const MAX_SINGLE_RANGES: usize = 8;
 
 impl IdSet {
     fn apply(&self, op: Op, other: &Self) -> Self {
@@ -40,7 +40,7 @@ impl IdSet {
 
     /// Whether there are so few ranges that this set is not worth walking another one for.
     fn is_few(&self) -> bool {
-        self.ranges().nth(FEW).is_none()
+        self.ranges().nth(MAX_SINGLE_RANGES).is_none()
     }
 
     /// Adds the ids of the other set.

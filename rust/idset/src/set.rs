@@ -287,7 +287,7 @@ impl IdSet {
         }
     }
 
-    /// Adds an id. Returns whether it was new; 4294967295 is refused without a word (see [`Self::try_insert`]).
+    /// Adds an id. Returns whether it was new; 4294967295 is ignored (see [`Self::try_insert`]).
     pub fn insert(&mut self, id: u32) -> bool {
         if id > Self::MAX_ID {
             return false;

@@ -35,7 +35,7 @@ impl Parser<'_> {
         while let Some(digit) = rest.get(len).map(|byte| byte.wrapping_sub(b'0'))
             && digit < 10
         {
-            // Ten digits do not overflow; with more the number is refused, whatever it is.
+            // Ten digits do not overflow; a longer number is rejected anyway.
             id = id.wrapping_mul(10).wrapping_add(digit.into());
             len += 1;
         }

@@ -225,7 +225,7 @@ pub(crate) fn trim(words: &mut Vec<u64>) {
 #[inline]
 fn masked(words: &mut [u64], lo: usize, hi: usize, change: impl Fn(&mut u64, u64)) {
     let (first, last) = (lo / BITS, hi / BITS);
-    // Without a branch on whether it is one word or two, which nobody could predict.
+    // Without a branch on whether it is one word or two, which would be unpredictable.
     let apart = if first == last { 0 } else { u64::MAX };
     change(&mut words[first], high(lo) & (low(hi) | apart));
     change(&mut words[last], low(hi) & apart);

@@ -298,7 +298,7 @@ impl PartialEq<u32> for Count {
     }
 }
 
-/// The number after this one; `None` where there is none that a count can hold.
+/// The number after this one; `None` beyond what a count can hold.
 fn step(number: u32, operator: Operator, operand: u32) -> Option<u32> {
     let next = match operator {
         Operator::Add => number.checked_add(operand),

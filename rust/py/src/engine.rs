@@ -39,7 +39,7 @@ struct Books {
     accuracy: Accuracy,
     /// The priorities of jobs whose place in the engine's queue is a callable's choice.
     arranged: FxHashMap<u64, u32>,
-    /// Whether all queues go by priority, so that the choice holds.
+    /// Whether all queues are ordered by priority, so that the choice takes effect.
     by_priority: bool,
 }
 
@@ -71,7 +71,7 @@ impl EngineCore {
                  time\nhint: `snapshot()` gives each thread an engine of its own",
             ),
             TryLockError::Poisoned(_) => EngineError::new_err(
-                "the engine has failed in an earlier call: its books cannot be trusted any more",
+                "the engine has failed in an earlier call: its state is no longer reliable",
             ),
         })
     }

@@ -24,10 +24,10 @@ use iterator::{HostlistIterator, strings};
 use operand::{name, operand, required};
 use operations::{CONCATENATION, Operation, Parts, apply};
 
-/// Texts of more bytes, and lists of more hosts, are worked on without the GIL.
-const LONG: usize = 4096;
+/// Bytes of a text, or hosts of a list, above which work releases the GIL.
+const MIN_DETACHED_SIZE: usize = 4096;
 
-/// Lists that cannot be folded are made of no more hosts than this.
+/// The maximum number of hosts in a list that cannot be folded.
 const MAX_UNFOLDED: usize = 1 << 24;
 
 /// An ordered list of host names, repeats kept (RFC 29): a `collections.abc.MutableSequence` of str. See
@@ -59,7 +59,7 @@ impl Hostlist {
 
     fn text(&self, py: Python<'_>) -> String {
         let list = self.snapshot();
-        detached(py, list.len() > LONG, || list.to_string())
+        detached(py, list.len() > MIN_DETACHED_SIZE, || list.to_string())
     }
 
     /// The result of an operation with what stands on the right, or on the left where it is `reflected`.
@@ -95,7 +95,7 @@ impl Hostlist {
         py: Python<'_>,
         change: impl FnOnce(&mut hostlist::Hostlist) -> Result<R, hostlist::Error> + Send,
     ) -> PyResult<R> {
-        let long = self.len() > LONG;
+        let long = self.len() > MIN_DETACHED_SIZE;
         let changed = detached(py, long, || self.0.change(change));
         changed.map_err(raised)
     }
@@ -124,7 +124,7 @@ impl Hostlist {
                 "hostlist too long: expected a slice of at most {MAX_UNFOLDED} hosts that are not neighbours"
             )));
         }
-        let picked = detached(py, stride.count > LONG, || {
+        let picked = detached(py, stride.count > MIN_DETACHED_SIZE, || {
             if stride.is_descending() {
                 list.select(range.step_by(step).rev())
             } else {
@@ -252,7 +252,7 @@ impl Hostlist {
             return Ok(py.NotImplemented());
         };
         let (left, right) = (self.snapshot(), other.get().snapshot());
-        let equal = || detached(py, left.len() > LONG, || left == right);
+        let equal = || detached(py, left.len() > MIN_DETACHED_SIZE, || left == right);
         let result = match op {
             CompareOp::Eq => equal(),
             CompareOp::Ne => !equal(),
@@ -302,7 +302,7 @@ impl Hostlist {
     ///
     /// What is RFC 29 is read as ever. Besides, blanks around items and within brackets and empty items are left out
     /// (`a, b,,c`), blanks between items are taken for commas (`a b`, a name a line), and a range whose end shows more
-    /// zeroes than its start has them in both (`[1-003]`). A range that counts down is refused.
+    /// zeroes than its start has them in both (`[1-003]`). A descending range is rejected.
     ///
     /// Args:
     ///     text: The text of a list.
@@ -419,7 +419,7 @@ impl Hostlist {
         Self::new(self.snapshot())
     }
 
-    /// Return the position of the first occurrence of a host, None if there is none.
+    /// Return the position of the first occurrence of a host, None without one.
     ///
     /// Args:
     ///     host: A name.
@@ -595,7 +595,7 @@ impl Hostlist {
             return self.text(py);
         }
         let list = self.snapshot();
-        detached(py, list.len() > LONG, || list.fold_nd())
+        detached(py, list.len() > MIN_DETACHED_SIZE, || list.fold_nd())
     }
 }
 

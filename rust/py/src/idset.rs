@@ -116,7 +116,7 @@ fn text(py: Python<'_>, set: &IdSet, brackets: bool) -> PyResult<String> {
     if set.heap_bytes() <= LONG_SET {
         return Ok(set.format_with(brackets));
     }
-    // Where the text might be longer than the memory, it is asked for first.
+    // A text that might exceed the memory is reserved first, to raise MemoryError.
     let ranges = set.range_count();
     if String::new().try_reserve(RANGE_TEXT * ranges).is_err() {
         let text = format!("no memory for the text of {ranges} ranges");
@@ -353,13 +353,13 @@ impl PyIdSet {
         })
     }
 
-    /// Give ids back to a pool of free ones.
+    /// Return ids to a pool of free ones.
     ///
     /// Args:
     ///     ids: A set of ids, its text, an iterable of ids, or one id.
     ///
     /// Raises:
-    ///     IdsetError: Some of them are free already; nothing is given back.
+    ///     IdsetError: Some of them are free already; nothing has changed.
     #[pyo3(signature = (ids, /))]
     fn release(&self, ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = constructed(Some(ids), false)?;

@@ -44,7 +44,7 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>) -> Result<String, JsonError> {
     })
 }
 
-/// The Python object of a JSON text, by `json.JSONDecoder(...).decode`; NaN and infinities are refused.
+/// The Python object of a JSON text, by `json.JSONDecoder(...).decode`; NaN and infinities are rejected.
 pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAny>, JsonError> {
     static DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let call = || -> PyResult<Bound<'py, PyAny>> {
@@ -52,7 +52,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAn
             let options = PyDict::new(py);
             options.set_item(
                 "parse_constant",
-                PyCFunction::new_closure(py, None, None, refuse)?,
+                PyCFunction::new_closure(py, None, None, reject_constant)?,
             )?;
             let decoder = py.import("json")?.getattr("JSONDecoder")?;
             let decoder = decoder.call((), Some(&options))?;
@@ -80,7 +80,7 @@ pub(crate) fn decode<'py>(py: Python<'py>, text: &str) -> Result<Bound<'py, PyAn
     })
 }
 
-fn refuse(args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+fn reject_constant(args: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     let name: String = args.get_item(0)?.extract()?;
     let text = format!("expected a finite number, found {name}");
     Err(PyValueError::new_err(text))

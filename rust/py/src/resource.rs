@@ -26,8 +26,8 @@ use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
 use crate::shared::{Shared, detached};
 
-/// Texts of more bytes, and sets of more nodes, are worked on without the GIL.
-const LONG: usize = 4096;
+/// Bytes of a text, or nodes of a set, above which work releases the GIL.
+const MIN_DETACHED_SIZE: usize = 4096;
 /// Characters of the summary that `repr` shows.
 const SHOWN: usize = 200;
 
@@ -104,7 +104,7 @@ impl PyResourceSet {
     ///
     /// Raises:
     ///     ResourceSetError: there is not one host for each rank.
-    ///     IdsetError: what should be an idset is none.
+    ///     IdsetError: an argument is not an idset.
     ///     HostlistError: `nodelist` is no hostlist.
     #[staticmethod]
     #[pyo3(signature = (ranks, nodelist, cores, gpus = None))]
@@ -248,13 +248,13 @@ impl PyResourceSet {
         Ok(properties)
     }
 
-    /// The value of the key `scheduling`; None if there is none.
+    /// The value of the key `scheduling`, or None.
     #[getter]
     fn scheduling<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         parsed(py, self.snapshot().scheduling())
     }
 
-    /// The value of the key `attributes`; None if there is none.
+    /// The value of the key `attributes`, or None.
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         parsed(py, self.snapshot().attributes())
@@ -377,7 +377,7 @@ impl PyResourceSet {
     /// set are 0.0.
     fn to_json(&self, py: Python<'_>) -> String {
         let set = self.snapshot();
-        detached(py, set.nnodes() > LONG, || set.to_json())
+        detached(py, set.nnodes() > MIN_DETACHED_SIZE, || set.to_json())
     }
 
     /// Writes R as `to_json` does, under the name that flux gives it.
@@ -427,7 +427,7 @@ impl PyResourceSet {
             return Ok(py.NotImplemented().into_bound(py));
         };
         let (left, right) = (self.snapshot(), other.get().snapshot());
-        let equal = || detached(py, left.nnodes() > LONG, || left == right);
+        let equal = || detached(py, left.nnodes() > MIN_DETACHED_SIZE, || left == right);
         let answer = match op {
             CompareOp::Eq => equal(),
             CompareOp::Ne => !equal(),

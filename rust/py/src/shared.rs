@@ -87,7 +87,7 @@ pub(crate) fn count(object: &Bound<'_, PyAny>, what: &str) -> PyResult<u64> {
 /// The most parts that a set or a list is split into.
 const MAX_PARTS: u64 = 1 << 24;
 
-/// Refuses to make more parts than anybody can want.
+/// Rejects a number of parts that would exhaust the memory.
 pub(crate) fn check_parts(parts: u64) -> PyResult<()> {
     if parts <= MAX_PARTS {
         return Ok(());

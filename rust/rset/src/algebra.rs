@@ -85,7 +85,7 @@ impl ResourceSet {
         let agree = |key, left: &Option<Carried>, right: &Option<Carried>| match (left, right) {
             _ if scheduling == Scheduling::Drop => Ok(None),
             (Some(left), Some(right)) if scheduling == Scheduling::Same && left != right => {
-                Err(Error::refused(format!(
+                Err(Error::rejected(format!(
                     "the sets have different values of `{key}`, which cannot be combined"
                 )))
             }
@@ -172,7 +172,7 @@ impl Execution {
         result.starttime = times(|execution| execution.starttime).reduce(f64::max);
         result.expiration = times(|execution| execution.expiration).reduce(f64::min);
         check_order(result.starttime, result.expiration).map_err(|_| {
-            Error::refused("the sets are valid at different times: the start of one is not before the expiration of the other")
+            Error::rejected("the sets are valid at different times: the start of one is not before the expiration of the other")
         })?;
         Ok(result)
     }
@@ -247,7 +247,7 @@ impl Execution {
     pub(crate) fn renumber(&self, first: u64) -> Result<Self, Error> {
         let end = first.saturating_add(self.ranks.len());
         if end > u64::from(IdSet::MAX_ID) + 1 {
-            return Err(Error::refused(format!(
+            return Err(Error::rejected(format!(
                 "expected ranks of at most {}, found {}",
                 IdSet::MAX_ID,
                 end - 1
@@ -292,7 +292,7 @@ impl Execution {
 
 fn narrow(rank: u64) -> Result<u32, Error> {
     u32::try_from(rank).map_err(|_| {
-        Error::refused(format!(
+        Error::rejected(format!(
             "expected a rank from 0 to {}, found {rank}",
             IdSet::MAX_ID
         ))

@@ -1,19 +1,19 @@
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Category {
     /// A document that was read is no R.
     Document,
-    /// An operation was refused.
-    Refused,
-    /// A host that was asked for is not in the set.
+    /// An operation was rejected.
+    Rejected,
+    /// A requested host is not in the set.
     NotFound,
 }
 
-/// Why something is not an R, or why an operation on one is refused.
+/// The rejection of a document that is not an R, or of an operation on one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    category: Category,
     path: String,
     offset: Option<usize>,
     message: String,
@@ -23,28 +23,28 @@ impl Error {
     /// An error in a document, at the JSON path given.
     pub(crate) fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Document,
+            category: Category::Document,
             path: path.into(),
             offset: None,
             message: message.into(),
         }
     }
 
-    /// An operation that is refused.
-    pub(crate) fn refused(message: impl Into<String>) -> Self {
+    /// The rejection of an operation.
+    pub(crate) fn rejected(message: impl Into<String>) -> Self {
         Self {
-            kind: Kind::Refused,
+            category: Category::Rejected,
             path: String::new(),
             offset: None,
             message: message.into(),
         }
     }
 
-    /// Something that was asked for is not there.
+    /// The absence of a requested item.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self {
-            kind: Kind::NotFound,
-            ..Self::refused(message)
+            category: Category::NotFound,
+            ..Self::rejected(message)
         }
     }
 
@@ -56,7 +56,7 @@ impl Error {
 
     /// The same error, in a document where it came up while one was read.
     pub(crate) fn into_reading(mut self, path: impl Into<String>) -> Self {
-        self.kind = Kind::Document;
+        self.category = Category::Document;
         self.path = path.into();
         self
     }
@@ -72,14 +72,14 @@ impl Error {
         self.offset
     }
 
-    /// Whether hosts that were asked for are not in the set.
+    /// Whether requested hosts are not in the set.
     pub fn is_not_found(&self) -> bool {
-        self.kind == Kind::NotFound
+        self.category == Category::NotFound
     }
 
     /// Whether a document was at fault, rather than an operation.
     pub fn is_document(&self) -> bool {
-        self.kind == Kind::Document
+        self.category == Category::Document
     }
 }
 

@@ -12,13 +12,13 @@ pub(crate) struct Groups<'a> {
     runs: &'a [Segment],
     /// What was written of all groups, one after the other.
     text: Vec<u8>,
-    kinds: Vec<Kind>,
+    texts: Vec<GroupText>,
     /// For each run the next one of its group.
     next: Vec<Option<usize>>,
 }
 
-/// The runs with one kind of resources.
-struct Kind {
+/// The text of the resources of some runs, and these runs.
+struct GroupText {
     text: Range<usize>,
     first: usize,
     last: usize,
@@ -33,7 +33,7 @@ impl<'a> Groups<'a> {
         let hasher = RandomState::new();
         let mut index: HashMap<u64, usize, BuildHasherDefault<AsItIs>> = HashMap::default();
         let mut text = Vec::with_capacity(runs.len().min(1 << 16) * 64);
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut texts: Vec<GroupText> = Vec::new();
         let mut next = vec![None; runs.len()];
         for (run, segment) in runs.iter().enumerate() {
             let start = text.len();
@@ -43,15 +43,15 @@ impl<'a> Groups<'a> {
                 Entry::Occupied(known) => Some(*known.get()),
                 Entry::Vacant(_) => None,
             };
-            let mut colliding = std::iter::successors(latest, |&at| kinds[at].collides);
-            let known = colliding.find(|&at| text[kinds[at].text.clone()] == text[start..]);
+            let mut colliding = std::iter::successors(latest, |&at| texts[at].collides);
+            let known = colliding.find(|&at| text[texts[at].text.clone()] == text[start..]);
             if let Some(at) = known {
                 text.truncate(start);
-                next[kinds[at].last] = Some(run);
-                kinds[at].last = run;
+                next[texts[at].last] = Some(run);
+                texts[at].last = run;
             } else {
-                entry.insert_entry(kinds.len());
-                kinds.push(Kind {
+                entry.insert_entry(texts.len());
+                texts.push(GroupText {
                     text: start..text.len(),
                     first: run,
                     last: run,
@@ -62,7 +62,7 @@ impl<'a> Groups<'a> {
         Self {
             runs,
             text,
-            kinds,
+            texts,
             next,
         }
     }
@@ -73,29 +73,32 @@ impl<'a> Groups<'a> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Group<'_>> {
-        let kinds = self.kinds.iter();
-        kinds.map(|kind| Group { groups: self, kind })
+        let texts = self.texts.iter();
+        texts.map(|group| Group {
+            groups: self,
+            group,
+        })
     }
 }
 
 /// The ranks of one group, and what was written of their resources.
 pub(crate) struct Group<'a> {
     groups: &'a Groups<'a>,
-    kind: &'a Kind,
+    group: &'a GroupText,
 }
 
 impl Group<'_> {
     pub(crate) fn text(&self) -> &[u8] {
-        &self.groups.text[self.kind.text.clone()]
+        &self.groups.text[self.group.text.clone()]
     }
 
     pub(crate) fn ranks(&self) -> impl Iterator<Item = RangeInclusive<u32>> {
-        let runs = std::iter::successors(Some(self.kind.first), |&run| self.groups.next[run]);
+        let runs = std::iter::successors(Some(self.group.first), |&run| self.groups.next[run]);
         runs.map(|run| self.groups.runs[run].ranks())
     }
 
     pub(crate) fn is_one_rank(&self) -> bool {
-        self.kind.first == self.kind.last && self.groups.runs[self.kind.first].len() == 1
+        self.group.first == self.group.last && self.groups.runs[self.group.first].len() == 1
     }
 }
 

@@ -12,15 +12,15 @@ use crate::set::Execution;
 
 /// Appends `more` to `hosts`, or says that the list would become too long.
 pub(crate) fn append(hosts: &mut Hostlist, more: &Hostlist) -> Result<(), Error> {
-    hosts.append(more).map_err(|error| refused(&error))
+    hosts.append(more).map_err(|error| rejected(&error))
 }
 
-/// What a host list refuses, an operation on a set refuses with the same words.
-pub(crate) fn refused(error: &penstock_hostlist::Error) -> Error {
-    Error::refused(error.to_string())
+/// The error of a hostlist as the rejection of an operation, with the same text.
+pub(crate) fn rejected(error: &penstock_hostlist::Error) -> Error {
+    Error::rejected(error.to_string())
 }
 
-/// The error of hosts that are asked for and are not in a set.
+/// The error of requested hosts that are not in a set.
 pub(crate) fn unknown(missing: &Hostlist) -> Error {
     let what = if missing.len() == 1 { "host" } else { "hosts" };
     Error::not_found(format!("unknown {what} `{missing}`"))
@@ -94,7 +94,7 @@ fn different(
         }
     }
     let name = |hosts: &Hostlist, at: usize| hosts.get(at).unwrap_or_default();
-    Error::refused(format!(
+    Error::rejected(format!(
         "rank {first} is on host `{}` in one set, and on `{}` in the other",
         name(ours, here.start),
         name(theirs, there.start)
@@ -184,14 +184,14 @@ pub(crate) struct Found {
     pub(crate) all: bool,
 }
 
-/// In a longer list not every host is looked at.
-const LONG: usize = 1 << 20;
-/// Stretches that are looked at as a whole before every host of a list that is not long is looked at.
-const STRETCHES: usize = 128;
-/// Shorter stretches are not halved.
-const SHORT: usize = 16;
-/// So many hosts in a row tell of a stretch.
-const ROW: usize = 32;
+/// Hosts up to which every host of a list is visited.
+const MAX_SCANNED_HOSTS: usize = 1 << 20;
+/// Stretches compared as a whole before every host of a short list is visited.
+const MAX_STRETCHES: usize = 128;
+/// Hosts from which a stretch is halved.
+const MIN_HALVED_HOSTS: usize = 16;
+/// Consecutive hosts that are compared to detect a stretch.
+const PROBE_HOSTS: usize = 32;
 
 /// Where in `list` the hosts are that `wanted` names.
 pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
@@ -201,8 +201,8 @@ pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
             all: true,
         };
     }
-    let readable = list.len() <= LONG && wanted.len() / 4 <= list.len();
-    if readable && wanted.len() > ROW && !in_stretches(list, wanted) {
+    let readable = list.len() <= MAX_SCANNED_HOSTS && wanted.len() / 4 <= list.len();
+    if readable && wanted.len() > PROBE_HOSTS && !in_stretches(list, wanted) {
         return one_by_one(list, 0..list.len(), wanted);
     }
     let there = list.intersection(wanted);
@@ -217,22 +217,22 @@ pub(crate) fn find(list: &Hostlist, wanted: &Hostlist) -> Found {
 /// Whether some places of `wanted` are in a row in the list as well.
 fn in_stretches(list: &Hostlist, wanted: &Hostlist) -> bool {
     (0..4).all(|quarter| {
-        let start = (wanted.len() - ROW) / 4 * quarter;
-        let row = wanted.slice(start..start + ROW);
+        let start = (wanted.len() - PROBE_HOSTS) / 4 * quarter;
+        let row = wanted.slice(start..start + PROBE_HOSTS);
         let place = row.first().and_then(|host| list.find(&host));
-        place.is_some_and(|place| list.slice(place..place + ROW) == row)
+        place.is_some_and(|place| list.slice(place..place + PROBE_HOSTS) == row)
     })
 }
 
 /// Finds stretches of which all hosts are wanted, or none; gives up where the lists share only short ones.
 fn halving(list: &Hostlist, wanted: &Hostlist, readable: bool) -> Option<Vec<Range<usize>>> {
     let mut found = Vec::new();
-    let mut left = if readable { STRETCHES } else { usize::MAX };
+    let mut left = if readable { MAX_STRETCHES } else { usize::MAX };
     // What of `wanted` can be in a stretch becomes less with each half.
     let mut stretches = vec![(0..list.len(), wanted.clone())];
     while let Some((stretch, wanted)) = stretches.pop() {
         left = left.checked_sub(1)?;
-        if stretch.len() <= SHORT {
+        if stretch.len() <= MIN_HALVED_HOSTS {
             found.extend(one_by_one(list, stretch, &wanted).positions);
             continue;
         }

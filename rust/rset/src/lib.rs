@@ -43,8 +43,8 @@
 //!
 //! - 0 means unset for `starttime` and `expiration`, and their order is checked where both are set.
 //! - Keys the RFC does not name are carried unharmed at the top level and in `execution`. In an entry of `R_lite`
-//!   and in `children` they are refused: entries are split and merged, and a resource that was neither understood
-//!   nor refused would be lost in silence.
+//!   and in `children` they are rejected: entries are split and merged, and a resource that was neither understood
+//!   nor rejected would be lost silently.
 //! - A rank that several entries of `R_lite` name has the resources of all of them.
 //! - An empty set has the nodelist `[""]`, as a real broker sends it.
 //! - An R with `scheduling` alone is valid and carried; it has no ranks, and what needs them is an error

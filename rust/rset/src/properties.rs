@@ -14,7 +14,7 @@ const LOCAL: char = '+';
 
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() {
-        return Err(Error::refused(
+        return Err(Error::rejected(
             "expected a property name, found an empty one",
         ));
     }
@@ -22,7 +22,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
         .char_indices()
         .find(|(_, character)| FORBIDDEN.contains(character))
     {
-        Some((at, character)) => Err(Error::refused(format!(
+        Some((at, character)) => Err(Error::rejected(format!(
             "invalid property name {name:?}: expected none of ! & ' \" ^ ` | ( ) but found {character} at byte {at}"
         ))),
         None => Ok(()),
@@ -39,7 +39,7 @@ pub(crate) fn check_ranks(name: &str, targets: &IdSet, ranks: &IdSet) -> Result<
     } else {
         format!("has ranks {ranks}")
     };
-    Err(Error::refused(format!(
+    Err(Error::rejected(format!(
         "property `{name}` is on ranks {strange}, but the set {there}"
     )))
 }

@@ -24,7 +24,7 @@ pub(crate) fn read(text: &str) -> Option<ResourceSet> {
     serde_json::from_str(text).ok().map(|Document(set)| set)
 }
 
-/// Why reading is given up; nobody sees it.
+/// The reason for giving up; internal.
 fn unusual<E: Error>() -> E {
     E::custom("unusual")
 }
@@ -192,7 +192,7 @@ impl<'de> Deserialize<'de> for Properties {
                 let mut properties = BTreeMap::new();
                 while let Some((name, text)) = map.next_entry::<&str, &str>()? {
                     let ranks: IdSet = text.parse().map_err(|_| unusual())?;
-                    // A property of no rank is none.
+                    // Drop a property without ranks.
                     if ranks.is_empty() || properties.insert(name.to_owned(), ranks).is_some() {
                         return Err(unusual());
                     }

@@ -7,7 +7,7 @@ use penstock_idset::IdSet;
 use serde_json::value::RawValue;
 
 use crate::Error;
-use crate::hosts::{self, refused};
+use crate::hosts::{self, rejected};
 use crate::raw::Carried;
 use crate::segments::{Children, Segments};
 
@@ -53,8 +53,8 @@ pub struct Node<'a> {
     pub gpus: &'a IdSet,
 }
 
-/// So many hosts are looked for one by one.
-const FEW: usize = 16;
+/// Hosts up to which each is searched for by itself.
+const MAX_SEARCHED_HOSTS: usize = 16;
 
 /// What an R without `execution` shows of it.
 static NONE: LazyLock<Execution> = LazyLock::new(Execution::default);
@@ -86,7 +86,7 @@ impl ResourceSet {
         gpus: IdSet,
     ) -> Result<Self, Error> {
         if hosts.len() as u64 != ranks.len() {
-            return Err(Error::refused(format!(
+            return Err(Error::rejected(format!(
                 "expected {} hosts for ranks {ranks}, found {}",
                 ranks.len(),
                 hosts.len()
@@ -121,7 +121,7 @@ impl ResourceSet {
         if self.has_execution() {
             return Ok(());
         }
-        Err(Error::refused(
+        Err(Error::rejected(
             "expected an R with `execution`, found one with `scheduling` alone",
         ))
     }
@@ -234,7 +234,7 @@ impl ResourceSet {
         if hosts::of_part(execution, &ranks) == *hosts && hosts::are_distinct(hosts) {
             return Ok(ranks.iter().collect());
         }
-        if hosts.len() <= FEW {
+        if hosts.len() <= MAX_SEARCHED_HOSTS {
             let rank_at = |position| execution.ranks.nth(position as u64);
             let ranks = |host: String| {
                 let positions = execution.hosts.positions(&host);
@@ -263,7 +263,7 @@ impl ResourceSet {
         gpus: IdSet,
     ) -> Result<(), Error> {
         if rank > IdSet::MAX_ID {
-            return Err(Error::refused(format!(
+            return Err(Error::rejected(format!(
                 "expected a rank from 0 to {}, found {rank}",
                 IdSet::MAX_ID
             )));
@@ -273,7 +273,7 @@ impl ResourceSet {
         let children = Children { cores, gpus };
         if let Some(known) = known {
             if known != host {
-                return Err(Error::refused(format!(
+                return Err(Error::rejected(format!(
                     "rank {rank} is on host `{known}`, not on `{host}`"
                 )));
             }
@@ -288,12 +288,12 @@ impl ResourceSet {
             execution
                 .hosts
                 .push(host)
-                .map_err(|error| refused(&error))?;
+                .map_err(|error| rejected(&error))?;
         } else {
             execution
                 .hosts
                 .insert(position, host)
-                .map_err(|error| refused(&error))?;
+                .map_err(|error| rejected(&error))?;
         }
         execution.ranks.insert(rank);
         execution.segments.set(rank, children);
@@ -354,7 +354,7 @@ impl ResourceSet {
 /// A time that is set: 0 is unset (protocols: "0 for starttime or expiration").
 pub(crate) fn check_time(name: &str, time: Option<f64>) -> Result<Option<f64>, Error> {
     match time {
-        Some(time) if !time.is_finite() || time < 0.0 => Err(Error::refused(format!(
+        Some(time) if !time.is_finite() || time < 0.0 => Err(Error::rejected(format!(
             "expected {name} of at least 0, found {time}"
         ))),
         Some(time) => Ok((time > 0.0).then_some(time)),
@@ -364,7 +364,7 @@ pub(crate) fn check_time(name: &str, time: Option<f64>) -> Result<Option<f64>, E
 
 pub(crate) fn check_order(starttime: Option<f64>, expiration: Option<f64>) -> Result<(), Error> {
     match (starttime, expiration) {
-        (Some(starttime), Some(expiration)) if expiration <= starttime => Err(Error::refused(
+        (Some(starttime), Some(expiration)) if expiration <= starttime => Err(Error::rejected(
             format!("expected an expiration after starttime {starttime}, found {expiration}"),
         )),
         _ => Ok(()),

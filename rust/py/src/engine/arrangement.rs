@@ -5,16 +5,16 @@ use std::cmp::Ordering;
 use penstock_engine::{Order, QueueOptions};
 use pyo3::prelude::*;
 
-use super::columns::{self, Kind};
+use super::columns::{self, ColumnType};
 use super::{Books, EngineCore};
 use crate::errors::EngineError;
 
-const ORDER: Kind<u64> = Kind {
+const ORDER: ColumnType<u64> = ColumnType {
     name: "order",
     expected: "a position in the columns",
     accepts: |_| true,
 };
-const SCORES: Kind<f64> = Kind {
+const SCORES: ColumnType<f64> = ColumnType {
     name: "score",
     expected: "a number",
     accepts: |score| !score.is_nan(),
@@ -64,8 +64,8 @@ fn apart(count: usize) -> Vec<u32> {
 }
 
 impl Books {
-    /// Lets all queues go by priority, or by their own orders.
-    fn go_by_priority(&mut self, by_priority: bool) {
+    /// Orders all queues by priority, or by their own orders.
+    fn order_by_priority(&mut self, by_priority: bool) {
         if std::mem::replace(&mut self.by_priority, by_priority) == by_priority {
             return;
         }
@@ -103,7 +103,7 @@ impl Books {
 
     /// Puts jobs of the queue in this order, and all others behind, held.
     fn arrange(&mut self, order: &[u64], others: &[u64]) -> Result<(), String> {
-        self.go_by_priority(true);
+        self.order_by_priority(true);
         let mut kept = Vec::with_capacity(order.len());
         for id in order.iter().chain(others) {
             let Some(priority) = self.engine.priority(*id) else {
@@ -202,7 +202,7 @@ impl EngineCore {
         let mut books = self.books()?;
         let changes: Vec<_> = books.arranged.drain().collect();
         books.engine.prioritize(&changes);
-        books.go_by_priority(false);
+        books.order_by_priority(false);
         Ok(())
     }
 }

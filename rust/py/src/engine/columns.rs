@@ -10,30 +10,30 @@ use pyo3::types::{PyByteArray, PyBytes, PyFloat, PyInt, PyList, PyMemoryView, Py
 use crate::errors::EngineError;
 use crate::shared::type_name;
 
-/// What a column is called, and what may be in it.
+/// The name of a column, and the numbers that it accepts.
 #[derive(Clone, Copy)]
-pub(super) struct Kind<T> {
+pub(super) struct ColumnType<T> {
     pub name: &'static str,
     pub expected: &'static str,
     pub accepts: fn(T) -> bool,
 }
 
-pub(super) const IDS: Kind<u64> = Kind {
+pub(super) const IDS: ColumnType<u64> = ColumnType {
     name: "ids",
     expected: "a job id from 0 to 18446744073709551615",
     accepts: |_| true,
 };
-pub(super) const SHAPES: Kind<u32> = Kind {
+pub(super) const SHAPES: ColumnType<u32> = ColumnType {
     name: "shapes",
     expected: "a shape of this engine",
     accepts: |_| true,
 };
-pub(super) const PRIORITIES: Kind<u32> = Kind {
+pub(super) const PRIORITIES: ColumnType<u32> = ColumnType {
     name: "priorities",
     expected: "a priority from 0 (held) to 4294967295",
     accepts: |_| true,
 };
-pub(super) const DURATIONS: Kind<f64> = Kind {
+pub(super) const DURATIONS: ColumnType<f64> = ColumnType {
     name: "durations",
     expected: "seconds from 0 (no limit) on",
     accepts: |seconds| seconds >= 0.0 && seconds.is_finite(),
@@ -96,7 +96,7 @@ impl<T: Copy> Column<T> {
 
 impl<T: Number> Column<T> {
     /// Reads a column that goes with `rows` ids.
-    pub fn read(source: &Bound<'_, PyAny>, kind: Kind<T>, rows: usize) -> PyResult<Self> {
+    pub fn read(source: &Bound<'_, PyAny>, kind: ColumnType<T>, rows: usize) -> PyResult<Self> {
         let column = Self::any(source, kind)?;
         if let Self::Each(values) = &column
             && values.len() != rows
@@ -109,7 +109,7 @@ impl<T: Number> Column<T> {
         Ok(column)
     }
 
-    fn any(source: &Bound<'_, PyAny>, kind: Kind<T>) -> PyResult<Self> {
+    fn any(source: &Bound<'_, PyAny>, kind: ColumnType<T>) -> PyResult<Self> {
         if source.is_instance_of::<PyList>() || source.is_instance_of::<PyTuple>() {
             return items(source, kind).map(Self::Each);
         }
@@ -165,14 +165,14 @@ pub(super) fn ids(source: &Bound<'_, PyAny>) -> PyResult<Vec<u64>> {
 }
 
 /// The numbers of a column that must have one for each row.
-pub(super) fn each<T: Number>(source: &Bound<'_, PyAny>, kind: Kind<T>) -> PyResult<Vec<T>> {
+pub(super) fn each<T: Number>(source: &Bound<'_, PyAny>, kind: ColumnType<T>) -> PyResult<Vec<T>> {
     match Column::any(source, kind)? {
         Column::Each(values) => Ok(values),
         Column::All(_) => Err(wrong(source, kind)),
     }
 }
 
-fn items<T: Number>(source: &Bound<'_, PyAny>, kind: Kind<T>) -> PyResult<Vec<T>> {
+fn items<T: Number>(source: &Bound<'_, PyAny>, kind: ColumnType<T>) -> PyResult<Vec<T>> {
     let Ok(iterator) = source.try_iter() else {
         return Err(wrong(source, kind));
     };
@@ -184,7 +184,7 @@ fn items<T: Number>(source: &Bound<'_, PyAny>, kind: Kind<T>) -> PyResult<Vec<T>
 }
 
 /// A number, in some row or for all of them.
-fn one<T: Number>(item: &Bound<'_, PyAny>, kind: Kind<T>, row: Option<usize>) -> PyResult<T> {
+fn one<T: Number>(item: &Bound<'_, PyAny>, kind: ColumnType<T>, row: Option<usize>) -> PyResult<T> {
     let place = || place(kind.name, row);
     let value = match item.extract::<i64>() {
         Ok(number) => T::from_int(number.into()),
@@ -215,7 +215,7 @@ fn one<T: Number>(item: &Bound<'_, PyAny>, kind: Kind<T>, row: Option<usize>) ->
 fn array<T: Number>(
     source: &Bound<'_, PyAny>,
     buffer: &PyUntypedBuffer,
-    kind: Kind<T>,
+    kind: ColumnType<T>,
 ) -> PyResult<Vec<T>> {
     let format = buffer.format();
     let foreign = matches!(format.to_bytes().first(), Some(b'>' | b'!'));
@@ -263,7 +263,7 @@ fn array<T: Number>(
 /// The numbers of an array of one element type; none if it cannot be read as such.
 fn numbers<E, T>(
     source: &Bound<'_, PyAny>,
-    kind: Kind<T>,
+    kind: ColumnType<T>,
     convert: impl Fn(E) -> Option<T>,
 ) -> Option<PyResult<Vec<T>>>
 where
@@ -285,7 +285,7 @@ pub(super) fn place(name: &str, row: Option<usize>) -> String {
     row.map_or_else(|| name.to_owned(), |row| format!("{name}[{row}]"))
 }
 
-fn outside<T>(kind: Kind<T>, row: Option<usize>, found: &str) -> PyErr {
+fn outside<T>(kind: ColumnType<T>, row: Option<usize>, found: &str) -> PyErr {
     let (place, expected) = (place(kind.name, row), kind.expected);
     EngineError::new_err(format!("{place}: expected {expected}, found {found}"))
 }
@@ -295,7 +295,7 @@ fn not_a_number(item: &Bound<'_, PyAny>, place: &str) -> PyErr {
     PyTypeError::new_err(format!("{place}: expected a number, found {kind}"))
 }
 
-fn wrong<T: Number>(source: &Bound<'_, PyAny>, kind: Kind<T>) -> PyErr {
+fn wrong<T: Number>(source: &Bound<'_, PyAny>, kind: ColumnType<T>) -> PyErr {
     let (name, mut found) = (kind.name, type_name(source));
     if let Ok(element) = source.getattr("dtype") {
         found = format!("{found} of {element}");
@@ -308,7 +308,7 @@ fn wrong<T: Number>(source: &Bound<'_, PyAny>, kind: Kind<T>) -> PyErr {
     ))
 }
 
-/// The names in a column: one for every row, or one for each; none where there is none.
+/// The names in a column: one for every row, or one for each; `None` stands for no name.
 pub(super) enum Names {
     All(Option<String>),
     Each(Vec<Option<String>>),

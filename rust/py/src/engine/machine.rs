@@ -1,4 +1,4 @@
-//! The machine: what there is, and what of it works.
+//! The machine: the inventory, and the state of its nodes.
 
 use std::collections::BTreeMap;
 

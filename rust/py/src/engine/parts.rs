@@ -1,4 +1,4 @@
-//! Pictures of the queue and of what runs, as columns.
+//! Snapshots of pending and running jobs, as columns.
 
 use std::cmp::Reverse;
 

@@ -5,8 +5,10 @@ use pyo3::types::{PyList, PyString};
 
 use super::Hostlist;
 
-/// Hosts read ahead at first, and at most.
-const AHEAD: (usize, usize) = (8, 1024);
+/// Hosts of the first block that an iterator reads ahead; each block doubles.
+const MIN_BLOCK_HOSTS: usize = 8;
+/// Hosts of the largest block.
+const MAX_BLOCK_HOSTS: usize = 1024;
 
 /// The hosts that an iterator has left, as a list.
 pub(super) fn strings<'py>(py: Python<'py>, left: &mut Iter<'_>) -> PyResult<Bound<'py, PyList>> {
@@ -67,7 +69,7 @@ impl HostlistIterator {
             reverse: last.is_some(),
             next: last.unwrap_or(0),
             ahead: Vec::new().into_iter(),
-            size: AHEAD.0,
+            size: MIN_BLOCK_HOSTS,
             generation: 0,
         }
     }
@@ -90,7 +92,7 @@ impl HostlistIterator {
             hosts.reverse();
         }
         self.ahead = hosts.into_iter();
-        self.size = (self.size * 2).min(AHEAD.1);
+        self.size = (self.size * 2).min(MAX_BLOCK_HOSTS);
     }
 }
 

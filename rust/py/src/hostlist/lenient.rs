@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::operand::{required, text};
-use super::{Hostlist, LONG};
+use super::{Hostlist, MIN_DETACHED_SIZE};
 use crate::errors::{raised, warn_mended};
 use crate::shared::detached;
 
@@ -12,7 +12,7 @@ use crate::shared::detached;
 pub(super) fn read(text: &Bound<'_, PyString>) -> PyResult<(hostlist::Hostlist, Vec<String>)> {
     let py = text.py();
     let text = text.to_string_lossy();
-    let long = text.len() > LONG;
+    let long = text.len() > MIN_DETACHED_SIZE;
     let read = detached(py, long, || hostlist::Hostlist::parse_lenient(&text));
     let (list, mended) = read.map_err(raised)?;
     Ok((list, mended.iter().map(ToString::to_string).collect()))

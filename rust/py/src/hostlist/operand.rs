@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString};
 
-use super::{Hostlist, LONG};
+use super::{Hostlist, MIN_DETACHED_SIZE};
 use crate::errors::raised;
 use crate::shared::{detached, type_name};
 
@@ -21,7 +21,7 @@ pub(super) fn text<'a, 'py>(object: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound
 /// A host name or text of Python's, read where it lies.
 enum Host<'py> {
     Text(Bound<'py, PyString>),
-    /// What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
+    /// A lone surrogate is shown by its replacement character, and rejected like any other invalid character.
     Lossy(String),
 }
 
@@ -46,8 +46,8 @@ struct Hosts<'py, I> {
     failed: Option<PyErr>,
 }
 
-/// As many as stay in the processor's nearest memory.
-const AHEAD: usize = 128;
+/// Python objects converted at a time: few enough to stay in the first-level cache.
+const BLOCK_ITEMS: usize = 128;
 
 impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Hosts<'py, I> {
     fn read(items: I) -> PyResult<hostlist::Hostlist> {
@@ -73,8 +73,8 @@ impl<'py, I: Iterator<Item = PyResult<Bound<'py, PyAny>>>> Iterator for Hosts<'p
         if self.failed.is_some() {
             return None;
         }
-        let mut ahead = Vec::with_capacity(AHEAD);
-        for item in self.items.by_ref().take(AHEAD) {
+        let mut ahead = Vec::with_capacity(BLOCK_ITEMS);
+        for item in self.items.by_ref().take(BLOCK_ITEMS) {
             match item.and_then(Host::new) {
                 Ok(host) => ahead.push(host),
                 Err(error) => {
@@ -118,7 +118,7 @@ pub(super) fn operand(other: &Bound<'_, PyAny>) -> PyResult<Option<Arc<hostlist:
     }
     let list = if let Ok(text) = other.cast::<PyString>() {
         let text = text.to_string_lossy();
-        let read = detached(py, text.len() > LONG, || text.parse());
+        let read = detached(py, text.len() > MIN_DETACHED_SIZE, || text.parse());
         read.map_err(raised)?
     } else if let Ok(list) = other.cast_exact::<PyList>() {
         Hosts::read(list.iter().map(Ok))?

@@ -2,7 +2,7 @@
 use penstock_hostlist::{Error, Hostlist};
 use pyo3::prelude::*;
 
-use super::LONG;
+use super::MIN_DETACHED_SIZE;
 use crate::errors::raised;
 use crate::shared::detached;
 
@@ -24,7 +24,7 @@ pub(super) fn apply(
     left: &Hostlist,
     right: &Hostlist,
 ) -> PyResult<Hostlist> {
-    let long = left.len().max(right.len()) > LONG;
+    let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
     detached(py, long, || operation(left, right)).map_err(raised)
 }
 

@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 
 use super::operand::required;
 use super::operations::{DIFFERENCE, INTERSECTION, apply};
-use super::{Hostlist, LONG};
+use super::{Hostlist, MIN_DETACHED_SIZE};
 use crate::shared::detached;
 
 #[pymethods]
@@ -104,7 +104,7 @@ impl Hostlist {
     #[pyo3(signature = (other, /))]
     fn has_intersection(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (left, right) = (self.snapshot(), required(other)?);
-        let long = left.len().max(right.len()) > LONG;
+        let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
         Ok(detached(other.py(), long, || left.has_intersection(&right)))
     }
 
@@ -124,7 +124,7 @@ impl Hostlist {
     #[pyo3(signature = (other, /))]
     fn issubset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (left, right) = (self.snapshot(), required(other)?);
-        let long = left.len().max(right.len()) > LONG;
+        let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
         Ok(detached(other.py(), long, || left.is_subset(&right)))
     }
 
@@ -135,7 +135,7 @@ impl Hostlist {
     #[pyo3(signature = (other, /))]
     fn issuperset(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
         let (left, right) = (self.snapshot(), required(other)?);
-        let long = left.len().max(right.len()) > LONG;
+        let long = left.len().max(right.len()) > MIN_DETACHED_SIZE;
         Ok(detached(other.py(), long, || right.is_subset(&left)))
     }
 }

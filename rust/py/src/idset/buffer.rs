@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use super::operand::invalid;
 use crate::shared::type_name;
 
-/// What a view points to. It is given back whole when the view is released.
+/// The memory of a view, freed when the view is released.
 struct Exported {
     ids: Box<[u32]>,
     shape: [ffi::Py_ssize_t; 1],
@@ -80,7 +80,7 @@ pub(super) unsafe fn fill(
     Ok(())
 }
 
-/// Gives back what a view points to.
+/// Frees the memory of a view.
 ///
 /// # Safety
 ///

@@ -12,7 +12,7 @@ use crate::shared::{detached, type_name};
 
 fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
     let py = text.py();
-    // What is not UTF-8 (lone surrogates) is shown by its replacement and refused as any other character.
+    // A lone surrogate is shown by its replacement character, and rejected like any other.
     let text = text.to_string_lossy();
     let parsed = detached(py, text.len() > LONG_TEXT, || text.parse::<IdSet>());
     parsed.map_err(raised)
@@ -78,7 +78,7 @@ pub(super) fn invalid(number: impl std::fmt::Display) -> PyErr {
 pub(super) fn valid_id(object: &Bound<'_, PyAny>) -> PyResult<u32> {
     id(object)?.ok_or_else(|| {
         let shown = object.str().map(|text| text.to_string());
-        // Python refuses to write out numbers of thousands of digits.
+        // Python does not convert numbers of thousands of digits to text.
         invalid(shown.as_deref().unwrap_or("(of many digits)"))
     })
 }

@@ -111,7 +111,7 @@ macro_rules! reading_methods {
 
             #[expect(unsafe_code, reason = "the buffer protocol is made of raw pointers")]
             unsafe fn __releasebuffer__(&self, view: *mut pyo3::ffi::Py_buffer) {
-                // SAFETY: Python gives back a view that `__getbuffer__` has filled in, once.
+                // SAFETY: Python releases a view that `__getbuffer__` has filled in, once.
                 unsafe { buffer::release(view) }
             }
 
@@ -205,7 +205,7 @@ macro_rules! reading_methods {
                 self.with(py, IdSet::last)
             }
 
-            /// Return the lowest id above another, None if there is none.
+            /// Return the lowest id above another, None without one.
             ///
             /// Args:
             ///     member: An id, in the set or not.
@@ -215,7 +215,7 @@ macro_rules! reading_methods {
                 Ok(self.with(member.py(), |set| set.next(id)))
             }
 
-            /// Return the greatest id below another, None if there is none.
+            /// Return the greatest id below another, None without one.
             ///
             /// Args:
             ///     member: An id, in the set or not.

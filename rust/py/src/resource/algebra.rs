@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 use super::constraint;
 use super::convert::{self, ids, scheduling};
-use super::{LONG, PyResourceSet};
+use super::{MIN_DETACHED_SIZE, PyResourceSet};
 use crate::errors::raised;
 use crate::shared::detached;
 
@@ -20,7 +20,7 @@ impl PyResourceSet {
         let py = other.py();
         let scheduling = scheduling(kept)?;
         let (left, right) = (self.snapshot(), other.get().snapshot());
-        let long = left.nnodes() > LONG || right.nnodes() > LONG;
+        let long = left.nnodes() > MIN_DETACHED_SIZE || right.nnodes() > MIN_DETACHED_SIZE;
         let result = detached(py, long, || left.combine(operation, &right, scheduling));
         result.map(Self::new).map_err(raised)
     }
@@ -191,7 +191,7 @@ impl PyResourceSet {
             let wanted = wanted.reduce(|wanted, more| wanted.intersection(&more));
             Ok::<_, Error>(set.restrict(&wanted.unwrap_or_default()))
         };
-        let part = detached(py, set.nnodes() > LONG, restrict);
+        let part = detached(py, set.nnodes() > MIN_DETACHED_SIZE, restrict);
         part.map(Self::new).map_err(raised)
     }
 

@@ -10,7 +10,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyMapping, PyString};
 use serde_json::value::RawValue;
 
-use super::{LONG, PyResourceSet};
+use super::{MIN_DETACHED_SIZE, PyResourceSet};
 use crate::errors::{ResourceSetError, raised, with_attribute};
 use crate::hostlist::Hostlist as PyHostlist;
 use crate::idset::PyIdSet;
@@ -44,7 +44,9 @@ pub(crate) fn extract(source: &Bound<'_, PyAny>) -> PyResult<Arc<ResourceSet>> {
         return Ok(set.get().snapshot());
     }
     with_text(source, |text| {
-        let parsed = detached(py, text.len() > LONG, || ResourceSet::from_json(text));
+        let parsed = detached(py, text.len() > MIN_DETACHED_SIZE, || {
+            ResourceSet::from_json(text)
+        });
         parsed.map(Arc::new).map_err(raised)
     })
 }
@@ -71,7 +73,11 @@ pub(super) fn problems(source: &Bound<'_, PyAny>, with_graph: bool) -> PyResult<
                 ResourceSet::problems(text)
             }
         };
-        Ok(texts(detached(py, text.len() > LONG, problems)))
+        Ok(texts(detached(
+            py,
+            text.len() > MIN_DETACHED_SIZE,
+            problems,
+        )))
     });
     match found {
         Err(error) if error.is_instance_of::<ResourceSetError>(py) => {
@@ -81,7 +87,7 @@ pub(super) fn problems(source: &Bound<'_, PyAny>, with_graph: bool) -> PyResult<
     }
 }
 
-/// Hands the JSON text of a source on; it is in error where there is none.
+/// Calls `read` with the JSON text of a source; fails for an object without one.
 fn with_text<R>(source: &Bound<'_, PyAny>, read: impl FnOnce(&str) -> PyResult<R>) -> PyResult<R> {
     if let Ok(text) = source.cast::<PyString>() {
         return match text.to_str() {

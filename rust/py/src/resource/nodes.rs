@@ -8,8 +8,8 @@ use pyo3::sync::PyOnceLock;
 
 use crate::idset::PyIdSet;
 
-/// Nodes that an iterator reads ahead.
-const AHEAD: usize = 256;
+/// Nodes that an iterator reads ahead at a time.
+const BLOCK_NODES: usize = 256;
 
 /// A `penstock.resource.Node`.
 pub(super) fn make_node<'py>(
@@ -59,7 +59,7 @@ impl NodeIterator {
         if self.ahead.len() == 0
             && let Some(next) = self.next
         {
-            let nodes = self.set.nodes_from(next).take(AHEAD);
+            let nodes = self.set.nodes_from(next).take(BLOCK_NODES);
             let own =
                 |node: Node<'_>| (node.rank, node.host, node.cores.clone(), node.gpus.clone());
             let nodes: Vec<_> = nodes.map(own).collect();

@@ -1,4 +1,4 @@
-//! Work in a thread of its own: whoever waits for it looks at signals and tells how far it is,
+//! Work in a thread of its own, while the calling thread handles signals and reports progress,
 //! however long a step of the work takes.
 
 use std::panic;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// So often signals are looked at and somebody is told.
-const EVERY: Duration = Duration::from_millis(50);
-/// So long work that is to stop is waited for: mostly it is in the middle of a short step.
-const GRACE: Duration = Duration::from_millis(100);
+/// The interval of checks for signals, and of progress reports.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// The wait for interrupted work to stop; usually it is within a short step.
+const STOP_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How far the work is, and whether it is to stop.
+/// The progress of the work, and the request to stop it.
 pub(super) struct Watch {
-    /// Jobs that are over.
+    /// The number of ended jobs.
     done: AtomicU64,
     /// The bits of the time of the trace.
     now: AtomicU64,
@@ -35,44 +35,43 @@ impl Watch {
         }
     }
 
-    /// A step of the work is done. Returns whether to go on.
+    /// Records the end of a step. Returns whether to go on.
     pub fn step(&self, done: u64, now: f64) -> bool {
         self.done.store(done, Relaxed);
         self.now.store(now.to_bits(), Relaxed);
         !self.stop.load(Relaxed)
     }
 
-    /// Looks at signals, and tells how far it is. Fails with what a signal's handler or who was
-    /// told has raised.
-    fn heed(&self, py: Python<'_>, told: Option<&Py<PyAny>>) -> PyResult<()> {
+    /// Handles signals and reports progress. Fails with the exception of a signal handler or of
+    /// `report`.
+    fn check(&self, py: Python<'_>, report: Option<&Py<PyAny>>) -> PyResult<()> {
         py.check_signals()?;
-        if let Some(told) = told {
+        if let Some(report) = report {
             let now = f64::from_bits(self.now.load(Relaxed));
-            told.call1(py, (self.done.load(Relaxed), now))?;
+            report.call1(py, (self.done.load(Relaxed), now))?;
         }
         Ok(())
     }
 }
 
-/// Does some work, without the GIL. `told` is called with the number of jobs that are over and the
-/// time of the trace, once before.
+/// Runs work without the GIL. `report` is called with the number of ended jobs and the time of the
+/// trace, at the start and then at intervals.
 ///
-/// When a signal's handler or who was told has raised something, the work is to stop, and its
-/// outcome is lost. It may go on until the end of its step, beyond the end of this call and of the
-/// interpreter: it must know nothing of Python.
+/// An exception of a signal handler or of `report` stops the work and discards its result. The work
+/// may go on to the end of its step, beyond this call and the interpreter: it must not use Python.
 pub(super) fn run<T: Send + 'static>(
     py: Python<'_>,
-    told: Option<&Py<PyAny>>,
+    report: Option<&Py<PyAny>>,
     watch: Watch,
     work: impl FnOnce(&Watch) -> T + Send + 'static,
 ) -> PyResult<T> {
-    watch.heed(py, told)?;
+    watch.check(py, report)?;
     let watch = Arc::new(watch);
     let watched = Arc::clone(&watch);
     let (sender, mut outcome) = sync_channel(1);
     let thread = thread::Builder::new().name("simulation".to_owned());
     let thread = thread.spawn(move || {
-        // Nobody may be there any more to take it.
+        // The receiver may be gone.
         let _ = sender.send(work(&watched));
     })?;
     let mut wait = |within| {
@@ -80,20 +79,20 @@ pub(super) fn run<T: Send + 'static>(
         py.detach(move || outcome.recv_timeout(within))
     };
     loop {
-        match wait(EVERY) {
+        match wait(SIGNAL_CHECK_INTERVAL) {
             Ok(outcome) => return Ok(outcome),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(fallen(thread)),
         }
-        if let Err(raised) = watch.heed(py, told) {
+        if let Err(raised) = watch.check(py, report) {
             watch.stop.store(true, Relaxed);
-            let _ = wait(GRACE);
+            let _ = wait(STOP_TIMEOUT);
             return Err(raised);
         }
     }
 }
 
-/// A thread has ended without an outcome: goes on with its panic.
+/// Resumes the panic of a thread that has ended without a result.
 fn fallen(thread: JoinHandle<()>) -> PyErr {
     if let Err(panicked) = thread.join() {
         panic::resume_unwind(panicked);

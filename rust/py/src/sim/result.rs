@@ -14,7 +14,7 @@ use super::simulation::Simulation;
 #[pyclass(module = "penstock._core", frozen)]
 pub(crate) struct SimResult {
     simulation: Py<Simulation>,
-    /// Which cores of a pool the jobs had, worked out when it is asked for.
+    /// The cores of a pool allocated to each job, computed on first use.
     pool_cores: OnceLock<Vec<IdSet>>,
 }
 
@@ -38,7 +38,7 @@ fn view<'py, const N: usize>(
     PyMemoryView::from(bytes.as_any())?.call_method1("cast", (format,))
 }
 
-/// A number, or `None` where it is none.
+/// A number, or `None` for NaN.
 fn known(value: f64) -> Option<f64> {
     Some(value).filter(|it| !it.is_nan())
 }

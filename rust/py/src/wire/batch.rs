@@ -26,7 +26,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Works on a batch's messages without the GIL. The batch has them back afterwards, even if the work panics: the
+    /// Works on a batch's messages without the GIL. They return to the batch afterwards, even if the work panics: the
     /// caller can then still answer the requests.
     pub(crate) fn lend<T: Send>(
         py: Python<'_>,

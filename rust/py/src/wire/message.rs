@@ -283,7 +283,7 @@ impl Message {
             .map(|payload| PyBytes::new(py, payload))
     }
 
-    /// The text of an error response, without NUL; None if there is none.
+    /// The text of an error response, without NUL, or None.
     #[getter]
     fn error_text(&self) -> Option<String> {
         self.0.error_text().map(Into::into)
