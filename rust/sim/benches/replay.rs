@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use penstock_rset::ResourceSet;
-use penstock_sim::{Estimates, Kinds, Lublin, Machine, Setup, Simulation, Workload, swf};
+use penstock_sim::{Estimates, JobKinds, Lublin, Machine, Setup, Simulation, Workload, swf};
 
 const JOBS: u32 = 100_000;
 
@@ -29,7 +29,7 @@ fn workload(largest: u32, cores: u32) -> Workload {
         // The model takes the largest job for the machine.
         load: Some(0.9 * f64::from(cores) / f64::from(largest)),
         estimates: Estimates::Modal,
-        kinds: Kinds::Both,
+        kinds: JobKinds::Both,
     };
     model.draw().expect("the model has a machine")
 }

@@ -10,11 +10,11 @@ use std::time::Instant;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
-use penstock_sim::{Estimates, Kinds, Lublin, Machine, Setup, Simulation, swf};
+use penstock_sim::{Estimates, JobKinds, Lublin, Machine, Setup, Simulation, swf};
 
-fn argument<T: std::str::FromStr>(place: usize, default: T) -> Result<T, T::Err> {
+fn argument<T: std::str::FromStr>(index: usize, default: T) -> Result<T, T::Err> {
     std::env::args()
-        .nth(place)
+        .nth(index)
         .map_or(Ok(default), |it| it.parse())
 }
 
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The model takes the largest job for the machine.
         load: Some(load * f64::from(machine) / f64::from(largest.max(1))),
         estimates: Estimates::Modal,
-        kinds: Kinds::Both,
+        kinds: JobKinds::Both,
     };
     let text = swf::write(&model.draw()?)?;
     let begun = Instant::now();

@@ -1,12 +1,20 @@
-//! What is wrong with a workload or with what is asked of a simulation.
+//! Errors of workloads and simulations.
 
 use std::fmt;
 
-/// What is wrong with an input: which one, where in it, and what was expected.
+/// A rejected input: which one, the place in it, and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     text: String,
     line: Option<usize>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Input,
+    Stopped,
+    Bug,
 }
 
 impl Error {
@@ -14,18 +22,51 @@ impl Error {
         Self {
             text: text.into(),
             line: None,
+            kind: Kind::Input,
         }
     }
 
-    /// An error in a line of a file; lines are counted from 1.
+    /// The caller has stopped a computation.
+    pub(crate) fn stopped(text: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Stopped,
+            ..Self::new(text)
+        }
+    }
+
+    /// The scheduler contradicts itself.
+    pub(crate) fn bug(detail: impl fmt::Display) -> Self {
+        Self {
+            kind: Kind::Bug,
+            ..Self::new(format!("the scheduler contradicts itself: {detail}"))
+        }
+    }
+
+    /// Whether an input is invalid.
+    pub fn is_invalid_input(&self) -> bool {
+        self.kind == Kind::Input
+    }
+
+    /// Whether the caller has stopped the computation.
+    pub fn is_stopped(&self) -> bool {
+        self.kind == Kind::Stopped
+    }
+
+    /// Whether it is a bug of the simulator or the engine.
+    pub fn is_bug(&self) -> bool {
+        self.kind == Kind::Bug
+    }
+
+    /// An error in a line of a file, counted from 1.
     pub(crate) fn at(name: &str, line: usize, detail: impl fmt::Display) -> Self {
         Self {
             text: format!("{name}: line {line}: {detail}"),
             line: Some(line),
+            kind: Kind::Input,
         }
     }
 
-    /// The line of the file at fault, counted from 1, where there is one.
+    /// The line of the file at fault, counted from 1, if there is one.
     pub fn line(&self) -> Option<usize> {
         self.line
     }
@@ -39,8 +80,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A text of the input, short and without control characters, as an error shows it.
-pub(crate) fn shown(text: &str) -> String {
+/// An excerpt of the input for an error message: short and without control characters.
+pub(crate) fn excerpt(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
@@ -48,8 +89,8 @@ pub(crate) fn shown(text: &str) -> String {
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -58,11 +99,11 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// A text without the byte order mark that some editors write before it.
-pub(crate) fn without_mark(data: &[u8]) -> &[u8] {
+pub(crate) fn strip_byte_order_mark(data: &[u8]) -> &[u8] {
     data.strip_prefix(b"\xef\xbb\xbf").unwrap_or(data)
 }
 
-/// A number of jobs, as a sentence begins with it.
+/// A number of jobs as the subject of a sentence.
 pub(crate) fn jobs(count: u64) -> String {
     format!(
         "{} job{}",
@@ -71,7 +112,7 @@ pub(crate) fn jobs(count: u64) -> String {
     )
 }
 
-/// How many of all jobs do something: `verb` is what one does and what several do.
+/// A sentence about `count` of all jobs; `verb` is its verb in the singular and in the plural.
 pub(crate) fn some(count: u64, all: u64, verb: (&str, &str)) -> String {
     let verb = if count == 1 { verb.0 } else { verb.1 };
     if all == 1 {
@@ -80,7 +121,7 @@ pub(crate) fn some(count: u64, all: u64, verb: (&str, &str)) -> String {
     format!("{} of {} jobs {verb}", grouped(count), grouped(all))
 }
 
-/// A number without the hundreds of digits that the largest and the least ones have.
+/// A number, in scientific notation if it would have too many digits.
 pub(crate) fn brief(number: f64) -> String {
     let size = number.abs();
     if size == 0.0 || (1e-6..1e15).contains(&size) || !size.is_finite() {

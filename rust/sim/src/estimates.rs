@@ -1,35 +1,35 @@
-//! What users say their jobs will take.
+//! Users' estimates of run times, as models generate them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
-use crate::error::shown;
+use crate::error::excerpt;
 use crate::random::Random;
 
-/// How the estimates of a made workload come about.
+/// How the estimates of a generated workload are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Estimates {
-    /// The run time itself.
+    /// The exact run time.
     Exact,
-    /// The run time times a number that is uniform between 1 and this one (the f-model of
-    /// Feitelson and Weil, 1998).
+    /// The run time times a uniform factor between 1 and this one (the f-model of Feitelson and
+    /// Weil, 1998).
     Factor(f64),
-    /// A round value: the part of the estimate that a job uses is uniform in (0, 1], and users
-    /// write 15 minutes or 2 hours, not 13:47 (after Tsafrir, Etsion and Feitelson, 2005, who
-    /// found a score of values to cover nine jobs of ten).
+    /// A round value: the fraction of the estimate that a job uses is uniform in (0, 1], and users
+    /// write 15 minutes or 2 hours, not 13:47 (after Tsafrir, Etsion and Feitelson, 2005, who found
+    /// a score of values to cover nine jobs of ten).
     Modal,
 }
 
 /// The round values, in minutes.
-const ROUND: [u32; 22] = [
+const ROUND_MINUTES: [u32; 22] = [
     5, 10, 15, 20, 30, 40, 45, 60, 90, 120, 180, 240, 300, 360, 480, 600, 720, 900, 1080, 1440,
     2160, 2880,
 ];
 
 impl Estimates {
-    /// The estimate, in whole seconds and not less than the run time, of a job that runs for
-    /// `run` seconds.
+    /// Draws the estimate of a job that runs for `run` seconds: whole seconds, no less than the run
+    /// time.
     pub fn draw(self, run: f64, random: &mut Random) -> f64 {
         match self {
             Self::Exact => run,
@@ -39,8 +39,10 @@ impl Estimates {
             }
             Self::Modal => {
                 let wish = run / random.positive();
-                let mut values = ROUND.iter().map(|minutes| f64::from(*minutes) * 60.0);
-                let most = f64::from(ROUND[ROUND.len() - 1]) * 60.0;
+                let mut values = ROUND_MINUTES
+                    .iter()
+                    .map(|minutes| f64::from(*minutes) * 60.0);
+                let most = f64::from(ROUND_MINUTES[ROUND_MINUTES.len() - 1]) * 60.0;
                 let least = wish.min(most).max(run);
                 let day = 86400.0;
                 values
@@ -65,14 +67,16 @@ impl FromStr for Estimates {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let factor = text.strip_prefix("factor:").and_then(|it| it.parse().ok());
+        let factor = text
+            .strip_prefix("factor:")
+            .and_then(|factor| factor.parse().ok());
         match (text, factor) {
             ("exact", _) => Ok(Self::Exact),
             ("modal", _) => Ok(Self::Modal),
             (_, Some(most)) if (1.0..=1e6).contains(&most) => Ok(Self::Factor(most)),
             _ => Err(Error::new(format!(
                 "invalid estimates `{}`: expected exact, modal or factor:F with F from 1 on",
-                shown(text)
+                excerpt(text)
             ))),
         }
     }

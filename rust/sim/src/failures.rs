@@ -1,5 +1,4 @@
-//! Failures and returns of nodes: those that were listed, and those that come by chance for as
-//! long as there are jobs.
+//! Failures and returns of nodes: listed ones, and random ones for as long as there are jobs.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -9,94 +8,113 @@ use penstock_idset::IdSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::random::Random;
-use crate::setup::{Chance, Failure};
-use crate::workload::{MAX_SECONDS, real};
+use crate::setup::{Failure, RandomFailures};
+use crate::workload::{JobIndex, MAX_SECONDS, real};
 
-/// Changes by chance that are simulated at most.
-const MOST: u32 = 1_000_000;
+/// The most random changes of nodes that are simulated.
+const MAX_RANDOM_CHANGES: u32 = 1_000_000;
 
-/// What happens to nodes, in the order of time.
+/// The failures and returns of nodes, in order of time.
 pub(crate) struct Failures {
-    /// Those that were listed, the next one last.
+    /// The listed ones, the next one last.
     listed: Vec<Failure>,
-    chance: Option<Drawn>,
-    /// The jobs on each node; empty where no node ever fails.
-    jobs: HashMap<u32, Vec<u32>>,
+    generator: Option<FailureGenerator>,
+    /// The running jobs on each node; empty if no node ever fails.
+    jobs: HashMap<u32, Vec<JobIndex>>,
     any: bool,
 }
 
-/// Nodes that fail by chance, each for itself.
-struct Drawn {
-    chance: Chance,
+/// Generates random failures and returns, of each node independently.
+struct FailureGenerator {
+    settings: RandomFailures,
     random: Random,
-    /// The next change of each node: the bits of its time, the rank, and whether it comes back.
-    next: BinaryHeap<Reverse<(u64, u32, bool)>>,
+    /// The next change of each node, the earliest first.
+    next: BinaryHeap<Reverse<NodeChange>>,
+    /// The number of nodes that are down.
     down: u64,
     changes: u32,
 }
 
+/// A failure or a return of a node; ordered by time, then rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeChange {
+    /// The bits of the time, which sort as times from 0 on do.
+    time_bits: u64,
+    rank: u32,
+    /// Whether the node returns; otherwise it fails.
+    up: bool,
+}
+
 impl Failures {
-    /// `listed` are in order; chance begins with the first submit time of `span` and may not have
-    /// too much to do up to the last one.
+    /// The `listed` changes, which are in order of time, and random ones. The latter begin with the
+    /// first submit time of `span` and may not be too many up to the last one.
     pub fn new(
         mut listed: Vec<Failure>,
-        chance: Option<Chance>,
+        random: Option<RandomFailures>,
         ranks: &IdSet,
         span: Option<(f64, f64)>,
     ) -> Result<Self, Error> {
         listed.reverse();
         let (first, last) = span.unwrap_or_default();
-        let chance = chance.map(|it| Drawn::new(it, ranks, first, last));
-        let chance = chance.transpose()?;
+        let generator = random
+            .map(|settings| FailureGenerator::new(settings, ranks, first, last))
+            .transpose()?;
         Ok(Self {
-            any: !listed.is_empty() || chance.is_some(),
+            any: !listed.is_empty() || generator.is_some(),
             listed,
-            chance,
+            generator,
             jobs: HashMap::new(),
         })
     }
 
-    /// When the next change is.
+    /// The time of the next change.
     pub fn time(&self) -> Option<f64> {
-        let listed = self.listed.last().map(|it| it.time);
-        let drawn = self.chance.as_ref().and_then(Drawn::time);
-        listed.into_iter().chain(drawn).min_by(f64::total_cmp)
+        let listed = self.listed.last().map(|failure| failure.time);
+        let random = self.generator.as_ref().and_then(FailureGenerator::time);
+        listed.into_iter().chain(random).min_by(f64::total_cmp)
     }
 
-    /// Whether a change may yet help a job that waits while none runs: with all nodes up it would
-    /// have started.
+    /// Whether a change can still help a pending job while none runs: it would have started if all
+    /// nodes were up.
     pub fn may_help(&self) -> bool {
-        !self.listed.is_empty() || self.chance.as_ref().is_some_and(|it| it.down > 0)
+        !self.listed.is_empty()
+            || self
+                .generator
+                .as_ref()
+                .is_some_and(|generator| generator.down > 0)
     }
 
     /// Takes the next change that is due.
     ///
-    /// Fails where there are so many by chance that it may go on for ever.
+    /// Fails if there have been so many random ones that the simulation may never end.
     pub fn due(&mut self, now: f64) -> Result<Option<Failure>, Error> {
         if self.time().is_none_or(|time| time > now) {
             return Ok(None);
         }
-        let listed = self.listed.last().is_some_and(|it| it.time <= now);
-        match &mut self.chance {
-            Some(drawn) if !listed => drawn.draw().map(Some),
+        let listed = self
+            .listed
+            .last()
+            .is_some_and(|failure| failure.time <= now);
+        match &mut self.generator {
+            Some(generator) if !listed => generator.draw().map(Some),
             _ => Ok(self.listed.pop()),
         }
     }
 
-    /// A job starts on these ranks.
-    pub fn start(&mut self, place: u32, ranks: &[u32]) {
+    /// Records that a job starts on these ranks.
+    pub fn start(&mut self, job: JobIndex, ranks: &[u32]) {
         if self.any {
             for rank in ranks {
-                self.jobs.entry(*rank).or_default().push(place);
+                self.jobs.entry(*rank).or_default().push(job);
             }
         }
     }
 
-    /// A job leaves these ranks.
-    pub fn stop(&mut self, place: u32, ranks: &[u32]) {
+    /// Records that a job leaves these ranks.
+    pub fn stop(&mut self, job: JobIndex, ranks: &[u32]) {
         for rank in ranks {
             if let Some(jobs) = self.jobs.get_mut(rank)
-                && let Some(at) = jobs.iter().position(|it| *it == place)
+                && let Some(at) = jobs.iter().position(|found| *found == job)
             {
                 jobs.swap_remove(at);
             }
@@ -109,18 +127,22 @@ impl Failures {
     }
 
     /// The jobs on any of these ranks, in the order of submission.
-    pub fn jobs_on(&self, ranks: &IdSet) -> Vec<u32> {
-        let on = ranks.iter().filter_map(|rank| self.jobs.get(&rank));
-        let mut jobs: Vec<u32> = on.flatten().copied().collect();
+    pub fn jobs_on(&self, ranks: &IdSet) -> Vec<JobIndex> {
+        let mut jobs: Vec<JobIndex> = ranks
+            .iter()
+            .filter_map(|rank| self.jobs.get(&rank))
+            .flatten()
+            .copied()
+            .collect();
         jobs.sort_unstable();
         jobs.dedup();
         jobs
     }
 }
 
-impl Drawn {
-    fn new(chance: Chance, ranks: &IdSet, first: f64, last: f64) -> Result<Self, Error> {
-        let Chance { mtbf, mttr, seed } = chance;
+impl FailureGenerator {
+    fn new(settings: RandomFailures, ranks: &IdSet, first: f64, last: f64) -> Result<Self, Error> {
+        let RandomFailures { mtbf, mttr, seed } = settings;
         for (what, time) in [("between failures", mtbf), ("to repair", mttr)] {
             if !(time > 0.0 && time <= MAX_SECONDS) {
                 let time = brief(time);
@@ -131,12 +153,12 @@ impl Drawn {
             }
         }
         let expected = 2.0 * real(ranks.len()) * (last - first) / (mtbf + mttr);
-        if expected > f64::from(MOST) {
+        if expected > f64::from(MAX_RANDOM_CHANGES) {
             return Err(Error::new(format!(
                 "failures: about {} changes of nodes would have to be simulated: \
                  expected at most {}\nhint: a node fails every {} s; take a longer time",
                 brief(expected.round()),
-                grouped(MOST.into()),
+                grouped(MAX_RANDOM_CHANGES.into()),
                 brief(mtbf)
             )));
         }
@@ -144,10 +166,14 @@ impl Drawn {
         let mut next = BinaryHeap::new();
         for rank in ranks {
             let time = first + random.exponential(mtbf);
-            next.push(Reverse((time.to_bits(), rank, false)));
+            next.push(Reverse(NodeChange {
+                time_bits: time.to_bits(),
+                rank,
+                up: false,
+            }));
         }
         Ok(Self {
-            chance,
+            settings,
             random,
             next,
             down: 0,
@@ -157,29 +183,37 @@ impl Drawn {
 
     fn time(&self) -> Option<f64> {
         let next = self.next.peek();
-        next.map(|Reverse((time, _, _))| f64::from_bits(*time))
+        next.map(|Reverse(change)| f64::from_bits(change.time_bits))
     }
 
-    /// The next change. What is drawn does not depend on the jobs: it is the same whatever the
+    /// Draws the next change. The draws do not depend on the jobs, so they are the same under every
     /// policy.
     fn draw(&mut self) -> Result<Failure, Error> {
-        let Chance { mtbf, mttr, .. } = self.chance;
-        let Some(Reverse((bits, rank, up))) = self.next.pop() else {
+        let RandomFailures { mtbf, mttr, .. } = self.settings;
+        let Some(Reverse(NodeChange {
+            time_bits,
+            rank,
+            up,
+        })) = self.next.pop()
+        else {
             return Err(Error::new("failures: there are no nodes"));
         };
-        let time = f64::from_bits(bits);
-        if self.changes >= MOST {
+        let time = f64::from_bits(time_bits);
+        if self.changes >= MAX_RANDOM_CHANGES {
             return Err(Error::new(format!(
                 "failures: {} changes of nodes up to second {time:.0}, and not all jobs are over: \
                  a node fails every {mtbf} s\nhint: take a longer time, or let jobs of failed \
                  nodes be lost",
-                grouped(MOST.into())
+                grouped(MAX_RANDOM_CHANGES.into())
             )));
         }
         self.changes += 1;
-        let lasts = self.random.exponential(if up { mtbf } else { mttr });
-        let then = (time + lasts).to_bits();
-        self.next.push(Reverse((then, rank, !up)));
+        let duration = self.random.exponential(if up { mtbf } else { mttr });
+        self.next.push(Reverse(NodeChange {
+            time_bits: (time + duration).to_bits(),
+            rank,
+            up: !up,
+        }));
         self.down = if up { self.down - 1 } else { self.down + 1 };
         Ok(Failure {
             time,
@@ -193,19 +227,19 @@ impl Drawn {
 mod tests {
     use super::*;
 
-    fn drawn(mtbf: f64, mttr: f64, nodes: u32) -> Failures {
-        let chance = Chance {
+    fn random(mtbf: f64, mttr: f64, nodes: u32) -> Failures {
+        let settings = RandomFailures {
             mtbf,
             mttr,
             seed: 7,
         };
         let ranks = IdSet::with_range(0..=nodes - 1);
-        Failures::new(Vec::new(), Some(chance), &ranks, Some((100.0, 200.0))).unwrap()
+        Failures::new(Vec::new(), Some(settings), &ranks, Some((100.0, 200.0))).unwrap()
     }
 
     #[test]
-    fn nodes_fail_and_come_back_by_turns_for_the_mean_times() {
-        let mut failures = drawn(1000.0, 50.0, 5);
+    fn up_and_down_times_have_the_given_means() {
+        let mut failures = random(1000.0, 50.0, 5);
         let mut since = [100.0; 5];
         let mut is_up = [true; 5];
         let mut lasted = [(0.0, 0.0); 2];
@@ -226,8 +260,8 @@ mod tests {
     }
 
     #[test]
-    fn what_would_go_on_for_ever_ends() {
-        let mut failures = drawn(1.0, 1.0, 1);
+    fn an_endless_sequence_of_failures_is_an_error() {
+        let mut failures = random(1.0, 1.0, 1);
         let error = loop {
             match failures.due(f64::MAX) {
                 Ok(failure) => assert!(failure.is_some()),

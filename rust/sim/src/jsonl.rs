@@ -1,4 +1,4 @@
-//! JSON lines: one job an object, one object a line. Every shape of the engine can be said.
+//! The JSON lines format: one object per line and job. It can express every shape of the engine.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,41 +8,44 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::error::{shown, some, without_mark};
-use crate::workload::{DEFAULT_PRIORITY, JobShape, RUN_TIME_TAKEN, Workload};
+use crate::error::{excerpt, some, strip_byte_order_mark};
+use crate::workload::{
+    DEFAULT_PRIORITY, Dependencies, Dependency, Dependent, JobIndex, JobShape, JobTimes,
+    RUN_TIME_TAKEN, Workload,
+};
 
-/// A line as it is written: what each key may be is looked at where it is used.
+/// A line as it is written; the values are checked where they are used.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Line {
-    submit: Given,
-    run: Given,
-    id: Given,
-    cores: Given,
-    nodes: Given,
-    slots: Given,
-    cores_per_slot: Given,
-    gpus_per_slot: Given,
-    exclusive: Given,
-    limit: Given,
-    priority: Given,
-    queue: Given,
-    constraint: Given,
-    after: Given,
+    submit: Field,
+    run: Field,
+    id: Field,
+    cores: Field,
+    nodes: Field,
+    slots: Field,
+    cores_per_slot: Field,
+    gpus_per_slot: Field,
+    exclusive: Field,
+    limit: Field,
+    priority: Field,
+    queue: Field,
+    constraint: Field,
+    after: Field,
 }
 
-/// The value of a key, if it is there.
+/// The value of a key, if the line has it.
 #[derive(Default)]
-struct Given(Option<Value>);
+struct Field(Option<Value>);
 
-impl<'de> Deserialize<'de> for Given {
+impl<'de> Deserialize<'de> for Field {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Value::deserialize(deserializer).map(|value| Self(Some(value)))
     }
 }
 
-impl Given {
-    /// The value; `null` is the same as nothing.
+impl Field {
+    /// The value, unless it is `null`.
     fn value(&self) -> Option<&Value> {
         self.0.as_ref().filter(|value| !value.is_null())
     }
@@ -74,12 +77,12 @@ impl Given {
             return Ok(None);
         };
         if value.is_string() || value.is_object() {
-            // The error begins with the name of what is wrong, and where in it.
+            // The error of `Count` begins with what is wrong, and where.
             let count = Count::from_value(value).map_err(|error| format!("{key}: {error}"));
             return count.map(Some);
         }
-        let number = value.as_u64().and_then(|it| u32::try_from(it).ok());
-        match number.filter(|it| *it >= least) {
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        match number.filter(|number| *number >= least) {
             Some(number) => Ok(Some(Count::exactly(number))),
             None if number.is_some() => {
                 Err(format!("{key}: expected {least} or more, found {value}"))
@@ -92,24 +95,33 @@ impl Given {
     }
 }
 
-/// A value as an error shows it.
+/// A value, shortened for an error message.
 fn short(value: &Value) -> String {
     value.to_string().chars().take(40).collect()
 }
 
-/// Jobs that wait for others, as they were read: the line, the job's place, the ids.
-type Waiting = Vec<(usize, u32, Vec<u64>)>;
+/// The dependencies of a job as they were read.
+struct ReadDependencies {
+    /// Counted from 1.
+    line: usize,
+    job: JobIndex,
+    /// The ids of the jobs that have to end first.
+    before: Vec<u64>,
+}
 
-/// Reads a trace, or its first `limit` jobs. Blank lines do not count.
+/// Reads a trace, or its first `limit` jobs. Blank lines are skipped.
 ///
-/// Fails, with the line, where one is not a job as `docs/simulation.md` describes it, where an id
-/// comes twice, and where jobs wait for one that is not there or for each other.
+/// Fails, naming the line, if one is not a job as `docs/simulation.md` describes it, if an id is
+/// repeated, or if a job depends on an unknown job or on itself.
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
-    let mut places: HashMap<u64, u32> = HashMap::new();
-    let mut waiting: Waiting = Vec::new();
-    let mut guessed = 0;
-    for (index, line) in without_mark(data).split(|byte| *byte == b'\n').enumerate() {
+    let mut by_id: HashMap<u64, JobIndex> = HashMap::new();
+    let mut dependencies: Vec<ReadDependencies> = Vec::new();
+    let mut without_limit = 0;
+    for (index, line) in strip_byte_order_mark(data)
+        .split(|byte| *byte == b'\n')
+        .enumerate()
+    {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
@@ -117,10 +129,11 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         if limit.is_some_and(|limit| workload.len() >= limit) {
             break;
         }
-        let at = |detail: String| Error::at(name, index + 1, detail);
-        // A list in the order of the keys would be read as well.
+        let line_number = index + 1;
+        let at = |detail: String| Error::at(name, line_number, detail);
+        // `serde` would also accept a list of the values.
         if line[0] != b'{' {
-            let found = shown(&String::from_utf8_lossy(line));
+            let found = excerpt(&String::from_utf8_lossy(line));
             return Err(at(format!(
                 "expected an object such as {{\"submit\": 0, \"run\": 60, \"cores\": 4}}, found {found}"
             )));
@@ -132,64 +145,58 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
                 "{key}: expected a number of seconds, found nothing"
             ))
         };
-        let submit = job.submit.seconds("submit").map_err(at)?;
-        let submit = submit.ok_or_else(|| missing("submit"))?;
-        let run = job.run.seconds("run").map_err(at)?;
-        let run = run.ok_or_else(|| missing("run"))?;
-        let place = u32::try_from(workload.len()).map_err(|_| at("too many jobs".to_owned()))?;
+        let submit = job
+            .submit
+            .seconds("submit")
+            .map_err(at)?
+            .ok_or_else(|| missing("submit"))?;
+        let run = job
+            .run
+            .seconds("run")
+            .map_err(at)?
+            .ok_or_else(|| missing("run"))?;
+        let number = u32::try_from(workload.len()).map_err(|_| at("too many jobs".to_owned()))?;
+        let index = JobIndex::new(number);
         let id = job.id.whole("id").map_err(at)?;
-        let id = id.unwrap_or_else(|| u64::from(place) + 1);
-        if let Some(before) = places.insert(id, place) {
-            let text = format!("id {id} is that of job {} already", before + 1);
+        let id = id.unwrap_or_else(|| u64::from(number) + 1);
+        if let Some(before) = by_id.insert(id, index) {
+            let text = format!("id {id} is that of job {} already", before.get() + 1);
             return Err(at(text));
         }
         let limit = match (job.limit.seconds("limit").map_err(at)?, &job.limit.0) {
             (Some(limit), _) => limit,
             (None, Some(_)) => f64::INFINITY,
             (None, None) => {
-                guessed += 1;
+                without_limit += 1;
                 run
             }
         };
         if let Some(after) = job.after.value() {
-            waiting.push((index + 1, place, ids(after).map_err(at)?));
+            dependencies.push(ReadDependencies {
+                line: line_number,
+                job: index,
+                before: ids(after).map_err(at)?,
+            });
         }
         let shape = workload.shape_number(shape)?;
         let name = job
             .queue
-            .read("queue", "a text", |it| it.as_str().map(str::to_owned));
+            .read("queue", "a text", |value| value.as_str().map(str::to_owned));
         let queue = workload.queue_number(name.map_err(at)?.unwrap_or_default())?;
-        let priority = |value: &Value| value.as_u64().and_then(|it| u32::try_from(it).ok());
+        let priority = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
         let priority = job
             .priority
             .read("priority", "a whole number from 0 to 4294967295", priority)
             .map_err(at)?;
-        let rest = (priority.unwrap_or(DEFAULT_PRIORITY), queue);
+        let priority = priority.unwrap_or(DEFAULT_PRIORITY);
+        let times = JobTimes { submit, run, limit };
         workload
-            .push_shape(id, [submit, run, limit], shape, rest)
+            .push_shape(id, times, shape, priority, queue)
             .map_err(|error| at(error.to_string()))?;
     }
-    for (line, place, ids) in waiting {
-        for id in ids {
-            match places.get(&id) {
-                Some(before) => workload.after.push((place, *before)),
-                // What comes after the first jobs that were asked for is not waited for.
-                None if limit.is_some() => {}
-                None => {
-                    let text = format!("after: expected the id of another job, found {id}");
-                    return Err(Error::at(name, line, text));
-                }
-            }
-        }
-    }
-    workload.after.sort_unstable();
-    workload.after.dedup();
-    if let Some(id) = in_a_circle(&workload) {
-        let text = format!("{name}: after: job {id} waits, in a circle, for itself");
-        return Err(Error::new(text));
-    }
-    if guessed > 0 {
-        let some = some(guessed, workload.len() as u64, ("has", "have"));
+    add_dependencies(&mut workload, name, dependencies, &by_id, limit)?;
+    if without_limit > 0 {
+        let some = some(without_limit, workload.len() as u64, ("has", "have"));
         workload.assume(format!("{some} no limit: {RUN_TIME_TAKEN}"));
     }
     if workload.sort() {
@@ -202,7 +209,40 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     Ok(workload)
 }
 
-/// The error of a line, with the column alone: the line is that of the file.
+/// Adds the dependencies that were read, once all ids are known.
+fn add_dependencies(
+    workload: &mut Workload,
+    name: &str,
+    dependencies: Vec<ReadDependencies>,
+    by_id: &HashMap<u64, JobIndex>,
+    limit: Option<usize>,
+) -> Result<(), Error> {
+    for ReadDependencies { line, job, before } in dependencies {
+        for id in before {
+            match by_id.get(&id) {
+                Some(before) => workload.after.push(Dependency {
+                    job,
+                    before: *before,
+                }),
+                // Jobs beyond the first `limit` are no dependencies.
+                None if limit.is_some() => {}
+                None => {
+                    let text = format!("after: expected the id of another job, found {id}");
+                    return Err(Error::at(name, line, text));
+                }
+            }
+        }
+    }
+    workload.after.sort_unstable();
+    workload.after.dedup();
+    if let Some(id) = find_cycle(workload) {
+        let text = format!("{name}: after: job {id} depends on itself, through others or directly");
+        return Err(Error::new(text));
+    }
+    Ok(())
+}
+
+/// The error of a line, with its column only: the parser knows a single line.
 fn located(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let (what, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
@@ -268,37 +308,38 @@ fn ids(value: &Value) -> Result<Vec<u64>, String> {
     }
 }
 
-/// The id of a job that can never come, because it waits for itself.
-fn in_a_circle(workload: &Workload) -> Option<u64> {
-    let mut open = vec![0u32; workload.len()];
-    let mut followers: Vec<(u32, u32)> = Vec::with_capacity(workload.after.len());
-    for (job, before) in &workload.after {
-        open[*job as usize] += 1;
-        followers.push((*before, *job));
-    }
-    followers.sort_unstable();
-    let mut free: Vec<u32> = (0u32..).take(open.len()).collect();
-    free.retain(|place| open[*place as usize] == 0);
-    while let Some(before) = free.pop() {
-        let from = followers.partition_point(|(it, _)| *it < before);
-        for (_, job) in followers[from..].iter().take_while(|(it, _)| *it == before) {
-            open[*job as usize] -= 1;
-            if open[*job as usize] == 0 {
-                free.push(*job);
+/// The id of a job that depends, directly or through others, on itself.
+fn find_cycle(workload: &Workload) -> Option<u64> {
+    let Dependencies {
+        mut open_dependencies,
+        dependents,
+    } = workload.dependencies();
+    let mut ready: Vec<JobIndex> = (0..open_dependencies.len())
+        .filter(|index| open_dependencies[*index] == 0)
+        .map(JobIndex::from_usize)
+        .collect();
+    while let Some(before) = ready.pop() {
+        let first = dependents.partition_point(|dependent| dependent.before < before);
+        let dependents = dependents[first..].iter();
+        for Dependent { job, .. } in dependents.take_while(|dependent| dependent.before == before) {
+            let open = &mut open_dependencies[job.index()];
+            *open -= 1;
+            if *open == 0 {
+                ready.push(*job);
             }
         }
     }
-    let place = open.iter().position(|open| *open > 0)?;
-    Some(workload.id[place])
+    let index = open_dependencies.iter().position(|open| *open > 0)?;
+    Some(workload.id[index])
 }
 
 /// Writes a workload as JSON lines.
 pub fn write(workload: &Workload) -> String {
     let mut text = String::with_capacity(workload.len() * 64);
-    for place in 0..workload.len() {
-        let shape = &workload.shapes[workload.shape[place] as usize];
-        let (submit, run) = (workload.submit[place], workload.run[place]);
-        let id = workload.id[place];
+    for index in 0..workload.len() {
+        let shape = &workload.shapes[workload.shape[index] as usize];
+        let (submit, run) = (workload.submit[index], workload.run[index]);
+        let id = workload.id[index];
         let _ = write!(text, "{{\"id\":{id},\"submit\":{submit},\"run\":{run}");
         let cores = JobShape {
             slots: shape.slots.clone(),
@@ -327,26 +368,26 @@ pub fn write(workload: &Workload) -> String {
                 let _ = write!(text, ",\"constraint\":{constraint}");
             }
         }
-        let limit = workload.limit[place];
+        let limit = workload.limit[index];
         if limit.is_finite() {
             let _ = write!(text, ",\"limit\":{limit}");
         } else {
             text.push_str(",\"limit\":null");
         }
-        if workload.priority[place] != DEFAULT_PRIORITY {
-            let _ = write!(text, ",\"priority\":{}", workload.priority[place]);
+        if workload.priority[index] != DEFAULT_PRIORITY {
+            let _ = write!(text, ",\"priority\":{}", workload.priority[index]);
         }
-        let queue = &workload.queues[usize::from(workload.queue[place])];
+        let queue = &workload.queues[usize::from(workload.queue[index])];
         if !queue.is_empty() {
             let _ = write!(text, ",\"queue\":{}", json!(queue));
         }
         let from = workload
             .after
-            .partition_point(|(job, _)| (*job as usize) < place);
+            .partition_point(|dependency| dependency.job.index() < index);
         let after: Vec<u64> = workload.after[from..]
             .iter()
-            .take_while(|(job, _)| *job as usize == place)
-            .map(|(_, before)| workload.id[*before as usize])
+            .take_while(|dependency| dependency.job.index() == index)
+            .map(|dependency| workload.id[dependency.before.index()])
             .collect();
         if !after.is_empty() {
             let _ = write!(text, ",\"after\":{}", json!(after));

@@ -12,27 +12,27 @@ use std::str::FromStr;
 
 use crate::Error;
 use crate::error::brief;
-use crate::error::shown;
+use crate::error::excerpt;
 use crate::estimates::Estimates;
 use crate::random::{Random, exp, exp2, ln, log2};
 use crate::workload::{
-    DEFAULT_PRIORITY, JobShape, MAX_SECONDS, Workload, check_made_up, going_on, real,
+    DEFAULT_PRIORITY, JobShape, JobTimes, MAX_SECONDS, Workload, check_job_count, check_stop, real,
 };
 
-/// Half hours, the steps of the daily cycle.
-const SLOTS: u16 = 48;
-const SECONDS_OF_SLOT: f64 = 1800.0;
-/// The half hour at which the model's day begins: half past five.
-const DAY_START: u16 = 11;
-/// No run longer than e^12 seconds, 45 hours.
-const LONGEST_RUN: f64 = 12.0;
-/// No gap longer than e^13 seconds of busy time, five days.
-const LONGEST_GAP: f64 = 13.0;
+/// The half hours of a day, the steps of its cycle.
+const HALF_HOURS: u16 = 48;
+const HALF_HOUR_S: f64 = 1800.0;
+/// The half hour at which the model's day begins: 5:30.
+const DAY_START_HALF_HOUR: u16 = 11;
+/// The logarithm of the longest run time: 45 hours.
+const MAX_LN_RUN: f64 = 12.0;
+/// The logarithm of the longest gap, in seconds of busy time: five days.
+const MAX_LN_GAP: f64 = 13.0;
 
-/// Which of the model's populations are drawn.
+/// Which populations of the model are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kinds {
-    /// Batch and interactive jobs, each with its own parameters and arrivals.
+pub enum JobKinds {
+    /// Batch and interactive jobs, each with parameters and arrivals of their own.
     Both,
     /// Batch jobs alone.
     Batch,
@@ -42,7 +42,7 @@ pub enum Kinds {
     All,
 }
 
-impl FromStr for Kinds {
+impl FromStr for JobKinds {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -53,13 +53,13 @@ impl FromStr for Kinds {
             "all" => Ok(Self::All),
             _ => Err(Error::new(format!(
                 "invalid kinds `{}`: expected both, batch, interactive or all",
-                shown(text)
+                excerpt(text)
             ))),
         }
     }
 }
 
-impl fmt::Display for Kinds {
+impl fmt::Display for JobKinds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Both => "both",
@@ -70,14 +70,14 @@ impl fmt::Display for Kinds {
     }
 }
 
-/// The parameters of one population, named as in the paper.
+/// The parameters of a population, named as in the paper.
 struct Population {
     serial: f64,
     power_of_two: f64,
     low: f64,
-    /// How far the change of slope lies below the logarithm of the largest job.
+    /// The distance of the change of slope below the largest job, in logarithms.
     med_below: f64,
-    /// How far the largest job lies below the machine, in logarithms.
+    /// The distance of the largest job below the size of the machine, in logarithms.
     high_below: f64,
     prob: f64,
     a1: f64,
@@ -86,7 +86,7 @@ struct Population {
     b2: f64,
     pa: f64,
     pb: f64,
-    /// Of the gaps: the published shape of the rush hours times its ratio to all hours.
+    /// Of the gaps: the published shape in rush hours times its ratio to all hours.
     aarr: f64,
     barr: f64,
     anum: f64,
@@ -179,17 +179,17 @@ impl Population {
             } else {
                 random.gamma(self.a2, self.b2)
             };
-            if logarithm <= LONGEST_RUN {
+            if logarithm <= MAX_LN_RUN {
                 return exp(logarithm).round();
             }
         }
     }
 
-    /// How fast the time of arrivals passes in each half hour of the day; 1 in the mean.
-    fn pace(&self) -> [f64; SLOTS as usize] {
+    /// How fast the time of arrivals passes in each half hour of the day; 1 on average.
+    fn pace(&self) -> [f64; HALF_HOURS as usize] {
         let density = |x: f64| exp((self.anum - 1.0) * ln(x) - x / self.bnum);
-        let mut pace = [0.0; SLOTS as usize];
-        for slot in DAY_START..DAY_START + SLOTS {
+        let mut pace = [0.0; HALF_HOURS as usize];
+        for slot in DAY_START_HALF_HOUR..DAY_START_HALF_HOUR + HALF_HOURS {
             // Simpson's rule over the half hour around the slot.
             let parts = 16u16;
             let step = 1.0 / f64::from(parts);
@@ -202,18 +202,18 @@ impl Population {
                 };
                 sum += weight * density(f64::from(slot) - 0.5 + f64::from(part) * step);
             }
-            pace[usize::from(slot % SLOTS)] = sum;
+            pace[usize::from(slot % HALF_HOURS)] = sum;
         }
-        let mean = pace.iter().sum::<f64>() / f64::from(SLOTS);
-        pace.map(|it| it / mean)
+        let mean = pace.iter().sum::<f64>() / f64::from(HALF_HOURS);
+        pace.map(|pace| pace / mean)
     }
 }
 
-/// The arrivals of one population.
+/// The arrivals of a population.
 struct Arrivals {
     population: &'static Population,
-    pace: [f64; SLOTS as usize],
-    /// The half hour of the day, and the seconds of it that have passed.
+    pace: [f64; HALF_HOURS as usize],
+    /// The present half hour of the day, and the seconds of it that have passed.
     slot: usize,
     within: f64,
     slots_before: f64,
@@ -230,19 +230,19 @@ impl Arrivals {
         }
     }
 
-    /// Seconds from the beginning, midnight, to the next arrival.
+    /// The next arrival, in seconds from the beginning, which is a midnight.
     fn next(&mut self, random: &mut Random) -> f64 {
         let mut gap = loop {
             let logarithm = random.gamma(self.population.aarr, self.population.barr);
-            if logarithm <= LONGEST_GAP {
+            if logarithm <= MAX_LN_GAP {
                 break exp(logarithm);
             }
         };
         loop {
-            let left = (SECONDS_OF_SLOT - self.within) * self.pace[self.slot];
+            let left = (HALF_HOUR_S - self.within) * self.pace[self.slot];
             if gap < left {
                 self.within += gap / self.pace[self.slot];
-                return self.slots_before * SECONDS_OF_SLOT + self.within;
+                return self.slots_before * HALF_HOUR_S + self.within;
             }
             gap -= left;
             self.within = 0.0;
@@ -252,37 +252,37 @@ impl Arrivals {
     }
 }
 
-/// What is drawn from the model.
+/// The parameters of a workload by this model.
 #[derive(Clone, Copy, Debug)]
 pub struct Lublin {
-    /// How many jobs.
+    /// The number of jobs.
     pub jobs: u32,
-    /// The processors of the machine: the largest job there may be.
+    /// The processors of the machine, and so of the largest job.
     pub cores: u32,
-    /// The same seed gives the same jobs.
+    /// The seed. Equal seeds give equal jobs.
     pub seed: u64,
-    /// The core-seconds of all jobs in the time from the first submit to the last, as a part of
-    /// what the machine has: gaps are stretched or shrunk to it. `None` leaves them as they are.
+    /// The core-seconds of all jobs, as a fraction of what the machine has from the first submit to
+    /// the last: gaps are stretched or shrunk to give it. `None` leaves them as drawn.
     pub load: Option<f64>,
-    /// What users say.
+    /// How estimates are drawn.
     pub estimates: Estimates,
-    /// Whose jobs.
-    pub kinds: Kinds,
+    /// The populations.
+    pub kinds: JobKinds,
 }
 
 impl Lublin {
-    /// Draws the jobs. All times are whole seconds.
+    /// Generates the jobs. All times are whole seconds.
     ///
-    /// Fails where there are no cores, where the load is not above 0, and where there are more than
-    /// [`MAX_MADE_UP`](crate::MAX_MADE_UP) jobs.
+    /// Fails if there are no cores, if the load is not above 0, or if there are more than
+    /// [`MAX_GENERATED_JOBS`](crate::MAX_GENERATED_JOBS) jobs.
     pub fn draw(&self) -> Result<Workload, Error> {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), as long as `go_on`, which is asked now and then, says so: fails once
-    /// it does not.
+    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`; fails
+    /// once it does not.
     pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
-        check_made_up(self.jobs)?;
+        check_job_count(self.jobs)?;
         if self.cores == 0 {
             return Err(Error::new("cores: expected 1 or more, found 0"));
         }
@@ -291,10 +291,10 @@ impl Lublin {
         let mut workload = Workload::new(format!("lublin, seed {}", self.seed));
         let mut random = Random::new(self.seed);
         let mut streams = match kinds {
-            Kinds::Both => vec![Arrivals::new(&INTERACTIVE), Arrivals::new(&BATCH)],
-            Kinds::Batch => vec![Arrivals::new(&BATCH)],
-            Kinds::Interactive => vec![Arrivals::new(&INTERACTIVE)],
-            Kinds::All => vec![Arrivals::new(&ALL)],
+            JobKinds::Both => vec![Arrivals::new(&INTERACTIVE), Arrivals::new(&BATCH)],
+            JobKinds::Batch => vec![Arrivals::new(&BATCH)],
+            JobKinds::Interactive => vec![Arrivals::new(&INTERACTIVE)],
+            JobKinds::All => vec![Arrivals::new(&ALL)],
         };
         let mut next: Vec<f64> = Vec::new();
         for stream in &mut streams {
@@ -304,7 +304,7 @@ impl Lublin {
         let mut jobs = Vec::new();
         let mut work = 0.0;
         for _ in 0..self.jobs {
-            going_on(jobs.len(), go_on)?;
+            check_stop(jobs.len(), go_on)?;
             let first = usize::from(next.len() > 1 && next[1] < next[0]);
             let population = streams[first].population;
             let size = population.size(self.cores, &mut random);
@@ -319,11 +319,11 @@ impl Lublin {
         let queue = workload.queue_number(String::new())?;
         let start = submits.first().copied().unwrap_or(0.0);
         for (number, (submit, (size, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
-            going_on(workload.len(), go_on)?;
+            check_stop(workload.len(), go_on)?;
             let shape = workload.shape_number(JobShape::cores(size))?;
             let submit = ((submit - start) * scale).round();
-            let rest = (DEFAULT_PRIORITY, queue);
-            workload.push_shape(number, [submit, run, limit], shape, rest)?;
+            let times = JobTimes { submit, run, limit };
+            workload.push_shape(number, times, shape, DEFAULT_PRIORITY, queue)?;
         }
         let (jobs, cores, seed) = (self.jobs, self.cores, self.seed);
         let plural = if jobs == 1 { "" } else { "s" };
@@ -344,6 +344,7 @@ impl Lublin {
     }
 }
 
+/// Checks the load that a workload is to have.
 pub(crate) fn check_load(load: Option<f64>) -> Result<(), Error> {
     let Some(load) = load.filter(|load| !(*load > 0.0 && *load <= 1000.0)) else {
         return Ok(());
@@ -359,14 +360,14 @@ pub(crate) fn check_load(load: Option<f64>) -> Result<(), Error> {
     )))
 }
 
-/// By how much arrival times are to be multiplied for a load; `work` is in seconds of the whole
-/// machine. Fails where the load is so low that the last job would come too late.
+/// The factor of arrival times that gives a load; `work` is in seconds of the whole machine. Fails
+/// if the load is so low that the last job would come too late.
 pub(crate) fn stretch(submits: &[f64], work: f64, load: Option<f64>) -> Result<f64, Error> {
     let (Some(load), Some(first), Some(last)) = (load, submits.first(), submits.last()) else {
         return Ok(1.0);
     };
     let jobs = real(submits.len() as u64);
-    // The gap that would follow the last job belongs to the time in which they come.
+    // The gap after the last job counts as time in which jobs come.
     let span = (last - first) * jobs / (jobs - 1.0).max(1.0);
     let scale = if span > 0.0 { work / load / span } else { 1.0 };
     let late = (last - first) * scale;

@@ -1,41 +1,41 @@
-//! The figures that schedulers are compared by.
+//! Metrics: the figures by which schedulers are compared.
 
-use crate::results::Fate;
+use crate::results::JobResult;
 use crate::simulation::Simulation;
 use crate::workload::real;
 
-/// Run times below this many seconds count as this many in a slowdown, so that a second's wait of
-/// a job of no length does not count as for ever (the bounded slowdown of Feitelson et al., 1997).
+/// Shorter run times, in seconds, count as this in a slowdown, so that a second's wait of a job
+/// without length does not make it infinite (the bounded slowdown of Feitelson et al., 1997).
 pub const SLOWDOWN_BOUND: f64 = 10.0;
 
-/// What a simulation counts on its way.
+/// Counters of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Arrivals, completions and changes of nodes.
+    /// Arrivals, completions, and failures and returns of nodes.
     pub events: u64,
     /// Passes of the scheduler.
     pub passes: u64,
-    /// Jobs that are over.
+    /// Jobs that have ended, in whichever way.
     pub done: u64,
-    /// Times that a job was taken off a failed node.
+    /// How often a job was stopped by the failure of a node.
     pub failed: u64,
-    /// The most jobs that waited when all passes of an instant were over.
+    /// The most jobs that were pending after all passes of an instant.
     pub deepest: u32,
-    /// Core-seconds held by jobs that are over or were taken off.
+    /// Core-seconds used by jobs that have ended or were stopped.
     pub core_seconds: f64,
-    /// Core-seconds held up to the last submit time.
+    /// Core-seconds used up to the last submit time.
     pub(crate) early_core_seconds: f64,
-    /// Those of all that came to nothing, because a node failed.
+    /// Core-seconds lost to failures of nodes, a part of `core_seconds`.
     pub lost_core_seconds: f64,
     /// The first submit time of the jobs that were started.
     pub(crate) first_submit: Option<f64>,
-    /// When a job last gave its cores back.
+    /// When a job last freed its cores.
     pub(crate) last_end: Option<f64>,
-    /// Jobs that did not start at once: of these some are given estimates.
+    /// Jobs that did not start at once; some of them get estimates.
     pub(crate) waited: u64,
 }
 
-/// A distribution in four numbers; none is a number where there is nothing to count.
+/// A distribution in four numbers; all are NaN if there are no values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// The mean.
@@ -60,7 +60,7 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Of these values, in any order.
+    /// The distribution of these values, which may be in any order.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let Some(max) = values.last().copied() else {
@@ -79,80 +79,79 @@ impl Spread {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a place in the list"
+    reason = "an index into the list"
 )]
 fn quantile(sorted: &[f64], part: f64) -> f64 {
-    let place = real(sorted.len() as u64 - 1) * part;
-    let (below, rest) = (place.floor(), place.fract());
+    let position = real(sorted.len() as u64 - 1) * part;
+    let (below, rest) = (position.floor(), position.fract());
     let low = sorted[below as usize];
     let high = sorted.get(below as usize + 1).copied().unwrap_or(low);
     low + (high - low) * rest
 }
 
-/// How far estimates of starts were off, in seconds: of the jobs that had to wait and were given
-/// one.
+/// The errors of estimated starts, in seconds, over the jobs that were pending and got an estimate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EstimateError {
-    /// How many.
+    /// The number of such jobs.
     pub jobs: u64,
     /// The absolute error.
     pub absolute: Spread,
-    /// The mean of actual minus predicted start: above 0 where jobs start later than was said, and
-    /// not a number where there are none.
+    /// The mean of actual minus estimated start: positive if jobs start later than estimated, NaN
+    /// without jobs.
     pub bias: f64,
 }
 
-/// Jobs of about the same size.
+/// Jobs of similar size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeClass {
     /// The fewest cores.
     pub from: u32,
     /// The most cores.
     pub to: u32,
-    /// How many jobs ran.
+    /// The number of jobs that ran.
     pub jobs: u64,
-    /// What they waited, in seconds.
+    /// Their waits, in seconds.
     pub wait: Spread,
     /// Their bounded slowdown.
     pub slowdown: Spread,
 }
 
-/// The figures of a simulation. Waits and slowdowns are of the jobs that started and are over.
+/// The metrics of a simulation. Waits and slowdowns are of the jobs that started and have ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Jobs of the workload.
     pub jobs: u64,
-    /// Those that ran to their end.
+    /// Jobs that ran to their end.
     pub ended: u64,
-    /// Those that were killed at their limit.
+    /// Jobs that were killed at their limit.
     pub killed: u64,
-    /// Those that were lost with a node.
+    /// Jobs that were lost with a node.
     pub lost: u64,
-    /// Those that were denied.
+    /// Jobs that were denied.
     pub denied: u64,
-    /// Those that never started.
+    /// Jobs that never started.
     pub waiting: u64,
-    /// Those that were backfilled.
+    /// Jobs that were backfilled.
     pub backfilled: u64,
     /// Seconds from submit to start.
     pub wait: Spread,
     /// (wait + run) / max(run, 10 s), at least 1.
     pub slowdown: Spread,
-    /// From the first submit of a job that started to when the last one ended or was taken off a
-    /// failed node, in seconds; not a number where none started.
+    /// From the first submit of a job that started to the last end of a job, or its stop by a
+    /// failed node, in seconds; NaN if none started.
     pub makespan: f64,
-    /// Core-seconds that jobs held, those of failed nodes with them, as a part of all there were in
-    /// that time; not a number where that is no time at all.
+    /// Core-seconds used, those lost to failures included, as a fraction of all in the makespan;
+    /// NaN if it has no length.
     pub utilisation: f64,
-    /// The same from that first submit to the last one of all: while jobs come, without the end,
-    /// when fewer and fewer are left. Not a number where that is no time at all.
+    /// Utilisation from the first submit of a job that started to the last submit of all: while
+    /// jobs come, without the decline at the end. NaN if that time has no length.
     pub utilisation_to_last_submit: f64,
-    /// Where estimates were asked for.
+    /// The errors of estimates, if they were requested.
     pub estimates: Option<EstimateError>,
 }
 
 impl Summary {
-    /// Backfilled jobs as a part of those that started and are over; not a number where none did.
+    /// Backfilled jobs as a fraction of those that started and have ended; NaN if none did.
     pub fn backfilled_share(&self) -> f64 {
         let over = self.ended + self.killed + self.lost;
         real(self.backfilled) / real(over)
@@ -160,49 +159,53 @@ impl Summary {
 }
 
 impl Simulation {
-    /// Places of the jobs that started and are over, with wait and bounded slowdown.
+    /// The jobs that started and have ended: index, wait and bounded slowdown.
     fn over(&self) -> impl Iterator<Item = (usize, f64, f64)> {
         let results = self.results();
         let submit = &self.workload().submit;
-        let fates = results.fate().iter().enumerate();
-        let over =
-            fates.filter(|(_, fate)| matches!(fate, Fate::Ended | Fate::Killed | Fate::Lost));
-        over.map(move |(place, _)| {
-            let wait = results.start()[place] - submit[place];
-            let run = results.end()[place] - results.start()[place];
+        let fates = results.job_results().iter().enumerate();
+        let over = fates.filter(|(_, result)| {
+            matches!(
+                result,
+                JobResult::Completed | JobResult::Killed | JobResult::Lost
+            )
+        });
+        over.map(move |(index, _)| {
+            let wait = results.start()[index] - submit[index];
+            let run = results.end()[index] - results.start()[index];
             let slowdown = ((wait + run) / run.max(SLOWDOWN_BOUND)).max(1.0);
-            (place, wait, slowdown)
+            (index, wait, slowdown)
         })
     }
 
-    /// The figures, of what is over so far.
+    /// The metrics of the jobs that have ended so far.
     pub fn summary(&self) -> Summary {
         let results = self.results();
         let mut summary = Summary {
             jobs: self.workload().len() as u64,
             ..Summary::default()
         };
-        for fate in results.fate() {
-            match fate {
-                Fate::Ended => summary.ended += 1,
-                Fate::Killed => summary.killed += 1,
-                Fate::Lost => summary.lost += 1,
-                Fate::Denied => summary.denied += 1,
-                Fate::Waiting => summary.waiting += 1,
-                Fate::Running => {}
+        for result in results.job_results() {
+            match result {
+                JobResult::Completed => summary.ended += 1,
+                JobResult::Killed => summary.killed += 1,
+                JobResult::Lost => summary.lost += 1,
+                JobResult::Denied => summary.denied += 1,
+                JobResult::Pending => summary.waiting += 1,
+                JobResult::Running => {}
             }
         }
         let (mut waits, mut slowdowns) = (Vec::new(), Vec::new());
-        for (place, wait, slowdown) in self.over() {
+        for (index, wait, slowdown) in self.over() {
             waits.push(wait);
             slowdowns.push(slowdown);
-            summary.backfilled += u64::from(results.backfilled()[place]);
+            summary.backfilled += u64::from(results.backfilled()[index]);
         }
         let tally = self.tally();
         let span = tally.first_submit.zip(tally.last_end);
         summary.makespan = span.map_or(f64::NAN, |(first, last)| last - first);
         let all = real(self.cores()) * summary.makespan;
-        // Of a makespan of no time, 0 is divided by 0.
+        // NaN (0 / 0) for a makespan without length.
         summary.utilisation = tally.core_seconds / all;
         let last = self.workload().span().map(|(_, last)| last);
         let span = tally.first_submit.zip(last);
@@ -213,7 +216,7 @@ impl Simulation {
         if !results.estimate().is_empty() {
             let pairs = results.estimate().iter().zip(results.start());
             let errors = pairs.map(|(predicted, start)| start - predicted);
-            let errors: Vec<f64> = errors.filter(|it| !it.is_nan()).collect();
+            let errors: Vec<f64> = errors.filter(|error| !error.is_nan()).collect();
             let jobs = errors.len() as u64;
             summary.estimates = Some(EstimateError {
                 jobs,
@@ -224,11 +227,11 @@ impl Simulation {
         summary
     }
 
-    /// Waits and slowdowns by size: 1, 2, 3-4, 5-8 cores and so on, as far as there are jobs.
+    /// Waits and slowdowns by size: 1, 2, 3-4, 5-8 cores and so on, without empty classes.
     pub fn size_classes(&self) -> Vec<SizeClass> {
         let mut classes: Vec<(Vec<f64>, Vec<f64>)> = vec![Default::default(); 33];
-        for (place, wait, slowdown) in self.over() {
-            let cores = self.results().cores()[place];
+        for (index, wait, slowdown) in self.over() {
+            let cores = self.results().cores()[index];
             let class = (u32::BITS - cores.saturating_sub(1).leading_zeros()) as usize;
             classes[class].0.push(wait);
             classes[class].1.push(slowdown);

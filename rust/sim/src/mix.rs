@@ -1,66 +1,71 @@
 //! Simple mixes: `80%:1c:10m,20%:64n:2h` and the like.
 
+use std::ops::RangeInclusive;
+
 use penstock_jobspec::{Count, duration};
 
 use crate::Error;
-use crate::error::shown;
+use crate::error::excerpt;
 use crate::estimates::Estimates;
 use crate::lublin::{check_load, stretch};
 use crate::random::Random;
-use crate::workload::{DEFAULT_PRIORITY, JobShape, Workload, check_made_up, going_on};
+use crate::workload::{
+    DEFAULT_PRIORITY, JobShape, JobTimes, Workload, check_job_count, check_stop,
+};
 
-/// Mixes that have a name.
+/// The named mixes.
 const NAMED: [(&str, &str); 3] = [
     ("uniform", "1-64c:1m-4h"),
     ("1core", "1c:10m"),
     ("nodes", "1-16n:10m-4h"),
 ];
 
-/// One sort of jobs.
+/// One component of a mix.
 #[derive(Clone, Debug, PartialEq)]
-struct Part {
+struct Component {
     weight: f64,
-    sizes: (u32, u32),
+    sizes: RangeInclusive<u32>,
     whole_nodes: bool,
-    runs: (f64, f64),
+    /// Run times, in seconds.
+    runs: RangeInclusive<f64>,
 }
 
-/// What is drawn.
+/// The parameters of a mix.
 #[derive(Clone, Debug)]
 pub struct Mix {
-    /// `WEIGHT%:SIZE:TIME` for each sort of jobs, between commas; a weight that is left out is
-    /// an equal part of what the others leave. SIZE is `4c` for cores anywhere or `4n` for whole
-    /// nodes, TIME a duration (RFC 23); each may be a range (`1-8c`, `1m-2h`), uniform. Or the
-    /// name of a mix: `uniform`, `1core`, `nodes`.
+    /// `WEIGHT%:SIZE:TIME` for each component, separated by commas; components without a weight
+    /// share equally what the others leave. SIZE is `4c` for cores anywhere or `4n` for whole
+    /// nodes, TIME a duration (RFC 23); each may be a range (`1-8c`, `1m-2h`), drawn uniformly. Or
+    /// the name of a mix: `uniform`, `1core`, `nodes`.
     pub shapes: String,
-    /// How many jobs.
+    /// The number of jobs.
     pub jobs: u32,
-    /// The cores of the machine, to set the load by.
+    /// The cores of the machine, for the load.
     pub cores: u64,
     /// The cores of each node, for jobs of whole nodes.
     pub cores_per_node: u32,
-    /// The same seed gives the same jobs.
+    /// The seed. Equal seeds give equal jobs.
     pub seed: u64,
     /// As for [`Lublin`](crate::Lublin); `None` submits all jobs at second 0.
     pub load: Option<f64>,
-    /// What users say.
+    /// How estimates are drawn.
     pub estimates: Estimates,
 }
 
 impl Mix {
-    /// Draws the jobs; they arrive at random (a Poisson process). All times are whole seconds.
+    /// Generates the jobs; they arrive at random (a Poisson process). All times are whole seconds.
     ///
-    /// Fails where the text is not a mix, where there are no cores, where the load is not above 0,
-    /// and where there are more than [`MAX_MADE_UP`](crate::MAX_MADE_UP) jobs.
+    /// Fails if the text is not a mix, if there are no cores, if the load is not above 0, or if
+    /// there are more than [`MAX_GENERATED_JOBS`](crate::MAX_GENERATED_JOBS) jobs.
     pub fn draw(&self) -> Result<Workload, Error> {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), as long as `go_on`, which is asked now and then, says so: fails once
-    /// it does not.
+    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`; fails
+    /// once it does not.
     pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
-        check_made_up(self.jobs)?;
-        let parts = parse(&self.shapes)?;
+        check_job_count(self.jobs)?;
+        let components = parse(&self.shapes)?;
         if self.cores == 0 || self.cores_per_node == 0 {
             return Err(Error::new("cores: expected 1 or more, found 0"));
         }
@@ -71,13 +76,13 @@ impl Mix {
         let (mut submits, mut jobs) = (Vec::new(), Vec::new());
         let (mut now, mut work) = (0.0, 0.0);
         for _ in 0..self.jobs {
-            going_on(jobs.len(), go_on)?;
-            let part = choose(&parts, random.uniform());
-            let size = random.among(part.sizes.0, part.sizes.1);
-            let (low, high) = part.runs;
+            check_stop(jobs.len(), go_on)?;
+            let component = choose(&components, random.uniform());
+            let size = random.among(*component.sizes.start(), *component.sizes.end());
+            let (low, high) = (component.runs.start(), component.runs.end());
             let run = (low + (high - low) * random.uniform()).round();
             let limit = self.estimates.draw(run, &mut random);
-            let shape = if part.whole_nodes {
+            let shape = if component.whole_nodes {
                 JobShape {
                     nodes: Some(Count::exactly(size)),
                     exclusive: true,
@@ -86,7 +91,7 @@ impl Mix {
             } else {
                 JobShape::cores(size)
             };
-            let cores = if part.whole_nodes {
+            let cores = if component.whole_nodes {
                 f64::from(size) * f64::from(self.cores_per_node)
             } else {
                 f64::from(size)
@@ -102,10 +107,10 @@ impl Mix {
             None => 0.0,
         };
         for (number, (submit, (shape, run, limit))) in (1u64..).zip(submits.iter().zip(jobs)) {
-            going_on(workload.len(), go_on)?;
+            check_stop(workload.len(), go_on)?;
             let submit = (submit * scale).round();
-            let rest = (DEFAULT_PRIORITY, queue);
-            workload.push_shape(number, [submit, run, limit], shape, rest)?;
+            let times = JobTimes { submit, run, limit };
+            workload.push_shape(number, times, shape, DEFAULT_PRIORITY, queue)?;
         }
         let arrivals = match self.load {
             Some(load) => format!(
@@ -125,7 +130,8 @@ impl Mix {
     }
 }
 
-fn choose(parts: &[Part], draw: f64) -> &Part {
+/// The component that a draw from [0, 1) falls on.
+fn choose(parts: &[Component], draw: f64) -> &Component {
     let mut left = draw;
     for part in parts {
         if left < part.weight {
@@ -136,11 +142,12 @@ fn choose(parts: &[Part], draw: f64) -> &Part {
     &parts[parts.len() - 1]
 }
 
-fn parse(text: &str) -> Result<Vec<Part>, Error> {
+fn parse(text: &str) -> Result<Vec<Component>, Error> {
     let named = NAMED.iter().find(|(name, _)| *name == text);
     let spec = named.map_or(text, |(_, spec)| *spec);
-    let fail =
-        |part: &str, detail: &str| Error::new(format!("invalid mix: `{}`: {detail}", shown(part)));
+    let fail = |part: &str, detail: &str| {
+        Error::new(format!("invalid mix: `{}`: {detail}", excerpt(part)))
+    };
     let mut parts = Vec::new();
     let mut open = Vec::new();
     for text in spec.split(',') {
@@ -164,12 +171,13 @@ fn parse(text: &str) -> Result<Vec<Part>, Error> {
             }
             Some(weight) => weight
                 .strip_suffix('%')
-                .and_then(|it| it.parse::<f64>().ok())
-                .filter(|it| (0.0..=100.0).contains(it))
+                .and_then(|weight| weight.parse::<f64>().ok())
+                .filter(|weight| (0.0..=100.0).contains(weight))
                 .ok_or_else(|| fail(text, "expected a weight such as 80%"))
-                .and_then(|it| {
-                    let any = it > 0.0;
-                    any.then_some(it)
+                .and_then(|weight| {
+                    let is_positive = weight > 0.0;
+                    is_positive
+                        .then_some(weight)
                         .ok_or_else(|| fail(text, "expected a weight above 0%"))
                 })?,
         };
@@ -180,22 +188,22 @@ fn parse(text: &str) -> Result<Vec<Part>, Error> {
         };
         let (low, high) = sizes.split_once('-').unwrap_or((sizes, sizes));
         let sizes = match (low.parse::<u32>(), high.parse::<u32>()) {
-            (Ok(low), Ok(high)) if 1 <= low && low <= high => (low, high),
+            (Ok(low), Ok(high)) if 1 <= low && low <= high => low..=high,
             _ => return Err(fail(text, "expected a size such as 4c, 2n or 1-8c")),
         };
         let (low, high) = run.split_once('-').unwrap_or((run, run));
         let runs = match (duration::parse(low), duration::parse(high)) {
-            (Ok(low), Ok(high)) if low <= high && high.is_finite() => (low, high),
+            (Ok(low), Ok(high)) if low <= high && high.is_finite() => low..=high,
             _ => return Err(fail(text, "expected a time such as 10m or 1m-2h")),
         };
-        parts.push(Part {
+        parts.push(Component {
             weight,
             sizes,
             whole_nodes,
             runs,
         });
     }
-    let sum: f64 = parts.iter().map(|it| it.weight).sum();
+    let sum: f64 = parts.iter().map(|part| part.weight).sum();
     if sum > 100.0 + 1e-9 {
         return Err(fail(
             text,
@@ -212,7 +220,7 @@ fn parse(text: &str) -> Result<Vec<Part>, Error> {
     for place in &open {
         parts[*place].weight = left / crate::workload::real(open.len() as u64);
     }
-    let sum: f64 = parts.iter().map(|it| it.weight).sum();
+    let sum: f64 = parts.iter().map(|part| part.weight).sum();
     for part in &mut parts {
         part.weight /= sum;
     }

@@ -1,9 +1,9 @@
-//! Random numbers that are the same everywhere and for ever.
+//! Random numbers that are reproducible on every platform.
 //!
-//! A seed must give the same workload on every machine and with every later version. So the
-//! generator (xoshiro256++ of Blackman and Vigna, seeded through `SplitMix64`) is written out
-//! here, and logarithm and exponential are made of sums, products and quotients alone: those
-//! IEEE 754 defines to the last bit, while a platform's `ln` and `exp` may differ there.
+//! A seed must give the same workload on every machine and in every later version. So the generator
+//! (xoshiro256++ of Blackman and Vigna, seeded through `SplitMix64`) is written out here, and
+//! logarithm and exponential are computed from sums, products and quotients alone, which IEEE 754
+//! defines to the last bit; a platform's `ln` and `exp` may differ there.
 
 use std::f64::consts::{LN_2, SQRT_2};
 
@@ -11,7 +11,7 @@ use std::f64::consts::{LN_2, SQRT_2};
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
-    /// The second of a pair of normal deviates, when the first has been given out.
+    /// The second of a pair of normal deviates, once the first has been returned.
     spare: Option<f64>,
 }
 
@@ -55,10 +55,10 @@ impl Random {
         1.0 - self.uniform()
     }
 
-    /// Uniform among the whole numbers of a range, both ends included.
+    /// Uniform among the integers of a range, both ends included.
     pub fn among(&mut self, low: u32, high: u32) -> u32 {
         let span = u64::from(high.saturating_sub(low)) + 1;
-        // A span is 2^32 at most: what this prefers, it does by less than one in 2^32.
+        // A span is at most 2^32, so the bias is below 2^-32.
         let step = u128::from(self.bits()) * u128::from(span);
         low.saturating_add(u32::try_from(step >> 64).unwrap_or(u32::MAX))
     }
@@ -140,7 +140,7 @@ pub(crate) fn exp(number: f64) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "clamped to the exponents there are"
+    reason = "clamped to valid exponents"
 )]
 fn two_to(power: f64) -> f64 {
     let biased = (power + 1023.0).clamp(1.0, 2046.0) as u64;
@@ -162,7 +162,7 @@ mod tests {
     use super::{Random, exp, ln};
 
     #[test]
-    fn the_stream_is_that_of_the_published_generators() {
+    fn the_stream_equals_that_of_the_published_generators() {
         // The first words of SplitMix64 from state 0, as its authors give them.
         let words = Random::new(0).state;
         assert_eq!(words[0], 0xe220_a839_7b1d_cdaf);
@@ -211,19 +211,19 @@ mod tests {
         let near = |found: f64, expected: f64| (found - expected).abs() < 0.02 * expected.max(1.0);
         let (mean, variance) = moments(&mut Random::normal);
         assert!(near(mean, 0.0) && near(variance, 1.0), "{mean} {variance}");
-        let (mean, variance) = moments(&mut |it| it.gamma(4.2, 0.94));
+        let (mean, variance) = moments(&mut |random| random.gamma(4.2, 0.94));
         assert!(
             near(mean, 3.948) && near(variance, 3.711),
             "{mean} {variance}"
         );
-        let (mean, variance) = moments(&mut |it| it.gamma(312.0, 0.03));
+        let (mean, variance) = moments(&mut |random| random.gamma(312.0, 0.03));
         assert!(
             near(mean, 9.36) && near(variance, 0.2808),
             "{mean} {variance}"
         );
-        let (mean, variance) = moments(&mut |it| it.exponential(3.0));
+        let (mean, variance) = moments(&mut |random| random.exponential(3.0));
         assert!(near(mean, 3.0) && near(variance, 9.0), "{mean} {variance}");
-        let (mean, _) = moments(&mut |it| f64::from(it.among(1, 6)));
+        let (mean, _) = moments(&mut |random| f64::from(random.among(1, 6)));
         assert!(near(mean, 3.5), "{mean}");
     }
 }

@@ -1,28 +1,39 @@
-//! What became of each job, in columns.
+//! The results of a simulation: one column per property, one entry per job.
+
+use std::ops::Range;
 
 use penstock_idset::IdSet;
 
-/// What became of a job.
+use crate::workload::Requested;
+
+/// The result of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Fate {
-    /// It never started: it is held, or nothing it could have waited for is left.
+pub enum JobResult {
+    /// It never started: it is held, or nothing is left that could let it start.
     #[default]
-    Waiting = 0,
+    Pending = 0,
     /// It ran to its end.
-    Ended = 1,
-    /// It was killed when it reached its limit.
+    Completed = 1,
+    /// It was killed at its limit.
     Killed = 2,
     /// A node failed under it, and it was not queued again.
     Lost = 3,
     /// The engine denied it: it can never run on this machine.
     Denied = 4,
-    /// It runs: while the simulation does.
+    /// It is running; only while the simulation does.
     Running = 5,
 }
 
-/// Parts of allocations that are kept at most, 8 bytes each.
-const MAX_SPANS: usize = 32_000_000;
+/// The most ranges of ranks that are recorded, 8 bytes each.
+const MAX_RANK_RANGES: usize = 32_000_000;
+
+/// Consecutive ranks, both ends included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RankRange {
+    pub first: u32,
+    pub last: u32,
+}
 
 /// The columns of the results, in the order of the workload.
 #[derive(Clone, Debug, Default)]
@@ -33,11 +44,13 @@ pub struct Results {
     pub(crate) nodes: Vec<u32>,
     pub(crate) first_rank: Vec<u32>,
     pub(crate) backfilled: Vec<bool>,
-    pub(crate) fate: Vec<Fate>,
-    /// Predicted starts; without any where none were asked for.
+    pub(crate) result: Vec<JobResult>,
+    /// Estimated starts; empty if none were requested.
     pub(crate) estimate: Vec<f64>,
-    spans: Vec<(u32, u32)>,
-    span: Vec<(u32, u32)>,
+    /// The ranks of all jobs.
+    rank_ranges: Vec<RankRange>,
+    /// For each job its ranges in `rank_ranges`; empty if allocations are not recorded.
+    ranges_of_job: Vec<Range<u32>>,
 }
 
 impl Results {
@@ -49,119 +62,125 @@ impl Results {
             nodes: vec![0; jobs],
             first_rank: vec![0; jobs],
             backfilled: vec![false; jobs],
-            fate: vec![Fate::Waiting; jobs],
+            result: vec![JobResult::Pending; jobs],
             estimate: vec![f64::NAN; if estimates { jobs } else { 0 }],
-            spans: Vec::new(),
-            span: vec![(0, 0); if allocations { jobs } else { 0 }],
+            rank_ranges: Vec::new(),
+            ranges_of_job: vec![0..0; if allocations { jobs } else { 0 }],
         }
     }
 
-    /// When each job started; not a number where it never did.
+    /// When each job started, in seconds of the trace; NaN if it never did.
     pub fn start(&self) -> &[f64] {
         &self.start
     }
 
-    /// When each job ended; not a number where it never did.
+    /// When each job ended, in seconds of the trace; NaN if it never did.
     pub fn end(&self) -> &[f64] {
         &self.end
     }
 
-    /// The cores that each job held; of one that never started, those that it asked for.
+    /// The cores of each job; if it never started, those that it requested.
     pub fn cores(&self) -> &[u32] {
         &self.cores
     }
 
-    /// The nodes that each job was on; of one that never started, those that it asked for, 0 where
-    /// it named none.
+    /// The number of nodes of each job; if it never started, those that it requested, 0 if it named
+    /// none.
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }
 
-    /// The lowest rank that each job was on.
+    /// The lowest rank of each job.
     pub fn first_rank(&self) -> &[u32] {
         &self.first_rank
     }
 
-    /// Whether each job started while one before it in its queue stayed waiting.
+    /// Whether each job started while an earlier one of its queue stayed pending.
     pub fn backfilled(&self) -> &[bool] {
         &self.backfilled
     }
 
-    /// What became of each job.
-    pub fn fate(&self) -> &[Fate] {
-        &self.fate
+    /// The result of each job.
+    pub fn job_results(&self) -> &[JobResult] {
+        &self.result
     }
 
-    /// When each job was predicted to start, as it was submitted; not a number where that was not
-    /// asked, empty where it was asked for none.
+    /// When each job was estimated to start at its submission; NaN if it got no estimate, empty if
+    /// none were requested.
     pub fn estimate(&self) -> &[f64] {
         &self.estimate
     }
 
-    /// A job was taken off its nodes, and waits for the cores and the nodes that it asked for.
-    pub(crate) fn wait_again(&mut self, place: usize, asked: (u32, u32)) {
-        self.fate[place] = Fate::Waiting;
-        self.start[place] = f64::NAN;
-        self.end[place] = f64::NAN;
-        (self.cores[place], self.nodes[place]) = asked;
+    /// Makes a job pending again after a node failure, with the cores and nodes that it requested.
+    pub(crate) fn requeue(&mut self, index: usize, requested: Requested) {
+        self.result[index] = JobResult::Pending;
+        self.start[index] = f64::NAN;
+        self.end[index] = f64::NAN;
+        self.cores[index] = requested.cores;
+        self.nodes[index] = requested.nodes;
     }
 
-    /// Keeps the ranks of a job that starts: first and last of ranges, in order.
-    pub(crate) fn keep(&mut self, place: usize, ranges: impl Iterator<Item = (u32, u32)>) {
-        if self.span.is_empty() || self.spans.len() >= MAX_SPANS {
+    /// Records the ranks of a job that starts, in ascending ranges.
+    pub(crate) fn record_ranks(&mut self, index: usize, ranges: impl Iterator<Item = RankRange>) {
+        if self.ranges_of_job.is_empty() || self.rank_ranges.len() >= MAX_RANK_RANGES {
             return;
         }
-        let from = self.spans.len();
-        for (first, last) in ranges {
-            match self.spans[from..].last_mut() {
-                Some((_, before)) if before.checked_add(1) == Some(first) => *before = last,
-                _ => self.spans.push((first, last)),
+        let from = self.rank_ranges.len();
+        for range in ranges {
+            match self.rank_ranges[from..].last_mut() {
+                Some(before) if before.last.checked_add(1) == Some(range.first) => {
+                    before.last = range.last;
+                }
+                _ => self.rank_ranges.push(range),
             }
         }
-        let index = |it: usize| u32::try_from(it).unwrap_or(u32::MAX);
-        self.span[place] = (index(from), index(self.spans.len()));
+        let number = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        self.ranges_of_job[index] = number(from)..number(self.rank_ranges.len());
     }
 
-    /// The ranks that a job was on, the last time it started; empty where they were not kept.
-    pub fn ranks(&self, place: usize) -> IdSet {
+    /// The ranks of a job the last time it started; empty if they were not recorded.
+    pub fn ranks(&self, index: usize) -> IdSet {
         let mut ranks = IdSet::new();
-        if let Some((from, to)) = self.span.get(place) {
-            for (first, last) in &self.spans[*from as usize..*to as usize] {
-                ranks.insert_range(*first..=*last);
+        if let Some(Range { start, end }) = self.ranges_of_job.get(index) {
+            for range in &self.rank_ranges[*start as usize..*end as usize] {
+                ranks.insert_range(range.first..=range.last);
             }
         }
         ranks
     }
 
-    /// The numbers of cores for the jobs of a pool, where any core is as good as another: each
-    /// job, in the order of starts, gets the lowest that are free. Empty for jobs that never ran.
+    /// Numbers the cores of the jobs of a pool, where all cores are alike: in the order of starts,
+    /// each job gets the lowest that are free. Empty for jobs that never ran.
     pub(crate) fn pool_cores(&self, cores: u64) -> Vec<IdSet> {
         let mut held = vec![IdSet::new(); self.start.len()];
-        let Some(last) = cores.checked_sub(1).and_then(|it| u32::try_from(it).ok()) else {
+        let Some(last) = cores
+            .checked_sub(1)
+            .and_then(|last| u32::try_from(last).ok())
+        else {
             return held;
         };
         let mut free = IdSet::with_range(0..=last);
         let mut order: Vec<usize> = (0..held.len())
-            .filter(|place| self.end[*place] >= self.start[*place])
+            .filter(|index| self.end[*index] >= self.start[*index])
             .collect();
         let mut ends = order.clone();
-        // Jobs of no run time first: they may have come and gone before others of the instant.
+        // Jobs without run time first: they may end before others of the same instant start.
         order.sort_by(|a, b| {
-            let lasts = |place: usize| self.end[place] > self.start[place];
+            let lasts = |index: usize| self.end[index] > self.start[index];
             let start = self.start[*a].total_cmp(&self.start[*b]);
             start.then(lasts(*a).cmp(&lasts(*b)))
         });
         ends.sort_by(|a, b| self.end[*a].total_cmp(&self.end[*b]));
         let mut ends = ends.into_iter().peekable();
-        for place in order {
-            // A job of no run time gives back what it takes, before the next one starts.
-            while let Some(before) = ends.next_if(|it| self.end[*it] <= self.start[place]) {
+        for index in order {
+            // A job without run time frees its cores before the next one starts.
+            while let Some(before) = ends.next_if(|ended| self.end[*ended] <= self.start[index]) {
                 free.union_with(&held[before]);
             }
-            let wanted = u64::from(self.cores[place]);
-            held[place] = free.take_first(wanted).unwrap_or_default();
-            if self.end[place] <= self.start[place] {
-                free.union_with(&held[place]);
+            let wanted = u64::from(self.cores[index]);
+            held[index] = free.take_first(wanted).unwrap_or_default();
+            if self.end[index] <= self.start[index] {
+                free.union_with(&held[index]);
             }
         }
         held

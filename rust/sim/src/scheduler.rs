@@ -1,22 +1,17 @@
-//! The engine, as the event loop asks it.
+//! The engine as the event loop uses it.
 
-use penstock_engine::{Decision, Engine, Options, Overlong, QueueId, ShapeId};
-use penstock_idset::IdSet;
+use penstock_engine::{Decision, Engine, Estimate, Options, Overlong, QueueId, ShapeId};
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
 use crate::Error;
-use crate::setup::Setup;
+use crate::setup::{Failure, Setup};
 
 /// An engine with the shapes and the queues of a workload.
 pub(crate) struct Scheduler {
     engine: Engine,
     shapes: Vec<ShapeId>,
     queues: Vec<QueueId>,
-}
-
-fn bug(error: impl std::fmt::Display) -> Error {
-    Error::new(format!("the scheduler contradicts itself: {error}"))
 }
 
 impl Scheduler {
@@ -35,8 +30,11 @@ impl Scheduler {
             .map_err(|error| Error::new(error.to_string()))?;
         engine.mark_up(&resources.ranks());
         Ok(Self {
-            shapes: requests.iter().map(|it| engine.shape(it)).collect(),
-            queues: queues.iter().map(|it| engine.queue(it)).collect(),
+            shapes: requests
+                .iter()
+                .map(|request| engine.shape(request))
+                .collect(),
+            queues: queues.iter().map(|name| engine.queue(name)).collect(),
             engine,
         })
     }
@@ -53,8 +51,8 @@ impl Scheduler {
         let duration = if limit.is_infinite() {
             0.0
         } else {
-            // No limit is 0 to the engine. The least number there is, added to a time, is that
-            // time: such a job is planned to end when it starts.
+            // The engine takes 0 for no limit. The smallest positive number vanishes when it is
+            // added to a time: such a job is planned to end as it starts.
             limit.max(f64::MIN_POSITIVE)
         };
         let shape = self.shapes[shape as usize];
@@ -62,52 +60,52 @@ impl Scheduler {
         let queued = self
             .engine
             .submit_shape(id, priority, shape, duration, queue);
-        queued.map_err(bug)
+        queued.map_err(Error::bug)
     }
 
-    /// One pass.
+    /// Makes one pass.
     pub fn pass(&mut self, now: f64) -> Vec<Decision> {
         self.engine.pass(now, usize::MAX)
     }
 
-    /// Writes down the ranks that a job is on; returns how many cores it holds.
-    pub fn held(&self, id: u64, ranks: &mut Vec<u32>) -> u64 {
+    /// Stores the ranks of a running job in `ranks`. Returns the number of its cores.
+    pub fn ranks_of(&self, id: u64, ranks: &mut Vec<u32>) -> u64 {
         ranks.clear();
         let mut cores = 0;
-        for held in self.engine.node_allocations(id) {
-            ranks.push(held.rank);
-            cores += u64::from(held.cores);
+        for node in self.engine.node_allocations(id) {
+            ranks.push(node.rank);
+            cores += u64::from(node.cores);
         }
         cores
     }
 
-    /// Frees everything that a job holds.
+    /// Ends a running job.
     pub fn finish(&mut self, id: u64) -> Result<(), Error> {
         match self.engine.finish(&[id]) {
             1 => Ok(()),
-            _ => Err(bug(format!("job {id} holds nothing"))),
+            _ => Err(Error::bug(format!("job {id} is not running"))),
         }
     }
 
-    /// Nodes come back or fail.
-    pub fn mark(&mut self, ranks: &IdSet, up: bool) {
-        if up {
-            self.engine.mark_up(ranks);
+    /// Marks nodes up or down.
+    pub fn mark(&mut self, failure: &Failure) {
+        if failure.up {
+            self.engine.mark_up(&failure.ranks);
         } else {
-            self.engine.mark_down(ranks);
+            self.engine.mark_down(&failure.ranks);
         }
     }
 
-    /// When these jobs, which wait, will start, if no other comes and all end as planned; infinite
-    /// for those that will not. Nothing once `go_on` says no.
+    /// Estimates the starts of pending jobs, if no other job comes and all end as planned; infinite
+    /// for those that will not start. `None` once `go_on` returns `false`.
     pub fn forecast(
         &self,
-        waiting: &[u64],
+        pending: &[u64],
         now: f64,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Option<Vec<f64>> {
-        let estimates = self.engine.estimate_of_while(now, waiting, go_on)?;
-        let starts = estimates.iter().map(|it| it.start.unwrap_or(f64::INFINITY));
-        Some(starts.collect())
+        let estimates = self.engine.estimate_of_while(now, pending, go_on)?;
+        let start = |estimate: &Estimate| estimate.start.unwrap_or(f64::INFINITY);
+        Some(estimates.iter().map(start).collect())
     }
 }

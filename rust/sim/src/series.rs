@@ -1,17 +1,16 @@
-//! Two curves over time: cores in use, and jobs that wait.
+//! Time series: cores in use, and pending jobs.
 
-/// Points at which the resolution becomes coarser.
-const MOST: u16 = u16::MAX;
+/// The number of points at which the resolution is halved or worse.
+const MAX_POINTS: u16 = u16::MAX;
 
-/// Step functions of time with a bounded number of points: each value holds from its time on.
-/// Where there are too many points, those of a stretch of time become one, with the values at its
-/// end.
+/// Step functions of time with a bounded number of points: each value holds from its time on. If
+/// there are too many, the points of each interval are merged into one, with the values at its end.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
     time: Vec<f64>,
     used: Vec<u64>,
     queued: Vec<u32>,
-    /// Seconds in which there is one point at most.
+    /// Length of an interval with at most one point, in seconds.
     step: f64,
 }
 
@@ -26,16 +25,17 @@ impl Series {
         &self.used
     }
 
-    /// Jobs that wait.
+    /// Pending jobs.
     pub fn queued(&self) -> &[u32] {
         &self.queued
     }
 
+    /// Records the values from a time on.
     pub(crate) fn push(&mut self, time: f64, used: u64, queued: u32) {
         self.append(time, used, queued);
-        if self.time.len() >= usize::from(MOST) {
+        if self.time.len() >= usize::from(MAX_POINTS) {
             let span = time - self.time[0];
-            self.step = (self.step * 2.0).max(span / f64::from(MOST / 4));
+            self.step = (self.step * 2.0).max(span / f64::from(MAX_POINTS / 4));
             let times = std::mem::take(&mut self.time);
             let used = std::mem::take(&mut self.used);
             let queued = std::mem::take(&mut self.queued);

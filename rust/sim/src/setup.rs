@@ -1,4 +1,4 @@
-//! What a workload runs on, and under which rules.
+//! The setup of a simulation: the machine, and the rules.
 
 use std::collections::BTreeSet;
 
@@ -11,44 +11,44 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::failures::Failures;
-use crate::workload::{JobShape, MAX_SECONDS, Workload};
+use crate::workload::{JobShape, MAX_SECONDS, Requested, Workload};
 
-/// Cores of the nodes that a pool is made of inside: few nodes, as each costs more than a word of
-/// cores does.
-const POOL_NODE: u64 = 4096;
-/// Cores of a pool at most.
-pub(crate) const POOL_CORES: u64 = 100_000_000;
+/// The cores of each internal node of a pool. Nodes are few and large, because a node costs more
+/// than a word of its cores.
+const POOL_NODE_CORES: u64 = 4096;
+/// The most cores of a pool.
+pub(crate) const MAX_POOL_CORES: u64 = 100_000_000;
 
-/// What there is.
+/// The simulated machine.
 #[derive(Clone, Debug)]
 pub enum Machine {
-    /// So many cores, all alike, in one place: a job gets any of them.
+    /// So many cores, all alike; a job may get any of them.
     Pool(u64),
-    /// Nodes, as an R names them. Its start time and expiration do not matter: the time of the
-    /// trace is another one.
+    /// The nodes of an R. Its start time and expiration are ignored: the trace has a time of its
+    /// own.
     Nodes(Box<ResourceSet>),
 }
 
-/// Nodes that fail or come back.
+/// A failure or a return of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// When, in seconds of the trace.
+    /// Its time, in seconds of the trace.
     pub time: f64,
-    /// Which ranks.
+    /// The ranks of the nodes.
     pub ranks: IdSet,
-    /// Whether they come back; else they fail.
+    /// Whether the nodes return; otherwise they fail.
     pub up: bool,
 }
 
-/// Nodes that fail by chance, each for itself, from the first submit time on: times between
-/// failures and of repair are exponential.
+/// Random failures of nodes, independent of each other, from the first submit time on. Times
+/// between failures and times of repair are exponential.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Chance {
+pub struct RandomFailures {
     /// The mean time from a node's return to its next failure, in seconds.
     pub mtbf: f64,
     /// The mean time of a repair, in seconds.
     pub mttr: f64,
-    /// Equal seeds give equal failures, whatever the policy.
+    /// The seed. Equal seeds give equal failures under every policy.
     pub seed: u64,
 }
 
@@ -59,25 +59,26 @@ pub struct Chance {
     reason = "independent switches, each named where it is set"
 )]
 pub struct Setup {
-    /// Who goes next.
+    /// The queue policy.
     pub policy: Policy,
-    /// Which nodes a job gets.
+    /// Which of the nodes that fit a job is allocated.
     pub selection: Selection,
-    /// Whether jobs get whole nodes: those that they ask for, or as many as hold their cores and gpus.
+    /// Whether jobs get whole nodes: as many as they request, or as have their cores and gpus.
     pub whole_nodes: bool,
-    /// Whether a job that reaches its estimate is killed.
+    /// Whether a job is killed when it reaches its estimate.
     pub kill_at_limit: bool,
-    /// Whether jobs of failed nodes wait again, in their old place; else they are lost.
+    /// Whether jobs of failed nodes are queued again, at their former position; otherwise they are
+    /// lost.
     pub requeue: bool,
-    /// Of how many jobs that must wait one is given an estimate of its start; 0 for none. Each
+    /// One in so many of the jobs that have to wait gets an estimate of its start; 0 for none. Each
     /// estimate plans the whole queue ahead.
     pub estimate_every: u32,
-    /// Whether it is kept which ranks each job had.
+    /// Whether the ranks of each job are recorded.
     pub allocations: bool,
     /// Failures and returns of nodes, in any order.
     pub failures: Vec<Failure>,
-    /// Failures by chance, beside those.
-    pub chance: Option<Chance>,
+    /// Random failures in addition.
+    pub random_failures: Option<RandomFailures>,
 }
 
 impl Default for Setup {
@@ -91,20 +92,27 @@ impl Default for Setup {
             estimate_every: 0,
             allocations: true,
             failures: Vec::new(),
-            chance: None,
+            random_failures: None,
         }
     }
 }
 
-/// The machine as the engine gets it.
+/// The cores and gpus of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct NodeSize {
+    cores: u32,
+    gpus: u32,
+}
+
+/// The machine in the terms of the engine.
 pub(crate) struct Hardware {
     pub resources: ResourceSet,
     pub cores: u64,
-    /// Nodes as the results name them: a pool is one.
+    /// The number of nodes in the results: a pool is one.
     pub nodes: u64,
     pub is_pool: bool,
-    /// Cores and gpus of the nodes, each pair once: what whole nodes are counted by.
-    sizes: BTreeSet<(u32, u32)>,
+    /// The distinct sizes of nodes, by which whole nodes are counted.
+    sizes: BTreeSet<NodeSize>,
 }
 
 impl Hardware {
@@ -116,16 +124,19 @@ impl Hardware {
     }
 
     pub fn pool(cores: u64) -> Result<Self, Error> {
-        if !(1..=POOL_CORES).contains(&cores) {
-            let most = grouped(POOL_CORES);
+        if !(1..=MAX_POOL_CORES).contains(&cores) {
+            let most = grouped(MAX_POOL_CORES);
             let found = grouped(cores);
             let text = format!("a pool: expected 1 to {most} cores, found {found}");
             return Err(Error::new(text));
         }
         let mut resources = ResourceSet::new();
-        let full = cores / POOL_NODE;
+        let full = cores / POOL_NODE_CORES;
         let fail = |error: &dyn std::fmt::Display| Error::new(format!("a pool: {error}"));
-        for (first, count, size) in [(0, full, POOL_NODE), (full, 1, cores % POOL_NODE)] {
+        for (first, count, size) in [
+            (0, full, POOL_NODE_CORES),
+            (full, 1, cores % POOL_NODE_CORES),
+        ] {
             if count == 0 || size == 0 {
                 continue;
             }
@@ -159,8 +170,11 @@ impl Hardware {
         reset.map_err(|error| Error::new(error.to_string()))?;
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let nodes = resources.nodes();
-        let sizes: BTreeSet<(u32, u32)> = nodes
-            .map(|node| (number(node.cores.len()), number(node.gpus.len())))
+        let sizes: BTreeSet<NodeSize> = nodes
+            .map(|node| NodeSize {
+                cores: number(node.cores.len()),
+                gpus: number(node.gpus.len()),
+            })
             .collect();
         if sizes.is_empty() {
             return Err(Error::new("the inventory: expected at least one node"));
@@ -175,7 +189,7 @@ impl Hardware {
         })
     }
 
-    /// What the engine is asked for a shape, here.
+    /// The request to the engine for a shape on this machine.
     pub fn request(&self, shape: &JobShape, whole_nodes: bool) -> Result<Request, Error> {
         let mut shape = shape.clone();
         if self.is_pool {
@@ -185,7 +199,7 @@ impl Hardware {
                      hint: give the nodes there are",
                 ));
             }
-            // In one place, slots of many cores fit wherever as many cores are free.
+            // In a pool, a slot of many cores fits wherever as many cores are free.
             if shape.is_exact() {
                 shape = JobShape::cores(u32::try_from(shape.ncores()).unwrap_or(u32::MAX));
             } else if shape.cores_per_slot != 1 {
@@ -208,7 +222,7 @@ impl Hardware {
         })
     }
 
-    /// A shape on whole nodes: those that it asks for, or as many as hold its cores and gpus.
+    /// A shape in whole nodes: as many as it requests, or as have its cores and gpus.
     fn whole(&self, shape: JobShape) -> Result<JobShape, Error> {
         if shape.nodes.is_some() {
             return Ok(JobShape {
@@ -221,14 +235,15 @@ impl Hardware {
         };
         let (least, most, on_each) = if shape.gpus_per_slot == 0 {
             let each = self.smallest();
-            let most = shape.most_cores().map(|cores| nodes(cores, each));
+            let most = shape.max_cores().map(|cores| nodes(cores, each));
             (nodes(shape.ncores(), each), most, JobShape::cores(1))
         } else {
-            // By the node that has room for the fewest slots, of those that have room for one.
+            // By the node with room for the fewest slots, of those with room for one.
             let (cores, gpus) = (shape.cores_per_slot.min(), shape.gpus_per_slot.min());
-            let room = |size: &(u32, u32)| (size.0 / cores.max(1)).min(size.1 / gpus.max(1));
-            let Some(each) = self.sizes.iter().map(room).filter(|it| *it > 0).min() else {
-                return Ok(shape); // The engine says why there is no place for it.
+            let slots = |size: &NodeSize| (size.cores / cores.max(1)).min(size.gpus / gpus.max(1));
+            let per_node = self.sizes.iter().map(slots).filter(|slots| *slots > 0);
+            let Some(each) = per_node.min() else {
+                return Ok(shape); // The engine will say why it never fits.
             };
             let (least, most) = (shape.slots.min(), shape.slots.max());
             let on_each = JobShape {
@@ -249,17 +264,17 @@ impl Hardware {
         })
     }
 
-    /// Cores of the smallest node.
+    /// The cores of the smallest node.
     fn smallest(&self) -> u32 {
-        self.sizes.first().map_or(1, |size| size.0.max(1))
+        self.sizes.first().map_or(1, |size| size.cores.max(1))
     }
 
-    /// The least cores and nodes that a job with this request holds once it runs; of nodes 0 where
-    /// it may be on any number of them.
-    pub fn asked(&self, shape: &JobShape, request: &Request) -> (u32, u32) {
+    /// The fewest cores and nodes that a job with this request gets; of nodes 0 if any number will
+    /// do.
+    pub fn requested(&self, shape: &JobShape, request: &Request) -> Requested {
         if self.is_pool {
             let cores = u32::try_from(shape.ncores()).unwrap_or(u32::MAX);
-            return (cores, 1);
+            return Requested { cores, nodes: 1 };
         }
         let nodes = request.nnodes.as_ref().map_or(0, Count::min);
         let whole = if request.exclusive {
@@ -268,7 +283,10 @@ impl Hardware {
             0
         };
         let cores = shape.ncores().max(whole);
-        (u32::try_from(cores).unwrap_or(u32::MAX), nodes)
+        Requested {
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            nodes,
+        }
     }
 
     /// Requests for all shapes of a workload.
@@ -290,7 +308,7 @@ impl Hardware {
     pub fn failures(&self, setup: &Setup, span: Option<(f64, f64)>) -> Result<Failures, Error> {
         let mut listed = setup.failures.clone();
         let ranks = self.resources.ranks();
-        if self.is_pool && !(listed.is_empty() && setup.chance.is_none()) {
+        if self.is_pool && !(listed.is_empty() && setup.random_failures.is_none()) {
             return Err(Error::new(
                 "failures: a pool of cores has no nodes that could fail\n\
                  hint: give the nodes there are",
@@ -304,15 +322,15 @@ impl Hardware {
                     "failures: time {time}: expected seconds from 0 on, at most {MAX_SECONDS:e}"
                 )));
             }
-            let strange = failure.ranks.difference(&ranks);
-            if !strange.is_empty() {
+            let unknown = failure.ranks.difference(&ranks);
+            if !unknown.is_empty() {
                 return Err(Error::new(format!(
-                    "failures: at {time}: there are no ranks {strange}; the inventory has {ranks}"
+                    "failures: at {time}: there are no ranks {unknown}; the inventory has {ranks}"
                 )));
             }
         }
         listed.sort_by(|a, b| a.time.total_cmp(&b.time));
-        Failures::new(listed, setup.chance, &ranks, span)
+        Failures::new(listed, setup.random_failures, &ranks, span)
     }
 }
 

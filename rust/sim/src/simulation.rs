@@ -1,8 +1,8 @@
-//! The event loop: virtual time, and what happens in it.
+//! The event loop: virtual time, and the events in it.
 //!
 //! At one instant, first all completions, then failures and returns of nodes, then all arrivals,
-//! then passes of the scheduler until nothing more starts. A job of no run time holds its
-//! resources for the pass that starts it and gives them back before the next one.
+//! then passes of the scheduler until nothing more starts. A job without run time has its resources
+//! for the pass that starts it and frees them before the next one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,119 +14,135 @@ use penstock_idset::IdSet;
 use crate::Error;
 use crate::failures::Failures;
 use crate::metrics::Tally;
-use crate::results::{Fate, Results};
+use crate::results::{JobResult, RankRange, Results};
 use crate::scheduler::Scheduler;
 use crate::series::Series;
 use crate::setup::{Hardware, Machine, Setup};
-use crate::units::Units;
-use crate::workload::{Workload, real};
+use crate::unit_pool::UnitPool;
+use crate::workload::{Dependencies, Dependent, JobIndex, Requested, Workload, real};
 
-mod foretell;
+mod estimation;
 
-/// Reasons of denials that are kept.
+/// The most reasons of denials that are recorded.
 const MAX_DENIALS: usize = 100;
 
-/// Why jobs can never run.
+/// A reason for which jobs were denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// The engine's note.
+    /// The note of the denials.
     pub reason: String,
-    /// How many jobs it is of.
+    /// How many jobs were denied with it.
     pub jobs: u64,
-    /// The id of the first one.
+    /// The id of the first of them.
     pub first: u64,
 }
 
-/// A workload on its way through a machine.
+/// The planned completion of a job; completions are ordered by time, then job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Completion {
+    /// The bits of the time, which sort as times from 0 on do.
+    time_bits: u64,
+    job: JobIndex,
+}
+
+impl Completion {
+    fn new(time: f64, job: JobIndex) -> Self {
+        let time_bits = time.to_bits();
+        Self { time_bits, job }
+    }
+
+    fn time(&self) -> f64 {
+        f64::from_bits(self.time_bits)
+    }
+}
+
+/// A simulation of a workload on a machine.
 pub struct Simulation {
     workload: Arc<Workload>,
     setup: Setup,
     scheduler: Scheduler,
-    /// Where nodes or cores are counted out, rather than matched.
-    units: Option<Units>,
+    /// If all nodes are alike: the pool that stands for them (see [`UnitPool`]).
+    unit_pool: Option<UnitPool>,
     machine_cores: u64,
     machine_nodes: u64,
     is_pool: bool,
-    /// The cores and the nodes that jobs of each shape ask for.
-    asked: Vec<(u32, u32)>,
+    /// What the jobs of each shape request.
+    requested: Vec<Requested>,
     failures: Failures,
     next_arrival: usize,
-    /// Planned completions: the bits of a time, which sort as times from 0 on do, and the place.
-    completions: BinaryHeap<Reverse<(u64, u32)>>,
-    /// How many others a job still waits for before it arrives; empty where none does.
-    open: Vec<u32>,
-    /// Who waits for whom: first the one that is waited for.
-    followers: Vec<(u32, u32)>,
-    /// Jobs that nothing keeps from arriving any more, though their submit time is past.
-    released: Vec<u32>,
+    /// Planned completions, the earliest first.
+    completions: BinaryHeap<Reverse<Completion>>,
+    /// For each job, the number of its dependencies that have not ended; empty without
+    /// dependencies.
+    open_dependencies: Vec<u32>,
+    /// All dependencies, ordered by the job that others depend on.
+    dependents: Vec<Dependent>,
+    /// Jobs whose submit time is past and whose last dependency has ended.
+    released: Vec<JobIndex>,
     now: f64,
     used: u64,
     queued: u32,
-    /// Those of them with priority 0, which never start.
+    /// Pending jobs with priority 0, which never start.
     held: u32,
     results: Results,
     series: Series,
     tally: Tally,
     denials: Vec<Denial>,
     ranks: Vec<u32>,
-    /// Jobs that came now, wait, and are to be given an estimate.
-    unforetold: Vec<u64>,
+    /// Pending jobs that came now and are to get an estimate.
+    unestimated: Vec<u64>,
 }
 
 impl Simulation {
-    /// Sets a workload before a machine.
+    /// A simulation that has not begun.
     ///
-    /// Fails where a job or a failure names what such a machine cannot have; a job that is merely
-    /// too large is denied when it comes.
+    /// Fails if a job or a failure names what such a machine cannot have. A job that is merely too
+    /// large is denied when it comes.
     pub fn new(workload: Arc<Workload>, machine: &Machine, setup: Setup) -> Result<Self, Error> {
         let hardware = Hardware::new(machine)?;
         let requests = hardware.requests(&workload, &setup)?;
         let failures = hardware.failures(&setup, workload.span())?;
         let shapes = workload.shapes.iter().zip(&requests);
-        let asked: Vec<(u32, u32)> = shapes
-            .map(|(shape, request)| hardware.asked(shape, request))
+        let requested: Vec<Requested> = shapes
+            .map(|(shape, request)| hardware.requested(shape, request))
             .collect();
-        let units = Units::of(&hardware, &setup, &requests)?;
-        let (scheduler, units) = if let Some((units, requests)) = units {
-            let pool = Hardware::pool(units.count())?.resources;
-            let scheduler = Scheduler::new(&pool, &setup, &requests, &workload.queues)?;
-            (scheduler, Some(units))
+        let unit_pool = UnitPool::of(&hardware, &setup, &requests)?;
+        let (scheduler, unit_pool) = if let Some((unit_pool, requests)) = unit_pool {
+            let resources = Hardware::pool(unit_pool.count())?.resources;
+            let scheduler = Scheduler::new(&resources, &setup, &requests, &workload.queues)?;
+            (scheduler, Some(unit_pool))
         } else {
             let resources = &hardware.resources;
             let scheduler = Scheduler::new(resources, &setup, &requests, &workload.queues)?;
             (scheduler, None)
         };
         let jobs = workload.len();
-        let mut open = Vec::new();
-        let mut followers: Vec<(u32, u32)> = Vec::new();
-        if !workload.after.is_empty() {
-            open = vec![0; jobs];
-            for (job, before) in &workload.after {
-                open[*job as usize] += 1;
-                followers.push((*before, *job));
-            }
-            followers.sort_unstable();
-        }
+        let Dependencies {
+            open_dependencies,
+            dependents,
+        } = workload.dependencies();
         let allocations = setup.allocations && !hardware.is_pool;
         let mut results = Results::new(jobs, setup.estimate_every > 0, allocations);
-        for (place, shape) in workload.shape.iter().enumerate() {
-            (results.cores[place], results.nodes[place]) = asked[*shape as usize];
+        for (index, shape) in workload.shape.iter().enumerate() {
+            let requested = requested[*shape as usize];
+            results.cores[index] = requested.cores;
+            results.nodes[index] = requested.nodes;
         }
         Ok(Self {
             results,
-            asked,
+            requested,
             workload,
             setup,
             scheduler,
-            units,
+            unit_pool,
             machine_cores: hardware.cores,
             machine_nodes: hardware.nodes,
             is_pool: hardware.is_pool,
             failures,
             next_arrival: 0,
             completions: BinaryHeap::new(),
-            open,
-            followers,
+            open_dependencies,
+            dependents,
             released: Vec::new(),
             now: 0.0,
             used: 0,
@@ -136,28 +152,28 @@ impl Simulation {
             tally: Tally::default(),
             denials: Vec::new(),
             ranks: Vec::new(),
-            unforetold: Vec::new(),
+            unestimated: Vec::new(),
         })
     }
 
-    /// Runs on until so many things have happened, or all of one instant more. Returns whether
-    /// anything is left.
+    /// Runs until so many events have happened, and to the end of the last one's instant. Returns
+    /// whether any are left.
     ///
-    /// Fails where the scheduler contradicts itself, which is a bug.
+    /// Fails if the scheduler contradicts itself, which is a bug.
     pub fn advance(&mut self, events: u64) -> Result<bool, Error> {
         self.advance_while(events, &mut |_, _| true)
     }
 
-    /// As [`advance`](Self::advance), as long as `go_on` says so. It is asked after each instant
-    /// and at each step of an estimate, given how many jobs are over and the time of the trace.
-    /// A simulation that was told to stop can be advanced again, and ends as it would have.
+    /// As [`advance`](Self::advance), while `go_on` returns `true`. It is called after each instant
+    /// and at each step of an estimate, with the number of jobs that have ended and the time of the
+    /// trace. A simulation that was stopped can be advanced again, and ends as it would have.
     pub fn advance_while(
         &mut self,
         events: u64,
         go_on: &mut dyn FnMut(u64, f64) -> bool,
     ) -> Result<bool, Error> {
         let until = self.tally.events.saturating_add(events);
-        if !self.predict(go_on) {
+        if !self.estimate_starts(go_on) {
             return Ok(true);
         }
         while self.tally.events < until {
@@ -170,88 +186,92 @@ impl Simulation {
                 self.tally.early_core_seconds += real(self.used) * lasts;
             }
             self.now = time;
-            self.instant()?;
-            if !self.predict(go_on) || !go_on(self.tally.done, self.now) {
+            self.process_instant()?;
+            if !self.estimate_starts(go_on) || !go_on(self.tally.done, self.now) {
                 break;
             }
         }
-        Ok(!self.unforetold.is_empty() || self.next_time().is_some())
+        Ok(!self.unestimated.is_empty() || self.next_time().is_some())
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     fn next_time(&self) -> Option<f64> {
         let completion = self
             .completions
             .peek()
-            .map(|Reverse((time, _))| f64::from_bits(*time));
+            .map(|Reverse(completion)| completion.time());
         let arrival = self.workload.submit.get(self.next_arrival).copied();
-        let next = [completion, arrival].into_iter().flatten();
-        let next = next.min_by(f64::total_cmp);
-        // Nodes matter to jobs alone: when none is left that could run, none needs to fail.
+        let next = [completion, arrival]
+            .into_iter()
+            .flatten()
+            .min_by(f64::total_cmp);
+        // Without jobs that could run, changes of nodes do not matter.
         if next.is_none() && (self.queued == self.held || !self.failures.may_help()) {
             return None;
         }
-        let times = next.into_iter().chain(self.failures.time());
-        times.min_by(f64::total_cmp)
+        next.into_iter()
+            .chain(self.failures.time())
+            .min_by(f64::total_cmp)
     }
 
-    fn instant(&mut self) -> Result<(), Error> {
-        self.complete()?;
-        self.fail_nodes()?;
+    /// Processes all events of the present instant.
+    fn process_instant(&mut self) -> Result<(), Error> {
+        self.complete_jobs()?;
+        self.process_failures()?;
         let arrived = self.next_arrival;
-        self.arrive()?;
+        self.process_arrivals()?;
         loop {
-            self.release()?;
+            self.submit_released()?;
             let decided = self.pass();
-            self.complete()?;
+            self.complete_jobs()?;
             if !decided && self.released.is_empty() {
                 break;
             }
         }
         self.series.push(self.now, self.used, self.queued);
         self.tally.deepest = self.tally.deepest.max(self.queued);
-        self.choose_unforetold(arrived);
+        self.select_for_estimates(arrived);
         Ok(())
     }
 
-    /// Everything that ends now.
-    fn complete(&mut self) -> Result<(), Error> {
+    /// Completes the jobs that end now.
+    fn complete_jobs(&mut self) -> Result<(), Error> {
         let now = self.now.to_bits();
-        while let Some(Reverse((time, place))) = self.completions.peek().copied() {
-            if time != now {
+        while let Some(Reverse(Completion { time_bits, job })) = self.completions.peek().copied() {
+            if time_bits != now {
                 break;
             }
             self.completions.pop();
-            let index = place as usize;
-            // Of a job that was killed in between, or killed and started again, nothing ends now.
-            let is_it = self.results.fate[index] == Fate::Running
+            let index = job.index();
+            // A job that was stopped since, or stopped and started again, does not end now.
+            let ends_now = self.results.result[index] == JobResult::Running
                 && self.results.end[index].to_bits() == now;
-            if !is_it {
+            if !ends_now {
                 continue;
             }
             self.tally.events += 1;
             let overran = self.workload.run[index] > self.workload.limit[index];
-            let fate = if overran && self.setup.kill_at_limit {
-                Fate::Killed
+            let result = if overran && self.setup.kill_at_limit {
+                JobResult::Killed
             } else {
-                Fate::Ended
+                JobResult::Completed
             };
-            self.stop(place)?;
-            self.end(place, fate);
+            self.stop(job)?;
+            self.end(job, result);
         }
         Ok(())
     }
 
-    /// Takes a running job off its resources. Returns the core-seconds that it had.
-    fn stop(&mut self, place: u32) -> Result<f64, Error> {
-        let index = place as usize;
+    /// Stops a running job. Returns the core-seconds that it used.
+    fn stop(&mut self, job: JobIndex) -> Result<f64, Error> {
+        let index = job.index();
         if self.failures.any() {
-            self.scheduler.held(id(place), &mut self.ranks);
-            self.failures.stop(place, &self.ranks);
+            self.scheduler.ranks_of(id(job), &mut self.ranks);
+            self.failures.stop(job, &self.ranks);
         }
-        self.scheduler.finish(id(place))?;
-        if let Some(units) = &mut self.units {
-            units.give(place);
+        self.scheduler.finish(id(job))?;
+        if let Some(pool) = &mut self.unit_pool {
+            pool.release(job);
         }
         let cores = u64::from(self.results.cores[index]);
         self.used = self.used.saturating_sub(cores);
@@ -262,72 +282,82 @@ impl Simulation {
         Ok(core_seconds)
     }
 
-    /// A job is over, one way or another: those that waited for it may come.
-    fn end(&mut self, place: u32, fate: Fate) {
-        self.results.fate[place as usize] = fate;
+    /// Ends a job, in whichever way, and releases the jobs that depend on it.
+    fn end(&mut self, job: JobIndex, result: JobResult) {
+        self.results.result[job.index()] = result;
         self.tally.done += 1;
-        let from = self.followers.partition_point(|(it, _)| *it < place);
-        let followers = self.followers[from..].iter();
-        for (_, job) in followers.take_while(|(it, _)| *it == place) {
-            let open = &mut self.open[*job as usize];
+        let first = self
+            .dependents
+            .partition_point(|dependent| dependent.before < job);
+        let dependents = self.dependents[first..].iter();
+        for Dependent { job, .. } in dependents.take_while(|dependent| dependent.before == job) {
+            let open = &mut self.open_dependencies[job.index()];
             *open -= 1;
-            if *open == 0 && (*job as usize) < self.next_arrival {
+            if *open == 0 && job.index() < self.next_arrival {
                 self.released.push(*job);
             }
         }
     }
 
-    fn fail_nodes(&mut self) -> Result<(), Error> {
+    /// Processes the failures and returns of nodes that are due.
+    fn process_failures(&mut self) -> Result<(), Error> {
         while let Some(failure) = self.failures.due(self.now)? {
             self.tally.events += 1;
-            self.scheduler.mark(&failure.ranks, failure.up);
+            self.scheduler.mark(&failure);
             if failure.up {
                 continue;
             }
-            for place in self.failures.jobs_on(&failure.ranks) {
+            for job in self.failures.jobs_on(&failure.ranks) {
                 self.tally.failed += 1;
-                self.tally.lost_core_seconds += self.stop(place)?;
+                self.tally.lost_core_seconds += self.stop(job)?;
                 if self.setup.requeue {
-                    let shape = self.workload.shape[place as usize];
-                    let asked = self.asked[shape as usize];
-                    self.results.wait_again(place as usize, asked);
-                    self.submit(place)?;
+                    let shape = self.workload.shape[job.index()];
+                    let requested = self.requested[shape as usize];
+                    self.results.requeue(job.index(), requested);
+                    self.submit(job)?;
                 } else {
-                    self.end(place, Fate::Lost);
+                    self.end(job, JobResult::Lost);
                 }
             }
         }
         Ok(())
     }
 
-    fn arrive(&mut self) -> Result<(), Error> {
+    /// Submits the jobs that arrive now and have no open dependency.
+    fn process_arrivals(&mut self) -> Result<(), Error> {
         while let Some(submit) = self.workload.submit.get(self.next_arrival) {
             if *submit > self.now {
                 break;
             }
-            let place = self.next_arrival;
+            let job = JobIndex::from_usize(self.next_arrival);
             self.next_arrival += 1;
             self.tally.events += 1;
-            if self.open.get(place).is_none_or(|open| *open == 0) {
-                self.submit(u32::try_from(place).unwrap_or(u32::MAX))?;
+            if !self.has_open_dependencies(job.index()) {
+                self.submit(job)?;
             }
         }
         Ok(())
     }
 
-    /// Jobs that waited for others, and need not any more.
-    fn release(&mut self) -> Result<(), Error> {
-        for place in std::mem::take(&mut self.released) {
-            self.submit(place)?;
+    /// Whether a job has dependencies that have not ended.
+    fn has_open_dependencies(&self, index: usize) -> bool {
+        let open = self.open_dependencies.get(index);
+        open.is_some_and(|open| *open > 0)
+    }
+
+    /// Submits the jobs whose last dependency has ended.
+    fn submit_released(&mut self) -> Result<(), Error> {
+        for job in std::mem::take(&mut self.released) {
+            self.submit(job)?;
         }
         Ok(())
     }
 
-    fn submit(&mut self, place: u32) -> Result<(), Error> {
-        let index = place as usize;
+    fn submit(&mut self, job: JobIndex) -> Result<(), Error> {
+        let index = job.index();
         let limit = self.workload.limit[index];
         self.scheduler.submit(
-            id(place),
+            id(job),
             self.workload.priority[index],
             self.workload.shape[index],
             limit,
@@ -338,7 +368,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Lets the scheduler pass over the queue. Returns whether it has decided anything.
+    /// Lets the scheduler make a pass. Returns whether it decided anything.
     fn pass(&mut self) -> bool {
         if self.queued == 0 {
             return false;
@@ -349,28 +379,32 @@ impl Simulation {
         for decision in decisions {
             self.queued = self.queued.saturating_sub(1);
             match decision {
-                Decision::Alloc { id, backfilled } => self.start(place_of(id), backfilled),
+                Decision::Alloc { id, backfilled } => self.start(job_of(id), backfilled),
                 Decision::Deny { id, note } => {
-                    let place = place_of(id);
-                    let held = self.workload.priority[place as usize] == 0;
+                    let job = job_of(id);
+                    let held = self.workload.priority[job.index()] == 0;
                     self.held -= u32::from(held);
-                    let shape = self.workload.shape[place as usize];
-                    let units = self.units.as_ref();
-                    let known = units.and_then(|it| it.note(shape)).cloned();
-                    self.deny(place, known.unwrap_or(note));
-                    self.end(place, Fate::Denied);
+                    let shape = self.workload.shape[job.index()];
+                    let pool = self.unit_pool.as_ref();
+                    let of_nodes = pool.and_then(|pool| pool.note(shape)).cloned();
+                    self.record_denial(job, of_nodes.unwrap_or(note));
+                    self.end(job, JobResult::Denied);
                 }
             }
         }
         decided
     }
 
-    /// Writes down why a job can never run.
-    fn deny(&mut self, place: u32, reason: String) {
-        if let Some(known) = self.denials.iter_mut().find(|it| it.reason == reason) {
+    /// Records why a job was denied.
+    fn record_denial(&mut self, job: JobIndex, reason: String) {
+        if let Some(known) = self
+            .denials
+            .iter_mut()
+            .find(|denial| denial.reason == reason)
+        {
             known.jobs += 1;
         } else if self.denials.len() < MAX_DENIALS {
-            let first = self.workload.id[place as usize];
+            let first = self.workload.id[job.index()];
             self.denials.push(Denial {
                 reason,
                 jobs: 1,
@@ -379,39 +413,45 @@ impl Simulation {
         }
     }
 
-    fn start(&mut self, place: u32, backfilled: bool) {
-        let index = place as usize;
+    /// Starts a job that the scheduler has allocated resources.
+    fn start(&mut self, job: JobIndex, backfilled: bool) {
+        let index = job.index();
         let (cores, nodes, first) = if self.is_pool {
             let shape = &self.workload.shapes[self.workload.shape[index] as usize];
             let cores = if shape.is_exact() {
                 shape.ncores()
             } else {
-                self.scheduler.held(id(place), &mut self.ranks)
+                self.scheduler.ranks_of(id(job), &mut self.ranks)
             };
             (cores, 1, 0)
-        } else if let Some(units) = &mut self.units {
-            let (cores, ranks) = units.take(place, self.workload.shape[index]);
-            self.results.keep(index, ranks.iter().copied());
+        } else if let Some(pool) = &mut self.unit_pool {
+            let allocated = pool.allocate(job, self.workload.shape[index]);
+            let ranks = allocated.ranks;
+            self.results.record_ranks(index, ranks.iter().copied());
             let nodes = ranks
                 .iter()
-                .map(|(first, last)| u64::from(last - first) + 1);
-            let first = ranks.first().map_or(0, |(first, _)| *first);
-            (cores, nodes.sum(), first)
+                .map(|range| u64::from(range.last - range.first) + 1);
+            let first = ranks.first().map_or(0, |range| range.first);
+            (allocated.cores, nodes.sum(), first)
         } else {
-            let cores = self.scheduler.held(id(place), &mut self.ranks);
-            self.failures.start(place, &self.ranks);
+            let cores = self.scheduler.ranks_of(id(job), &mut self.ranks);
+            self.failures.start(job, &self.ranks);
+            let single = |rank: &u32| RankRange {
+                first: *rank,
+                last: *rank,
+            };
             self.results
-                .keep(index, self.ranks.iter().map(|it| (*it, *it)));
+                .record_ranks(index, self.ranks.iter().map(single));
             let first = self.ranks.first().copied().unwrap_or(0);
             (cores, self.ranks.len() as u64, first)
         };
         let run = self.workload.run[index];
-        let lasts = if self.setup.kill_at_limit {
+        let duration = if self.setup.kill_at_limit {
             run.min(self.workload.limit[index])
         } else {
             run
         };
-        let end = self.now + lasts;
+        let end = self.now + duration;
         self.used = self.used.saturating_add(cores);
         let submit = self.workload.submit[index];
         let earliest = self.tally.first_submit.get_or_insert(submit);
@@ -423,47 +463,47 @@ impl Simulation {
         results.nodes[index] = u32::try_from(nodes).unwrap_or(u32::MAX);
         results.first_rank[index] = first;
         results.backfilled[index] = backfilled;
-        results.fate[index] = Fate::Running;
-        self.completions.push(Reverse((end.to_bits(), place)));
+        results.result[index] = JobResult::Running;
+        self.completions.push(Reverse(Completion::new(end, job)));
     }
 
-    /// The jobs.
+    /// The workload.
     pub fn workload(&self) -> &Arc<Workload> {
         &self.workload
     }
 
-    /// What has become of them so far.
+    /// The results so far.
     pub fn results(&self) -> &Results {
         &self.results
     }
 
-    /// Cores in use and jobs that wait, over time.
+    /// Cores in use and pending jobs over time.
     pub fn series(&self) -> &Series {
         &self.series
     }
 
-    /// The numbers of the cores that each job of a pool had, as far as it ran. Any core of a pool
-    /// is as good as another: in the order of starts, each job gets the lowest that are free.
+    /// The cores of each job of a pool, by number, as far as it ran. The cores of a pool are alike:
+    /// in the order of starts, each job gets the lowest that are free.
     pub fn pool_cores(&self) -> Vec<IdSet> {
         self.results.pool_cores(self.machine_cores)
     }
 
-    /// The time of the trace.
+    /// The present time of the trace, in seconds.
     pub fn now(&self) -> f64 {
         self.now
     }
 
-    /// Jobs that are over: ended, killed, lost or denied.
+    /// The number of jobs that have ended: completed, killed, lost or denied.
     pub fn done(&self) -> u64 {
         self.tally.done
     }
 
-    /// Cores of the machine.
+    /// The cores of the machine.
     pub fn cores(&self) -> u64 {
         self.machine_cores
     }
 
-    /// Nodes of the machine; a pool is one.
+    /// The nodes of the machine; a pool counts as one.
     pub fn nodes(&self) -> u64 {
         self.machine_nodes
     }
@@ -473,23 +513,23 @@ impl Simulation {
         self.is_pool
     }
 
-    /// What has been counted on the way.
+    /// The counters so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Why jobs were denied, in the order in which that happened first; of very many reasons, the
-    /// first.
+    /// Why jobs were denied, in the order of the first denial with each reason; if there are very
+    /// many reasons, the first of them.
     pub fn denials(&self) -> &[Denial] {
         &self.denials
     }
 }
 
-/// What the engine calls the job at a place: in the order of submission, from 1.
-fn id(place: u32) -> u64 {
-    u64::from(place) + 1
+/// The engine's id of a job: its index in the order of submission, plus 1.
+fn id(job: JobIndex) -> u64 {
+    u64::from(job.get()) + 1
 }
 
-fn place_of(id: u64) -> u32 {
-    u32::try_from(id.saturating_sub(1)).unwrap_or(u32::MAX)
+fn job_of(id: u64) -> JobIndex {
+    JobIndex::new(u32::try_from(id.saturating_sub(1)).unwrap_or(u32::MAX))
 }

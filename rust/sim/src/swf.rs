@@ -1,13 +1,13 @@
-//! The Standard Workload Format, version 2.2: eighteen numbers a job, -1 for what is not known.
+//! The Standard Workload Format, version 2.2: eighteen numbers per job, -1 for unknown.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::error::{brief, shown, without_mark};
-use crate::workload::{DEFAULT_PRIORITY, JobShape, RUN_TIME_TAKEN, Workload};
+use crate::error::{brief, excerpt, strip_byte_order_mark};
+use crate::workload::{DEFAULT_PRIORITY, JobShape, JobTimes, RUN_TIME_TAKEN, Workload};
 use crate::{Error, error};
 
-/// What the fields of a line are, in their order.
+/// The names of the fields of a line, in order.
 const FIELDS: [&str; 18] = [
     "job number",
     "submit time",
@@ -40,18 +40,18 @@ const STATUS: usize = 10;
 const QUEUE: usize = 14;
 const PRECEDING: usize = 16;
 
-/// What stands for a value that is not known.
+/// The value of an unknown field.
 const MISSING: f64 = -1.0;
 
-/// The status of a job that was cancelled.
+/// The status of a cancelled job.
 const CANCELLED: f64 = 5.0;
 
-/// Statuses of parts of a job that was interrupted: a line for the whole job comes before them.
+/// Statuses of the parts of an interrupted job, which follow a line for the whole job.
 const PARTS: [f64; 3] = [2.0, 3.0, 4.0];
 
-/// What was found while reading, for the sentences about it.
+/// What was found while reading, for the sentences about assumptions.
 #[derive(Default)]
-struct Census {
+struct Findings {
     used_processors: u64,
     used_times: u64,
     no_processors: u64,
@@ -69,19 +69,22 @@ struct Census {
 
 /// Reads a trace, or its first `limit` jobs.
 ///
-/// Missing requested processors are the allocated ones, a missing requested time is the run time;
-/// jobs without processors, run time or submit time are left out, as are those that were
-/// cancelled before they ran, and lines that are parts of a job. [`Workload::assumptions`] says how many. Lines are sorted by submit
-/// time, those with equal ones stay in file order.
+/// Missing requested processors are taken to be the allocated ones, a missing requested time to be
+/// the run time. Left out are jobs without processors, run time or submit time, jobs that were
+/// cancelled before they ran, and lines that are parts of a job; [`Workload::assumptions`] tells
+/// how many. Lines are sorted by submit time, equal ones stay in file order.
 ///
-/// Fails where a line has not eighteen numbers.
+/// Fails if a line is not eighteen numbers.
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
-    let mut census = Census::default();
-    let mut sizes = Sizes::default();
-    let mut numbers = Numbers::default();
+    let mut census = Findings::default();
+    let mut sizes = ShapesBySize::default();
+    let mut numbers = JobNumbers::default();
     let queue = workload.queue_number(String::new())?;
-    for (index, line) in without_mark(data).split(|byte| *byte == b'\n').enumerate() {
+    for (index, line) in strip_byte_order_mark(data)
+        .split(|byte| *byte == b'\n')
+        .enumerate()
+    {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
@@ -104,7 +107,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
             Error::at(name, index + 1, text)
         };
         let id = whole(fields[JOB]);
-        let is_repeated = id.is_some_and(|id| numbers.is_repeated(id));
+        let is_repeated = id.is_some_and(|id| numbers.add(id));
         if is_repeated && PARTS.contains(&fields[STATUS]) {
             census.parts += 1;
             continue;
@@ -115,11 +118,11 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
         let id = id.ok_or_else(|| at(JOB, "expected a whole number"))?;
         census.repeated += u64::from(is_repeated);
         let cores = whole(fields[processors])
-            .and_then(|it| u32::try_from(it).ok())
+            .and_then(|cores| u32::try_from(cores).ok())
             .ok_or_else(|| at(processors, "expected a whole number below 4294967296"))?;
         let shape = sizes.shape(&mut workload, cores)?;
         workload
-            .push_shape(id, times, shape, (DEFAULT_PRIORITY, queue))
+            .push_shape(id, times, shape, DEFAULT_PRIORITY, queue)
             .map_err(|error| Error::at(name, index + 1, error))?;
     }
     census.tell(&mut workload);
@@ -134,7 +137,7 @@ pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, E
     Ok(workload)
 }
 
-/// How many cores the pool has, by the header or else by the largest job, and where that is from.
+/// Sets the cores of the pool: by the header, otherwise by the largest job.
 fn read_pool(workload: &mut Workload) {
     let mut wrong = String::new();
     for key in ["MaxProcs", "MaxNodes"] {
@@ -145,7 +148,7 @@ fn read_pool(workload: &mut Workload) {
             workload.set_pool(cores, &format!("{key} of the header{wrong}"));
             return;
         }
-        let value = shown(value);
+        let value = excerpt(value);
         let _ = write!(wrong, "; {key} is no number above 0: `{value}`");
     }
     if !wrong.is_empty() {
@@ -154,40 +157,40 @@ fn read_pool(workload: &mut Workload) {
     }
 }
 
-/// Sizes up to here are looked up without a hash.
-const USUAL: usize = 1 << 16;
+/// Smaller sizes are looked up without a hash.
+const MAX_ARRAY_SIZE: usize = 1 << 16;
 
-/// The shapes of the usual sizes: their numbers, each plus one, 0 for those not met so far.
+/// Shape numbers by size, each plus one; 0 for sizes that have not occurred.
 #[derive(Default)]
-struct Sizes(Vec<u32>);
+struct ShapesBySize(Vec<u32>);
 
-impl Sizes {
+impl ShapesBySize {
     fn shape(&mut self, workload: &mut Workload, cores: u32) -> Result<u32, Error> {
-        let place = cores as usize;
-        if let Some(known) = self.0.get(place).and_then(|it| it.checked_sub(1)) {
+        let index = cores as usize;
+        if let Some(known) = self.0.get(index).and_then(|number| number.checked_sub(1)) {
             return Ok(known);
         }
         let number = workload.shape_number(JobShape::cores(cores))?;
-        if place < USUAL {
-            if self.0.len() <= place {
-                self.0.resize(place + 1, 0);
+        if index < MAX_ARRAY_SIZE {
+            if self.0.len() <= index {
+                self.0.resize(index + 1, 0);
             }
-            self.0[place] = number.saturating_add(1);
+            self.0[index] = number.saturating_add(1);
         }
         Ok(number)
     }
 }
 
-/// The numbers of the jobs so far. Most traces have them ascending.
+/// The job numbers so far. Most traces have them in ascending order.
 #[derive(Default)]
-struct Numbers {
+struct JobNumbers {
     ascending: Vec<u64>,
     others: HashSet<u64>,
 }
 
-impl Numbers {
-    /// Adds a number. Returns whether it was there already.
-    fn is_repeated(&mut self, number: u64) -> bool {
+impl JobNumbers {
+    /// Adds a number. Returns whether it was known.
+    fn add(&mut self, number: u64) -> bool {
         if self.ascending.last().is_none_or(|last| *last < number) {
             self.ascending.push(number);
             return self.others.contains(&number);
@@ -196,10 +199,10 @@ impl Numbers {
     }
 }
 
-impl Census {
-    /// Which field says how many processors, and the times (submit, run, limit) of a job that is
-    /// to be simulated.
-    fn take(&mut self, fields: &[f64; 18]) -> Option<(usize, [f64; 3])> {
+impl Findings {
+    /// The field with the number of processors, and the times, of a job that is to be simulated;
+    /// `None` for one that is left out.
+    fn take(&mut self, fields: &[f64; 18]) -> Option<(usize, JobTimes)> {
         let run = fields[RUN];
         if fields[STATUS].to_bits() == CANCELLED.to_bits() && run <= 0.0 {
             self.cancelled += 1;
@@ -236,9 +239,11 @@ impl Census {
             self.used_times += 1;
             run
         };
-        Some((processors, [fields[SUBMIT], run, limit]))
+        let submit = fields[SUBMIT];
+        Some((processors, JobTimes { submit, run, limit }))
     }
 
+    /// Adds a sentence about each finding to the workload's assumptions.
     fn tell(&self, workload: &mut Workload) {
         let jobs = u64::try_from(workload.len()).unwrap_or(u64::MAX);
         let some = |count: u64, verb| error::some(count, jobs, verb);
@@ -269,7 +274,7 @@ impl Census {
                 "that are parts of others, by status and job number",
             ),
         ];
-        for (count, one, several) in left_out.into_iter().filter(|it| it.0 > 0) {
+        for (count, one, several) in left_out.into_iter().filter(|(count, ..)| *count > 0) {
             let why = if count == 1 { one } else { several };
             workload.assume(format!("left out: {} {why}", error::jobs(count)));
         }
@@ -297,7 +302,7 @@ impl Census {
     }
 }
 
-/// Keeps `Key: value` of a comment; others are for people.
+/// Records a `Key: value` comment; other comments are ignored.
 fn read_comment(workload: &mut Workload, comment: &[u8]) {
     let text = String::from_utf8_lossy(comment);
     let Some((key, value)) = text.split_once(':') else {
@@ -309,10 +314,10 @@ fn read_comment(workload: &mut Workload, comment: &[u8]) {
     }
 }
 
-/// The number that a header's value begins with, where it is positive.
+/// The number at the beginning of a header's value, if it is positive.
 fn first_number(value: &str) -> Option<u64> {
     let word = value.split_whitespace().next()?;
-    word.parse().ok().filter(|it| *it > 0)
+    word.parse().ok().filter(|number| *number > 0)
 }
 
 fn split(line: &[u8]) -> Result<[f64; 18], String> {
@@ -320,17 +325,17 @@ fn split(line: &[u8]) -> Result<[f64; 18], String> {
     let mut words = line
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty());
-    for (place, field) in fields.iter_mut().enumerate() {
-        let number = place + 1;
+    for (index, field) in fields.iter_mut().enumerate() {
+        let number = index + 1;
         let Some(word) = words.next() else {
             return Err(format!(
-                "expected 18 fields, found {place}: field {number} ({}) is missing",
-                FIELDS[place]
+                "expected 18 fields, found {index}: field {number} ({}) is missing",
+                FIELDS[index]
             ));
         };
         *field = parse(word).ok_or_else(|| {
-            let text = shown(&String::from_utf8_lossy(word));
-            let what = FIELDS[place];
+            let text = excerpt(&String::from_utf8_lossy(word));
+            let what = FIELDS[index];
             format!("field {number} ({what}): expected a number, found `{text}`")
         })?;
     }
@@ -345,7 +350,7 @@ fn parse(word: &[u8]) -> Option<f64> {
         [b'-', digits @ ..] => (digits, true),
         digits => (digits, false),
     };
-    // Nearly all are small whole numbers.
+    // Fast path: nearly all are small whole numbers.
     if (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit) {
         let number = digits
             .iter()
@@ -354,7 +359,7 @@ fn parse(word: &[u8]) -> Option<f64> {
         return Some(if negative { -number } else { number });
     }
     let number = std::str::from_utf8(word).ok()?.parse::<f64>().ok()?;
-    Some(number).filter(|it| it.is_finite())
+    Some(number).filter(|number| number.is_finite())
 }
 
 /// A number without fraction, from 0 to 2^53.
@@ -368,9 +373,9 @@ fn whole(number: f64) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-/// Writes a workload as SWF: what a simulation does not know is -1.
+/// Writes a workload as SWF, with -1 for what a simulation does not know.
 ///
-/// Fails where a job asks for more than cores anywhere: the format has no words for it.
+/// Fails if a job requests more than cores anywhere: the format cannot express it.
 pub fn write(workload: &Workload) -> Result<String, Error> {
     let mut text = String::with_capacity(workload.len() * 64 + 256);
     text.push_str("; Version: 2.2\n");
@@ -384,17 +389,17 @@ pub fn write(workload: &Workload) -> Result<String, Error> {
     if workload.header_value("MaxProcs").is_none() {
         let _ = writeln!(text, "; MaxProcs: {}", workload.max_cores());
     }
-    for place in 0..jobs {
-        let id = workload.id[place];
-        let shape = &workload.shapes[workload.shape[place] as usize];
+    for index in 0..jobs {
+        let id = workload.id[index];
+        let shape = &workload.shapes[workload.shape[index] as usize];
         if !shape.is_cores_alone() || shape.cores_per_slot != 1 || !shape.is_exact() {
             return Err(Error::new(format!(
                 "job {id} asks for more than cores anywhere: SWF cannot say that\nhint: write JSON lines"
             )));
         }
-        let limit = workload.limit[place];
-        let _ = write!(text, "{id} {} ", workload.submit[place]);
-        let _ = write!(text, "-1 {} {} -1 -1 ", workload.run[place], shape.slots);
+        let limit = workload.limit[index];
+        let _ = write!(text, "{id} {} ", workload.submit[index]);
+        let _ = write!(text, "-1 {} {} -1 -1 ", workload.run[index], shape.slots);
         let _ = write!(text, "{} ", shape.slots);
         if limit.is_finite() {
             let _ = write!(text, "{limit}");

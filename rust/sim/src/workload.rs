@@ -1,4 +1,4 @@
-//! `Workload`: the jobs that come, in columns, in the order in which they come.
+//! Workloads: the jobs of a simulation, in columns, in the order of submission.
 
 use std::collections::HashMap;
 
@@ -12,41 +12,104 @@ use crate::random::Random;
 /// The priority of a job that names none.
 pub const DEFAULT_PRIORITY: u32 = 16;
 
-/// Jobs that a workload may have: their places are 32 bits wide.
+/// The most jobs that a workload may have: their indices are 32 bits wide.
 const MAX_JOBS: usize = (u32::MAX - 1) as usize;
 
-/// Jobs that a model makes up at most: more hardly fit into the memory of a machine.
-pub const MAX_MADE_UP: u32 = 100_000_000;
+/// The most jobs that a model generates: more hardly fit into memory.
+pub const MAX_GENERATED_JOBS: u32 = 100_000_000;
 
-/// After so many made-up jobs it is asked whether to go on, some milliseconds each.
-const GO_ON_EVERY: usize = 1 << 14;
+/// A model asks whether to go on once per so many generated jobs, which take some milliseconds.
+const JOBS_PER_STOP_CHECK: usize = 1 << 14;
 
-/// The most that a time of a job may be, in seconds: some 30,000 years. Beyond some thousand times
-/// that, a second more would be none.
+/// The largest time of a job, in seconds: about 30,000 years. Far beyond that, adding a second
+/// would change nothing.
 pub(crate) const MAX_SECONDS: f64 = 1e12;
 
-/// How a sentence ends that says what was taken for an estimate.
+/// The end of the sentence that says what was taken for a missing estimate.
 pub(crate) const RUN_TIME_TAKEN: &str = "the run time is taken as the estimate";
 
-/// What a job asks for, without times.
+/// A job of a workload, by its place in the order of submission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct JobIndex(u32);
+
+impl JobIndex {
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The index of an entry of the columns. A workload has fewer than `u32::MAX` jobs.
+    pub fn from_usize(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A dependency, seen from the job that depends on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Dependency {
+    pub job: JobIndex,
+    /// The job that has to end first.
+    pub before: JobIndex,
+}
+
+/// A dependency, seen from the job that has to end first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Dependent {
+    pub before: JobIndex,
+    pub job: JobIndex,
+}
+
+/// The dependencies of a workload, as a walk in the order of completions needs them.
+pub(crate) struct Dependencies {
+    /// For each job, how many others have to end first; empty without dependencies.
+    pub open_dependencies: Vec<u32>,
+    /// Ordered by the job that has to end first.
+    pub dependents: Vec<Dependent>,
+}
+
+/// The cores and nodes that a job requests, at least; nodes are 0 if any number will do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Requested {
+    pub cores: u32,
+    pub nodes: u32,
+}
+
+/// The times of a job, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobTimes {
+    pub submit: f64,
+    pub run: f64,
+    /// Infinite for none.
+    pub limit: f64,
+}
+
+/// The resources that a job requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobShape {
-    /// Nodes, where there is a node level.
+    /// Nodes, if it requests nodes.
     pub nodes: Option<Count>,
-    /// Slots: on each node where there is a node level, else in total and anywhere.
+    /// Slots: on each node if it requests nodes, otherwise in all and anywhere.
     pub slots: Count,
     /// Cores of each slot.
     pub cores_per_slot: Count,
     /// Gpus of each slot.
     pub gpus_per_slot: Count,
-    /// Whether the nodes are wanted whole.
+    /// Whether it requests whole nodes.
     pub exclusive: bool,
-    /// Which nodes will do; `None` for any.
+    /// The condition on its nodes; `None` for any.
     pub constraint: Option<Constraint>,
 }
 
 impl JobShape {
-    /// So many cores, anywhere.
+    /// A shape of so many cores, anywhere.
     pub fn cores(cores: u32) -> Self {
         Self {
             nodes: None,
@@ -58,7 +121,7 @@ impl JobShape {
         }
     }
 
-    /// Cores of all slots together, the least that will do.
+    /// The cores of all slots together, at least.
     pub fn ncores(&self) -> u64 {
         let nodes = self.nodes.as_ref().map_or(1, Count::min);
         u64::from(self.slots.min())
@@ -66,8 +129,8 @@ impl JobShape {
             .saturating_mul(nodes.into())
     }
 
-    /// Cores of all slots together, the most that are taken; `None` where there is no end.
-    pub fn most_cores(&self) -> Option<u64> {
+    /// The cores of all slots together, at most; `None` for no limit.
+    pub fn max_cores(&self) -> Option<u64> {
         let nodes = self.nodes.as_ref().map_or(Some(1), Count::max)?;
         let slots = u64::from(self.slots.max()?);
         let cores = self.cores_per_slot.max()?;
@@ -84,7 +147,7 @@ impl JobShape {
         self.nodes.iter().chain(per_slot).all(Count::is_exact)
     }
 
-    /// Whether it asks for nothing but cores, wherever they are: what a pool of cores can give.
+    /// Whether it requests nothing but cores, anywhere: all that a pool of cores has.
     pub fn is_cores_alone(&self) -> bool {
         self.nodes.is_none() && self.gpus_per_slot == 0 && self.constraint.is_none()
     }
@@ -93,23 +156,23 @@ impl JobShape {
 /// One job of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceJob {
-    /// Its name in the results.
+    /// Its id in the results.
     pub id: u64,
     /// When it is submitted, in seconds of the trace.
     pub submit: f64,
     /// How long it runs, in seconds.
     pub run: f64,
-    /// The estimate, in seconds: what the scheduler plans with. Infinite for none.
+    /// The user's estimate, in seconds, which the scheduler plans with. Infinite for none.
     pub limit: f64,
-    /// What it asks for.
+    /// The resources that it requests.
     pub shape: JobShape,
     /// Its priority; 0 is held.
     pub priority: u32,
-    /// The queue it is in; empty for the one without name.
+    /// Its queue; empty for the default one.
     pub queue: String,
 }
 
-/// Jobs in the order of their submit times, those with equal ones in file order.
+/// Jobs in the order of their submit times, equal ones in file order.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     pub(crate) name: String,
@@ -120,10 +183,10 @@ pub struct Workload {
     pub(crate) shape: Vec<u32>,
     pub(crate) priority: Vec<u32>,
     pub(crate) queue: Vec<u16>,
-    /// The place of each job in file order; empty where that is the order already.
+    /// The index of each job of the file, by its number there; empty if the order is the same.
     pub(crate) file_order: Vec<u32>,
-    /// Places of a job and of one that it waits for, by the first.
-    pub(crate) after: Vec<(u32, u32)>,
+    /// The dependencies, by the dependent job.
+    pub(crate) after: Vec<Dependency>,
     pub(crate) shapes: Vec<JobShape>,
     pub(crate) queues: Vec<String>,
     shape_numbers: HashMap<JobShape, u32>,
@@ -134,7 +197,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// No jobs yet. The name is that of the file or of the model.
+    /// A workload without jobs. The name is that of the file or of the model.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -142,30 +205,31 @@ impl Workload {
         }
     }
 
-    /// Adds a job. [`finish`](Self::finish) puts them in order.
+    /// Adds a job. [`finish`](Self::finish) sorts the jobs.
     ///
-    /// Fails where a time is negative or not a number, and where there are too many jobs, or
-    /// more than 65,535 queues.
+    /// Fails if a time is negative or NaN, if there are too many jobs, or if there are more than
+    /// 65,536 queues.
     pub fn push(&mut self, job: TraceJob) -> Result<(), Error> {
         let shape = self.shape_number(job.shape)?;
         let queue = self.queue_number(job.queue)?;
-        self.push_shape(
-            job.id,
-            [job.submit, job.run, job.limit],
-            shape,
-            (job.priority, queue),
-        )
+        let times = JobTimes {
+            submit: job.submit,
+            run: job.run,
+            limit: job.limit,
+        };
+        self.push_shape(job.id, times, shape, job.priority, queue)
     }
 
-    /// Adds a job of a known shape; `times` are submit time, run time and limit.
+    /// Adds a job whose shape and queue are known by number.
     pub(crate) fn push_shape(
         &mut self,
         id: u64,
-        times: [f64; 3],
+        times: JobTimes,
         shape: u32,
-        (priority, queue): (u32, u16),
+        priority: u32,
+        queue: u16,
     ) -> Result<(), Error> {
-        let [submit, run, limit] = times;
+        let JobTimes { submit, run, limit } = times;
         if self.id.len() >= MAX_JOBS {
             let most = grouped(MAX_JOBS as u64);
             return Err(Error::new(format!("expected at most {most} jobs")));
@@ -180,7 +244,7 @@ impl Workload {
             }
         }
         self.id.push(id);
-        // `-0.0` would not sort as 0 does.
+        // Adding 0 turns -0.0, which sorts before 0, into 0.
         self.submit.push(submit + 0.0);
         self.run.push(run + 0.0);
         self.limit.push(limit + 0.0);
@@ -190,6 +254,7 @@ impl Workload {
         Ok(())
     }
 
+    /// The number of a shape, which is added if it is new.
     pub(crate) fn shape_number(&mut self, shape: JobShape) -> Result<u32, Error> {
         if let Some(number) = self.shape_numbers.get(&shape) {
             return Ok(*number);
@@ -200,6 +265,7 @@ impl Workload {
         Ok(number)
     }
 
+    /// The number of a queue, which is added if it is new.
     pub(crate) fn queue_number(&mut self, queue: String) -> Result<u16, Error> {
         if let Some(number) = self.queue_numbers.get(&queue) {
             return Ok(*number);
@@ -211,12 +277,12 @@ impl Workload {
         Ok(number)
     }
 
-    /// Puts the jobs in the order of their submit times, stably. Returns whether they were not.
+    /// Sorts the jobs by submit time, stably. Returns whether they were out of order.
     pub(crate) fn sort(&mut self) -> bool {
         if self.submit.is_sorted() {
             return false;
         }
-        // Places fit 32 bits: `push` sees to that.
+        // `push` sees to it that the indices fit into 32 bits.
         let mut order: Vec<u32> = (0u32..).take(self.id.len()).collect();
         order.sort_by(|a, b| self.submit[*a as usize].total_cmp(&self.submit[*b as usize]));
         permute(&mut self.id, &order);
@@ -226,73 +292,93 @@ impl Workload {
         permute(&mut self.shape, &order);
         permute(&mut self.priority, &order);
         permute(&mut self.queue, &order);
-        let mut place = vec![0; order.len()];
+        let mut new_index = vec![0; order.len()];
         for (new, old) in (0u32..).zip(&order) {
-            place[*old as usize] = new;
+            new_index[*old as usize] = new;
         }
-        for (job, before) in &mut self.after {
-            *job = place[*job as usize];
-            *before = place[*before as usize];
+        for Dependency { job, before } in &mut self.after {
+            *job = JobIndex::new(new_index[job.index()]);
+            *before = JobIndex::new(new_index[before.index()]);
         }
         self.after.sort_unstable();
-        self.file_order = place;
+        self.file_order = new_index;
         true
     }
 
-    /// Ends the adding of jobs: puts them in the order of their submit times, equal ones in the
-    /// order in which they were added.
+    /// Sorts the jobs by submit time, equal ones in the order in which they were added.
     #[must_use]
     pub fn finish(mut self) -> Self {
         self.sort();
         self
     }
 
-    /// Where the jobs come from: the file, or the model.
+    /// The source of the jobs: the file, or the model.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many jobs there are.
+    /// The dependencies, for a walk in the order of completions.
+    pub(crate) fn dependencies(&self) -> Dependencies {
+        let mut open_dependencies = Vec::new();
+        let mut dependents: Vec<Dependent> = Vec::with_capacity(self.after.len());
+        if !self.after.is_empty() {
+            open_dependencies = vec![0; self.len()];
+            for Dependency { job, before } in &self.after {
+                open_dependencies[job.index()] += 1;
+                dependents.push(Dependent {
+                    before: *before,
+                    job: *job,
+                });
+            }
+            dependents.sort_unstable();
+        }
+        Dependencies {
+            open_dependencies,
+            dependents,
+        }
+    }
+
+    /// The number of jobs.
     pub fn len(&self) -> usize {
         self.id.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no jobs.
     pub fn is_empty(&self) -> bool {
         self.id.is_empty()
     }
 
-    /// The names of the jobs in the results.
+    /// The ids of the jobs.
     pub fn ids(&self) -> &[u64] {
         &self.id
     }
 
-    /// When they are submitted, in seconds of the trace, ascending.
+    /// The submit times of the jobs, in seconds of the trace, ascending.
     pub fn submits(&self) -> &[f64] {
         &self.submit
     }
 
-    /// The job at a place of the order.
-    pub fn job(&self, place: usize) -> Option<TraceJob> {
+    /// The job at an index.
+    pub fn job(&self, index: usize) -> Option<TraceJob> {
         Some(TraceJob {
-            id: *self.id.get(place)?,
-            submit: self.submit[place],
-            run: self.run[place],
-            limit: self.limit[place],
-            shape: self.shapes[self.shape[place] as usize].clone(),
-            priority: self.priority[place],
-            queue: self.queues[usize::from(self.queue[place])].clone(),
+            id: *self.id.get(index)?,
+            submit: self.submit[index],
+            run: self.run[index],
+            limit: self.limit[index],
+            shape: self.shapes[self.shape[index] as usize].clone(),
+            priority: self.priority[index],
+            queue: self.queues[usize::from(self.queue[index])].clone(),
         })
     }
 
-    /// The place of a job, given its number in the file (from 0, of those that were not left out).
-    pub fn place_of_file(&self, number: usize) -> usize {
+    /// The index of a job, given its number in the file, counted from 0 without the jobs left out.
+    pub fn index_from_file(&self, number: usize) -> usize {
         self.file_order
             .get(number)
-            .map_or(number, |place| *place as usize)
+            .map_or(number, |index| *index as usize)
     }
 
-    /// What was assumed where the file left something open, a sentence each.
+    /// The assumptions made where the file left something open, one sentence each.
     pub fn assumptions(&self) -> &[String] {
         &self.assumptions
     }
@@ -301,7 +387,7 @@ impl Workload {
         self.assumptions.push(sentence);
     }
 
-    /// The `Key: value` pairs of the file's header, in its order; keys may repeat.
+    /// The `Key: value` pairs of the file's header, in order; keys may repeat.
     pub fn header(&self) -> &[(String, String)] {
         &self.header
     }
@@ -322,7 +408,7 @@ impl Workload {
         self.pool = Some((cores, origin.to_owned()));
     }
 
-    /// The cores of the pool that the jobs ran on: what the header says, else those of the
+    /// The cores of the pool that the jobs ran on: as the header says, otherwise those of the
     /// largest job.
     pub fn max_cores(&self) -> u64 {
         match &self.pool {
@@ -331,7 +417,7 @@ impl Workload {
         }
     }
 
-    /// Where [`max_cores`](Self::max_cores) comes from.
+    /// The source of [`max_cores`](Self::max_cores).
     pub fn pool_origin(&self) -> &str {
         self.pool
             .as_ref()
@@ -348,25 +434,29 @@ impl Workload {
         Some((*self.submit.first()?, *self.submit.last()?))
     }
 
-    /// Seconds since the epoch at second 0 of the trace, where the header says so.
+    /// The start of the trace, in seconds since the epoch, if the header has it.
     pub fn unix_start(&self) -> Option<f64> {
         let value = self.header_value("UnixStartTime")?;
         let number = value.split_whitespace().next()?.parse::<f64>().ok()?;
-        Some(number).filter(|it| it.is_finite() && *it >= 0.0)
+        Some(number).filter(|start| start.is_finite() && *start >= 0.0)
     }
 
-    /// Core-seconds of all jobs together.
+    /// The core-seconds of all jobs together.
     pub fn core_seconds(&self) -> f64 {
         let jobs = self.shape.iter().zip(&self.run);
-        let cores: Vec<f64> = self.shapes.iter().map(|it| real(it.ncores())).collect();
+        let cores: Vec<f64> = self
+            .shapes
+            .iter()
+            .map(|shape| real(shape.ncores()))
+            .collect();
         jobs.map(|(shape, run)| cores[*shape as usize] * run).sum()
     }
 
-    /// The same jobs, coming `pace` times as fast (in whole seconds), and with other estimates
-    /// where some are given: traces whose submit times are start times, or that know no estimates,
-    /// hardly make anybody wait as they are.
+    /// The workload with submit times `pace` times as fast, in whole seconds, and with other
+    /// estimates if some are given: in traces whose submit times are start times, or that have no
+    /// estimates, hardly any job has to wait.
     ///
-    /// Fails where the pace is not above 0.
+    /// Fails if the pace is not above 0.
     pub fn vary(&self, pace: f64, estimates: Option<Estimates>, seed: u64) -> Result<Self, Error> {
         if !(pace > 0.0 && pace.is_finite()) {
             let pace = brief(pace);
@@ -379,7 +469,7 @@ impl Workload {
             for submit in &mut varied.submit {
                 *submit = first + ((*submit - first) / pace).round();
             }
-            let late = varied.submit.last().filter(|it| **it > MAX_SECONDS);
+            let late = varied.submit.last().filter(|submit| **submit > MAX_SECONDS);
             let paced = brief(pace);
             if let Some(late) = late {
                 let late = brief(*late);
@@ -398,44 +488,45 @@ impl Workload {
             }
             varied
                 .assumptions
-                .retain(|it| !it.ends_with(RUN_TIME_TAKEN));
-            varied.assume(format!("estimates are made up: {estimates}, seed {seed}"));
+                .retain(|sentence| !sentence.ends_with(RUN_TIME_TAKEN));
+            varied.assume(format!("estimates are generated: {estimates}, seed {seed}"));
         }
         Ok(varied)
     }
 
-    /// The bytes of heap that the columns take.
+    /// Bytes on the heap for the columns.
     pub fn heap_bytes(&self) -> usize {
         let jobs = self.id.capacity();
         jobs * (4 * size_of::<f64>() + 2 * size_of::<u32>() + size_of::<u16>())
-            + self.after.capacity() * size_of::<(u32, u32)>()
+            + self.after.capacity() * size_of::<Dependency>()
     }
 }
 
-/// Fails where a model is to make up too many jobs.
-pub(crate) fn check_made_up(jobs: u32) -> Result<(), Error> {
-    if jobs <= MAX_MADE_UP {
+/// Checks the number of jobs that a model is to generate.
+pub(crate) fn check_job_count(jobs: u32) -> Result<(), Error> {
+    if jobs <= MAX_GENERATED_JOBS {
         return Ok(());
     }
-    let (most, found) = (grouped(MAX_MADE_UP.into()), grouped(jobs.into()));
+    let (most, found) = (grouped(MAX_GENERATED_JOBS.into()), grouped(jobs.into()));
     Err(Error::new(format!(
         "jobs: expected at most {most}, found {found}"
     )))
 }
 
-/// Asks now and then, as so many jobs are made up, whether to go on; fails once the answer is no.
-pub(crate) fn going_on(made_up: usize, go_on: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-    if made_up.is_multiple_of(GO_ON_EVERY) && !go_on() {
-        return Err(Error::new("stopped while jobs were made up"));
+/// Asks `go_on` now and then while jobs are generated; fails once it returns `false`.
+pub(crate) fn check_stop(generated: usize, go_on: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+    if generated.is_multiple_of(JOBS_PER_STOP_CHECK) && !go_on() {
+        return Err(Error::stopped("stopped while jobs were generated"));
     }
     Ok(())
 }
 
+/// Reorders a column; `order` has the former index of each entry.
 fn permute<T: Copy>(column: &mut Vec<T>, order: &[u32]) {
     *column = order.iter().map(|old| column[*old as usize]).collect();
 }
 
-/// A count as a number to calculate with; exact up to 2^53.
+/// A count as a real number; exact up to 2^53.
 #[expect(
     clippy::cast_precision_loss,
     reason = "no machine has 2^53 cores, no trace so many jobs"

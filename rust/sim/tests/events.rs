@@ -1,5 +1,5 @@
-//! The event loop: every tie rule on an example that can be worked by hand, then what must hold
-//! for any workload.
+//! The event loop: every tie rule on an example that can be checked by hand, then invariants for
+//! any workload.
 
 mod support;
 
@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
-use penstock_sim::{Failure, Fate, Machine, Setup, Simulation, Workload};
+use penstock_sim::{Failure, JobResult, Machine, Setup, Simulation, Workload};
 use proptest::prelude::*;
 
 use support::{Line, failure, lines, nodes, pool, run, setup, starts, workload};
 
 #[test]
-fn what_ends_at_an_instant_makes_room_for_what_arrives_at_it() {
+fn completions_precede_arrivals_of_the_same_instant() {
     let simulation = pool("fcfs", 1, &[(0, 10, 1, 10), (10, 5, 1, 5)]);
     assert_eq!(starts(&simulation), "0 10");
     assert_eq!(simulation.results().end(), [10.0, 15.0]);
 }
 
 #[test]
-fn equal_submit_times_go_in_file_order() {
+fn jobs_with_equal_submit_times_start_in_file_order() {
     let simulation = pool("fcfs", 1, &[(5, 2, 1, 2), (0, 9, 1, 9), (5, 3, 1, 3)]);
     // In order of submission: the second line, then the first, then the third.
     assert_eq!(starts(&simulation), "0 9 11");
@@ -28,8 +28,8 @@ fn equal_submit_times_go_in_file_order() {
 }
 
 #[test]
-fn first_come_first_served_lets_nobody_past() {
-    // The second needs two cores; the third would fit beside the first, and waits all the same.
+fn fcfs_backfills_no_job() {
+    // The second job needs two cores; the third would fit beside the first, and still waits.
     let simulation = pool("fcfs", 2, &[(0, 10, 1, 10), (1, 5, 2, 5), (2, 1, 1, 1)]);
     assert_eq!(starts(&simulation), "0 10 15");
 }
@@ -42,18 +42,18 @@ fn a_job_without_run_time_needs_its_cores_for_the_pass_that_starts_it() {
     assert_eq!(starts(&simulation), "3 3 3");
     assert_eq!(simulation.results().end(), [3.0, 3.0, 7.0]);
     assert!(simulation.tally().passes >= 3);
-    // While it has them, nobody else does: in the first pass the third job of one core does not
-    // fit beside the two of the first, and the second is first in line.
+    // While a job has them, no other does: in the first pass the third job of one core does not fit
+    // beside the two of the first, and the second is the blocked head.
     let simulation = pool("easy", 2, &[(3, 0, 2, 0), (3, 4, 2, 4), (3, 1, 1, 1)]);
     assert_eq!(starts(&simulation), "3 3 7");
 }
 
 #[test]
 fn a_candidate_that_is_planned_to_end_at_the_shadow_time_has_ended_by_it() {
-    // The second waits for second 10. The third would run from 1 to 10.
+    // The second job waits until second 10. The third would run from 1 to 10.
     let simulation = pool("easy", 4, &[(0, 10, 3, 10), (1, 5, 4, 5), (1, 9, 1, 9)]);
     assert_eq!(starts(&simulation), "0 10 1b");
-    // To 11: nothing is to spare, so it waits for the second to end.
+    // Until 11: no core is to spare, so it waits for the second to end.
     let simulation = pool("easy", 4, &[(0, 10, 3, 10), (1, 5, 4, 5), (1, 10, 1, 10)]);
     assert_eq!(starts(&simulation), "0 10 15");
 }
@@ -72,9 +72,9 @@ fn a_running_job_that_is_planned_to_end_at_the_shadow_time_adds_to_the_spare_cor
 }
 
 #[test]
-fn only_jobs_let_in_by_the_spare_cores_use_them_up() {
-    // Shadow time 10, and 5 - 4 = 1 core to spare. The third, to 10, uses none of it; the fourth
-    // takes it; for the fifth nothing is left, though two cores are free.
+fn only_jobs_backfilled_on_spare_cores_use_them_up() {
+    // Shadow time 10, and 5 - 4 = 1 core to spare. The third, until 10, uses none of it; the fourth
+    // takes it; for the fifth none is left, though two cores are free.
     let jobs = [
         (0, 10, 2, 10),
         (1, 5, 4, 5),
@@ -92,7 +92,7 @@ fn an_overrun_is_taken_to_end_one_second_from_now() {
     let jobs = [(0, 20, 2, 5), (1, 5, 3, 5), (10, 1, 1, 1), (12, 2, 1, 2)];
     let simulation = pool("easy", 3, &jobs);
     assert_eq!(starts(&simulation), "0 20 10b 25");
-    assert_eq!(simulation.results().fate()[0], Fate::Ended);
+    assert_eq!(simulation.results().job_results()[0], JobResult::Completed);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn an_estimate_of_no_time_is_overrun_as_soon_as_the_job_runs() {
 }
 
 #[test]
-fn a_job_is_killed_at_its_limit_where_that_is_asked() {
+fn a_job_is_killed_at_its_limit_if_configured() {
     let jobs = [(0, 20, 2, 5), (1, 5, 3, 5), (10, 0, 1, 0)];
     let setup = Setup {
         kill_at_limit: true,
@@ -114,7 +114,7 @@ fn a_job_is_killed_at_its_limit_where_that_is_asked() {
     };
     let simulation = run(workload(&jobs), &Machine::Pool(3), setup);
     assert_eq!(starts(&simulation), "0 5 10");
-    assert_eq!(simulation.results().fate()[0], Fate::Killed);
+    assert_eq!(simulation.results().job_results()[0], JobResult::Killed);
     let summary = simulation.summary();
     assert_eq!((summary.killed, summary.ended), (1, 2));
     // 2 cores for 5 seconds and 3 for 5, of 3 cores for 10 seconds.
@@ -126,33 +126,33 @@ fn a_job_without_limit_never_ends_as_planned() {
     let text = r#"{"submit": 0, "run": 10, "cores": 1, "limit": null}
 {"submit": 1, "run": 5, "cores": 2}
 {"submit": 2, "run": 50, "cores": 1}"#;
-    // The second has no shadow time at all, so the third delays nothing that was planned.
+    // The second job has no shadow time, so the third delays nothing that was planned.
     let simulation = run(lines(text), &Machine::Pool(2), setup("easy"));
     assert_eq!(starts(&simulation), "0 52 2b");
 }
 
 #[test]
-fn a_held_job_stays_and_ends_nothing() {
+fn a_held_job_never_starts_and_does_not_prolong_the_simulation() {
     let text = r#"{"submit": 0, "run": 10, "cores": 1, "priority": 0}
 {"submit": 1, "run": 5, "cores": 2, "priority": 1}
 {"submit": 1, "run": 5, "cores": 2, "priority": 20}"#;
     for policy in ["fcfs", "easy"] {
         let simulation = run(lines(text), &Machine::Pool(2), setup(policy));
         assert_eq!(starts(&simulation), "- 6 1", "{policy}");
-        assert_eq!(simulation.results().fate()[0], Fate::Waiting);
+        assert_eq!(simulation.results().job_results()[0], JobResult::Pending);
         assert_eq!((simulation.summary().waiting, simulation.done()), (1, 2));
     }
 }
 
 #[test]
-fn a_job_too_large_is_denied_and_waited_for_no_more() {
+fn a_denied_job_releases_its_dependents() {
     let text = r#"{"submit": 0, "run": 10, "cores": 3, "id": 7}
 {"submit": 0, "run": 5, "cores": 2, "after": 7}
 {"submit": 1, "run": 5, "cores": 2, "after": [7, 9]}
 {"submit": 2, "run": 20, "cores": 1, "id": 9}"#;
     let simulation = run(lines(text), &Machine::Pool(2), setup("fcfs"));
     assert_eq!(starts(&simulation), "- 0 25 5");
-    assert_eq!(simulation.results().fate()[0], Fate::Denied);
+    assert_eq!(simulation.results().job_results()[0], JobResult::Denied);
     let [denial] = simulation.denials() else {
         panic!("one job was denied")
     };
@@ -163,7 +163,7 @@ fn a_job_too_large_is_denied_and_waited_for_no_more() {
 }
 
 #[test]
-fn jobs_that_wait_for_others_arrive_when_those_have_ended() {
+fn dependent_jobs_arrive_when_their_dependencies_have_ended() {
     let text = r#"{"submit": 0, "run": 10, "cores": 1, "id": 1}
 {"submit": 0, "run": 0, "cores": 1, "id": 2, "after": 1}
 {"submit": 0, "run": 5, "cores": 2, "id": 3, "after": 2}
@@ -182,7 +182,7 @@ fn queues_do_not_block_each_other() {
 }
 
 #[test]
-fn whole_nodes_are_as_many_as_hold_the_cores() {
+fn whole_nodes_are_as_many_as_have_the_cores() {
     let jobs = [(0, 10, 5, 10), (0, 10, 4, 10), (0, 10, 1, 10)];
     let whole = Setup {
         whole_nodes: true,
@@ -194,7 +194,7 @@ fn whole_nodes_are_as_many_as_hold_the_cores() {
     assert_eq!(simulation.results().cores(), [8, 4, 4]);
     assert_eq!(simulation.results().first_rank(), [0, 2, 0]);
     assert_eq!(simulation.results().ranks(0).to_string(), "0-1");
-    // Without it, cores are taken wherever they are.
+    // Without the option, cores are taken anywhere.
     let simulation = run(workload(&jobs), &nodes(3, 4), setup("fcfs"));
     assert_eq!(starts(&simulation), "0 0 0");
     assert_eq!(simulation.results().cores(), [5, 4, 1]);
@@ -202,7 +202,7 @@ fn whole_nodes_are_as_many_as_hold_the_cores() {
 }
 
 #[test]
-fn whole_nodes_are_those_that_a_job_names() {
+fn a_job_gets_as_many_whole_nodes_as_it_requests() {
     let text = r#"{"submit": 0, "run": 10, "nodes": 2, "slots": 1}
 {"submit": 0, "run": 10, "nodes": 2, "slots": 1}
 {"submit": 0, "run": 10, "cores": 5, "constraint": {"hostlist": ["n[0-1]"]}}
@@ -235,15 +235,15 @@ fn whole_nodes_are_as_many_as_have_room_for_the_gpus() {
     };
     let simulation = run(lines(text), &machine, whole);
     assert_eq!(starts(&simulation), "0 10 -");
-    assert_eq!(simulation.results().fate()[2], Fate::Denied);
+    assert_eq!(simulation.results().job_results()[2], JobResult::Denied);
     assert_eq!(simulation.results().nodes(), [2, 1, 0]);
     assert_eq!(simulation.results().cores(), [8, 4, 1]);
     assert_eq!(simulation.results().first_rank()[..2], [2, 2]);
 }
 
 #[test]
-fn a_job_that_never_starts_has_what_it_asked_for() {
-    // The third fails with its node, and finds none again.
+fn a_job_that_never_starts_is_reported_with_its_request() {
+    // The third fails with its node, and never finds another one.
     let text = r#"{"submit": 0, "run": 10, "nodes": 2, "slots": 3}
 {"submit": 0, "run": 10, "cores": 9}
 {"submit": 0, "run": 10, "cores": "1-4"}"#;
@@ -261,8 +261,8 @@ fn a_job_that_never_starts_has_what_it_asked_for() {
 }
 
 #[test]
-fn an_estimate_is_stopped_between_its_steps_and_taken_up_again() {
-    // All come at once, and all but one wait: one estimate with a step for each.
+fn an_estimate_can_be_stopped_between_its_steps_and_resumed() {
+    // All come at once, and all but one have to wait: one estimate with a step for each.
     let jobs: Vec<Line> = (0..50).map(|it| (0, 10, 1 + it % 2, 10)).collect();
     let setup = Setup {
         estimate_every: 1,
@@ -291,7 +291,7 @@ fn an_estimate_is_stopped_between_its_steps_and_taken_up_again() {
 }
 
 #[test]
-fn a_range_is_given_as_much_as_is_free() {
+fn a_count_range_is_allocated_as_much_as_is_free() {
     let text = r#"{"submit": 0, "run": 10, "cores": 3}
 {"submit": 1, "run": 10, "cores": "2-8"}
 {"submit": 20, "run": 10, "cores": "2-8"}
@@ -315,8 +315,8 @@ fn a_range_is_given_as_much_as_is_free() {
 }
 
 #[test]
-fn a_pool_is_one_place_however_large() {
-    // 200 cores are held as nodes of 64 inside; a slot of 100 cores fits all the same.
+fn a_slot_of_a_pool_may_exceed_its_internal_nodes() {
+    // A slot of 100 cores fits although the pool consists of smaller nodes inside.
     let text = r#"{"submit": 0, "run": 10, "slots": 2, "cores_per_slot": 100}
 {"submit": 0, "run": 10, "cores": 1}"#;
     let simulation = run(lines(text), &Machine::Pool(200), setup("fcfs"));
@@ -332,7 +332,7 @@ fn a_pool_is_one_place_however_large() {
 }
 
 #[test]
-fn jobs_without_run_time_have_cores_of_a_pool_as_well() {
+fn jobs_without_run_time_have_cores_of_a_pool_too() {
     // The second starts before the first, and gives its cores back at once.
     let text = r#"{"submit": 0, "run": 10, "cores": 2, "priority": 10}
 {"submit": 0, "run": 0, "cores": 2, "priority": 20}"#;
@@ -347,7 +347,7 @@ fn jobs_without_run_time_have_cores_of_a_pool_as_well() {
 }
 
 #[test]
-fn what_a_machine_cannot_have_is_refused() {
+fn a_request_that_the_machine_cannot_have_is_rejected() {
     let refused = |workload: Workload, machine: &Machine, setup: Setup| {
         let simulation = Simulation::new(Arc::new(workload), machine, setup);
         simulation.err().unwrap().to_string()
@@ -402,7 +402,7 @@ fn random_jobs() -> impl Strategy<Value = Vec<Line>> {
 
 proptest! {
     #[test]
-    fn nothing_is_used_twice_and_every_job_is_done(
+    fn no_core_is_used_twice_and_every_job_ends(
         jobs in random_jobs(),
         policy in prop::sample::select(vec!["fcfs", "easy", "conservative", "hybrid:2"]),
         machine in 0..3usize,
@@ -416,14 +416,14 @@ proptest! {
         let results = simulation.results();
         prop_assert_eq!(simulation.done(), jobs.len() as u64);
         let mut changes = Vec::new();
-        for place in 0..workload.len() {
-            let job = workload.job(place).unwrap();
-            let (start, end) = (results.start()[place], results.end()[place]);
+        for index in 0..workload.len() {
+            let job = workload.job(index).unwrap();
+            let (start, end) = (results.start()[index], results.end()[index]);
             prop_assert!(start >= job.submit);
             let lasts = if kill { job.run.min(job.limit) } else { job.run };
             prop_assert!((end - start - lasts).abs() < 1e-9);
             let cores = job.shape.slots.min();
-            prop_assert_eq!(results.cores()[place], cores);
+            prop_assert_eq!(results.cores()[index], cores);
             if end > start {
                 changes.push((end, -i64::from(cores)));
                 changes.push((start, i64::from(cores)));
@@ -436,12 +436,12 @@ proptest! {
             prop_assert!(used <= cores, "{} cores at {}", used, time);
         }
         if simulation.is_pool() {
-            for (cores, place) in simulation.pool_cores().iter().zip(0..) {
-                let held: usize = place;
+            for (cores, index) in simulation.pool_cores().iter().zip(0..) {
+                let held: usize = index;
                 prop_assert_eq!(cores.len(), u64::from(results.cores()[held]));
             }
         }
-        // The same again, in steps of another length, gives the same.
+        // Steps of another length give the same.
         let mut again = Simulation::new(Arc::new(workload), &machine, setup).unwrap();
         while again.advance(1000).unwrap() {}
         prop_assert_eq!(starts(&again), starts(&simulation));

@@ -1,15 +1,15 @@
-//! Nodes that fail, and what becomes of their jobs.
+//! Failures of nodes, and their effect on jobs.
 
 mod support;
 
 use std::sync::Arc;
 
-use penstock_sim::{Chance, Fate, Machine, Setup, Simulation};
+use penstock_sim::{JobResult, Machine, RandomFailures, Setup, Simulation};
 
 use support::{failure, lines, nodes, run, setup, starts};
 
 #[test]
-fn a_failed_node_takes_its_jobs_with_it_and_they_wait_in_their_old_place() {
+fn jobs_of_a_failed_node_are_queued_again_at_their_former_position() {
     let text = r#"{"submit": 0, "run": 10, "nodes": 1, "exclusive": true}
 {"submit": 0, "run": 10, "nodes": 1, "exclusive": true}
 {"submit": 1, "run": 4, "nodes": 1, "exclusive": true}"#;
@@ -19,7 +19,7 @@ fn a_failed_node_takes_its_jobs_with_it_and_they_wait_in_their_old_place() {
         requeue,
         ..setup("fcfs")
     };
-    // Rank 1 fails at 5 under the second job, which then goes before the third.
+    // Rank 1 fails at 5 under the second job, which then starts before the third.
     let simulation = run(lines(text), &nodes(2, 4), fails(true));
     assert_eq!(starts(&simulation), "0 10 20");
     assert_eq!(simulation.results().ranks(1).to_string(), "0");
@@ -29,12 +29,12 @@ fn a_failed_node_takes_its_jobs_with_it_and_they_wait_in_their_old_place() {
     assert!((simulation.summary().utilisation - expected).abs() < 1e-12);
     let simulation = run(lines(text), &nodes(2, 4), fails(false));
     assert_eq!(starts(&simulation), "0 0 10");
-    assert_eq!(simulation.results().fate()[1], Fate::Lost);
+    assert_eq!(simulation.results().job_results()[1], JobResult::Lost);
     assert_eq!(simulation.results().end(), [10.0, 5.0, 14.0]);
 }
 
 #[test]
-fn what_failed_nodes_ended_counts_for_as_long_as_it_ran() {
+fn a_job_ended_by_a_failure_counts_for_as_long_as_it_ran() {
     let text = r#"{"submit": 0, "run": 10, "nodes": 1}
 {"submit": 0, "run": 100, "nodes": 2}"#;
     let setup = Setup {
@@ -52,7 +52,7 @@ fn what_failed_nodes_ended_counts_for_as_long_as_it_ran() {
 }
 
 #[test]
-fn a_job_that_ends_as_its_node_fails_has_ended() {
+fn a_job_that_ends_as_its_node_fails_has_completed() {
     let text = r#"{"submit": 0, "run": 5, "nodes": 2}
 {"submit": 5, "run": 5, "nodes": 2}"#;
     let with = |failures| Setup {
@@ -61,25 +61,28 @@ fn a_job_that_ends_as_its_node_fails_has_ended() {
     };
     let machine = nodes(2, 1);
     let simulation = run(lines(text), &machine, with(vec![failure(5, "0", false)]));
-    // The node never comes back: the second stays, and time does not go on for ever.
+    // The node never returns: the second job stays pending, and the simulation ends.
     assert_eq!(starts(&simulation), "0 -");
-    assert_eq!(simulation.results().fate()[0], Fate::Ended);
+    assert_eq!(simulation.results().job_results()[0], JobResult::Completed);
     let back = vec![failure(5, "0", false), failure(9, "0-1", true)];
     assert_eq!(starts(&run(lines(text), &machine, with(back))), "0 9");
 }
 
 #[test]
-fn nodes_fail_by_chance_until_the_last_job_has_ended() {
-    // Submitted at second 0, long after which the node fails.
+fn random_failures_stop_with_the_last_job() {
+    // Submitted at second 0; the node fails much later.
     let text = r#"{"submit": 0, "run": 300, "nodes": 1}
 {"submit": 0, "run": 300, "nodes": 1, "priority": 0}"#;
-    let chance = Chance {
+    let random_failures = RandomFailures {
         mtbf: 200.0,
         mttr: 50.0,
         seed: 1,
     };
     let fails = |seed, requeue| Setup {
-        chance: Some(Chance { seed, ..chance }),
+        random_failures: Some(RandomFailures {
+            seed,
+            ..random_failures
+        }),
         requeue,
         ..setup("easy")
     };
@@ -87,8 +90,11 @@ fn nodes_fail_by_chance_until_the_last_job_has_ended() {
         .map(|seed| {
             let simulation = run(lines(text), &nodes(1, 1), fails(seed, true));
             let results = simulation.results();
-            // It has run through in the end, and the one that is held keeps nothing going.
-            assert_eq!(results.fate(), [Fate::Ended, Fate::Waiting]);
+            // It has completed in the end, and the held job prolongs nothing.
+            assert_eq!(
+                results.job_results(),
+                [JobResult::Completed, JobResult::Pending]
+            );
             assert!((results.end()[0] - results.start()[0] - 300.0).abs() < 1e-9);
             simulation.tally().failed
         })
@@ -96,21 +102,21 @@ fn nodes_fail_by_chance_until_the_last_job_has_ended() {
     assert!(failed > 20, "{failed} failures in 20 runs");
     let simulation = run(lines(text), &nodes(1, 1), fails(1, false));
     assert!(matches!(
-        simulation.results().fate()[0],
-        Fate::Lost | Fate::Ended
+        simulation.results().job_results()[0],
+        JobResult::Lost | JobResult::Completed
     ));
 }
 
 #[test]
-fn chance_needs_mean_times_and_nodes() {
+fn random_failures_need_mean_times_and_nodes() {
     let refused = |mtbf, machine: &Machine| {
-        let chance = Chance {
+        let random_failures = RandomFailures {
             mtbf,
             mttr: 1.0,
             seed: 1,
         };
         let setup = Setup {
-            chance: Some(chance),
+            random_failures: Some(random_failures),
             ..setup("easy")
         };
         let jobs = lines(

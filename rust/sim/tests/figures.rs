@@ -1,11 +1,11 @@
-//! The figures of a simulation, and its series over time.
+//! The metrics of a simulation, and its time series.
 
 mod support;
 
 use support::{Line, pool};
 
 #[test]
-fn no_jobs_take_no_time() {
+fn an_empty_workload_has_no_metrics() {
     let simulation = pool("fcfs", 4, &[]);
     let summary = simulation.summary();
     assert_eq!((summary.jobs, simulation.done()), (0, 0));
@@ -13,7 +13,7 @@ fn no_jobs_take_no_time() {
 }
 
 #[test]
-fn the_figures_are_those_of_their_definitions() {
+fn metrics_follow_their_definitions() {
     // Waits 0, 10, 15; runs 10, 5, 1.
     let simulation = pool("fcfs", 2, &[(0, 10, 1, 10), (0, 5, 2, 5), (0, 1, 1, 1)]);
     let summary = simulation.summary();
@@ -39,8 +39,8 @@ fn the_figures_are_those_of_their_definitions() {
 }
 
 #[test]
-fn utilisation_while_jobs_come_leaves_out_the_end() {
-    // One core from 2 to 6, both from 6 to 9; the last comes at 7.
+fn utilisation_to_the_last_submit_excludes_the_decline() {
+    // One core from 2 to 6, both from 6 to 9; the last job comes at 7.
     let simulation = pool("fcfs", 2, &[(2, 4, 1, 4), (6, 3, 2, 3), (7, 9, 1, 9)]);
     let summary = simulation.summary();
     assert!((summary.utilisation_to_last_submit - 6.0 / 10.0).abs() < 1e-9);
@@ -48,13 +48,13 @@ fn utilisation_while_jobs_come_leaves_out_the_end() {
 }
 
 #[test]
-fn utilisation_begins_with_a_job_that_starts() {
-    // The first is denied; then one core is used from 4 to 8, and the last comes at 8.
+fn utilisation_begins_with_the_first_job_that_starts() {
+    // The first job is denied; then one core is used from 4 to 8, and the last job comes at 8.
     let jobs = [(0, 9, 3, 9), (4, 4, 1, 4), (8, 4, 2, 4)];
     let summary = pool("fcfs", 2, &jobs).summary();
     assert!((summary.utilisation_to_last_submit - 4.0 / 8.0).abs() < 1e-9);
     assert!((summary.utilisation - 12.0 / 16.0).abs() < 1e-9);
-    // None starts.
+    // No job starts.
     let summary = pool("fcfs", 2, &[(0, 9, 3, 9), (4, 4, 3, 4)]).summary();
     assert!(summary.utilisation.is_nan() && summary.utilisation_to_last_submit.is_nan());
 }

@@ -1,4 +1,4 @@
-//! Traces: what is read, what is left out and said, what is refused, and that it can be written.
+//! Traces: what is read, left out and assumed, what is rejected, and that they can be written.
 
 use penstock_jobspec::{Constraint, Count};
 use penstock_sim::{DEFAULT_PRIORITY, JobShape, TraceJob, Workload, jsonl, swf};
@@ -115,7 +115,7 @@ fn one_job_is_one() {
 }
 
 #[test]
-fn a_header_that_names_no_number_of_processors_is_told() {
+fn a_header_without_a_number_of_processors_is_reported() {
     let origin = |header: &str| {
         let text = format!("{header}{}", line([1, 0, 10, 4, 4, 10, 1]));
         let workload = swf::read(text.as_bytes(), "a.swf", None).unwrap();
@@ -133,7 +133,7 @@ fn a_header_that_names_no_number_of_processors_is_told() {
 }
 
 #[test]
-fn jobs_are_in_the_order_of_submit_times_and_equal_ones_in_file_order() {
+fn jobs_are_sorted_by_submit_time_then_file_order() {
     let text = [
         line([1, 10, 1, 1, 1, 1, 1]),
         line([2, 5, 1, 1, 1, 1, 1]),
@@ -146,14 +146,14 @@ fn jobs_are_in_the_order_of_submit_times_and_equal_ones_in_file_order() {
     assert_eq!(ids, [2, 4, 1, 3]);
     let said = workload.assumptions().join("\n");
     assert!(said.contains("they were sorted"), "{said}");
-    // A limit is of jobs in file order.
+    // A limit counts jobs in file order.
     let workload = swf::read(text.as_bytes(), "a.swf", Some(2)).unwrap();
     let ids: Vec<u64> = jobs(&workload).iter().map(|it| it.id).collect();
     assert_eq!(ids, [2, 1]);
 }
 
 #[test]
-fn the_nodes_of_the_header_count_where_its_processors_do_not() {
+fn the_nodes_of_the_header_are_the_fallback_for_its_processors() {
     let text = format!(
         "; MaxProcs: -1\n; MaxNodes: 16 (shared)\n; UnixStartTime: 749458803\n{}",
         line([1, 0, 1, 1, 1, 1, 1])
@@ -172,7 +172,7 @@ fn seconds_may_have_fractions_and_exponents() {
 }
 
 #[test]
-fn what_is_wrong_with_a_line_is_named() {
+fn an_invalid_line_is_rejected_with_its_field() {
     let good = line([1, 0, 100, 4, 8, 200, 1]);
     for (bad, message) in [
         (
@@ -228,7 +228,7 @@ fn an_empty_trace_has_no_jobs() {
 }
 
 #[test]
-fn swf_comes_back_as_it_was() {
+fn swf_round_trips() {
     let text = [
         "; MaxProcs: 64\n; Computer: a machine\n",
         &line([1, 0, 100, 4, 8, 200, 1]),
@@ -247,7 +247,7 @@ fn swf_comes_back_as_it_was() {
 }
 
 #[test]
-fn json_lines_say_every_shape() {
+fn json_lines_express_every_shape() {
     let text = r#"
 {"submit": 0, "run": 10, "cores": 4}
 {"submit": 1.5, "run": 20, "id": 70, "limit": 30, "nodes": 2, "slots": 3, "cores_per_slot": 4, "gpus_per_slot": 1, "exclusive": true, "priority": 31, "queue": "debug", "constraint": {"properties": ["fast"]}}
@@ -292,7 +292,7 @@ fn json_lines_say_every_shape() {
 }
 
 #[test]
-fn what_is_wrong_with_a_json_line_is_named() {
+fn an_invalid_json_line_is_rejected_with_its_key() {
     for (bad, message) in [
         ("{", "t: line 1: column 1: EOF while parsing an object"),
         (
@@ -373,7 +373,7 @@ fn what_is_wrong_with_a_json_line_is_named() {
         ),
         (
             r#"{"submit": 0, "run": 1, "cores": 1, "after": 1}"#,
-            "t: after: job 1 waits, in a circle, for itself",
+            "t: after: job 1 depends on itself, through others or directly",
         ),
         (
             r#"{"submit": 0, "run": 1, "cores": 1, "constraint": {"near": []}}"#,
@@ -390,17 +390,17 @@ fn what_is_wrong_with_a_json_line_is_named() {
 }
 
 #[test]
-fn jobs_that_wait_for_each_other_are_refused() {
+fn cyclic_dependencies_are_rejected() {
     let text = r#"{"submit": 0, "run": 1, "cores": 1, "id": 5, "after": 6}
 {"submit": 0, "run": 1, "cores": 1, "id": 6, "after": 7}
 {"submit": 0, "run": 1, "cores": 1, "id": 7, "after": 6}"#;
     let error = jsonl::read(text.as_bytes(), "t", None).unwrap_err();
-    let message = "t: after: job 5 waits, in a circle, for itself";
+    let message = "t: after: job 5 depends on itself, through others or directly";
     assert_eq!(error.to_string(), message);
 }
 
 #[test]
-fn a_byte_order_mark_is_none_of_the_text() {
+fn a_byte_order_mark_is_ignored() {
     let swf = format!("\u{feff}{}", line([1, 0, 100, 4, 8, 200, 1]));
     assert_eq!(swf::read(swf.as_bytes(), "a", None).unwrap().len(), 1);
     let lines = "\u{feff}{\"submit\": 0, \"run\": 1, \"cores\": 1}";
@@ -408,8 +408,8 @@ fn a_byte_order_mark_is_none_of_the_text() {
 }
 
 #[test]
-fn lines_with_the_number_of_an_earlier_one_are_told_of() {
-    // A job of two parts, and two jobs that have the same number.
+fn repeated_job_numbers_are_reported() {
+    // A job of two parts, and two jobs with the same number.
     let text = [
         line([7, 0, 100, 4, 4, 200, 1]),
         line([7, 0, 60, 4, 4, 200, 2]),
@@ -441,8 +441,8 @@ fn json_lines_may_have_ranges_of_counts() {
     assert_eq!(found[1].shape.nodes, Some(count("1-4:2:*")));
     assert_eq!(found[1].shape.cores_per_slot, count("1+"));
     let (first, second) = (&found[0].shape, &found[1].shape);
-    assert_eq!((first.ncores(), first.most_cores()), (2, Some(8)));
-    assert_eq!((second.ncores(), second.most_cores()), (2, None));
+    assert_eq!((first.ncores(), first.max_cores()), (2, Some(8)));
+    assert_eq!((second.ncores(), second.max_cores()), (2, None));
     let written = jsonl::write(&workload);
     let again = jsonl::read(written.as_bytes(), "a", None).unwrap();
     assert_eq!(jobs(&again), found);

@@ -1,7 +1,7 @@
-//! Made workloads: the same for a seed, wherever and whenever, and like what was published.
+//! Generated workloads: reproducible by their seed, and like the published ones.
 
 use penstock_sim::{
-    Error, Estimates, Kinds, Lublin, MAX_MADE_UP, Mix, Random, TraceJob, Workload, swf,
+    Error, Estimates, JobKinds, Lublin, MAX_GENERATED_JOBS, Mix, Random, TraceJob, Workload, swf,
 };
 
 fn jobs(workload: &Workload) -> Vec<TraceJob> {
@@ -10,7 +10,7 @@ fn jobs(workload: &Workload) -> Vec<TraceJob> {
         .collect()
 }
 
-fn model(kinds: Kinds, load: Option<f64>) -> Lublin {
+fn model(kinds: JobKinds, load: Option<f64>) -> Lublin {
     Lublin {
         jobs: 20_000,
         cores: 128,
@@ -34,11 +34,11 @@ fn share(jobs: &[TraceJob], test: impl Fn(&TraceJob) -> bool) -> f64 {
 }
 
 #[test]
-fn a_seed_gives_the_same_bytes_for_ever() {
+fn a_seed_determines_every_byte() {
     let lublin = Lublin {
         jobs: 1000,
         estimates: Estimates::Modal,
-        ..model(Kinds::Both, Some(0.8))
+        ..model(JobKinds::Both, Some(0.8))
     };
     let text = swf::write(&lublin.draw().unwrap()).unwrap();
     assert_eq!(text, swf::write(&lublin.draw().unwrap()).unwrap());
@@ -56,14 +56,14 @@ const MIX: u64 = 0x3ff1_25bf_cfda_2798;
 #[test]
 fn sizes_are_as_published() {
     for (kinds, serial, power_of_two) in [
-        (Kinds::Batch, 0.2927, 0.6686),
-        (Kinds::Interactive, 0.1541, 0.625),
-        (Kinds::All, 0.244, 0.576),
+        (JobKinds::Batch, 0.2927, 0.6686),
+        (JobKinds::Interactive, 0.1541, 0.625),
+        (JobKinds::All, 0.244, 0.576),
     ] {
         let jobs = jobs(&model(kinds, None).draw().unwrap());
         let found = share(&jobs, |it| it.shape.slots == 1);
         assert!((found - serial).abs() < 0.015, "{kinds}: serial {found}");
-        // Others hit a power of two by chance as well.
+        // Other sizes are powers of two by chance.
         let powers = share(&jobs, |it| {
             it.shape.slots.min() > 1 && it.shape.slots.min().is_power_of_two()
         });
@@ -79,9 +79,13 @@ fn sizes_are_as_published() {
 fn run_times_are_as_published() {
     // Of serial jobs, the mixture is p = pa + pb: the mean logarithm follows from it.
     for (kinds, first, mean) in [
-        (Kinds::Interactive, 0.9038, 0.9038 * 2.533 + 0.0962 * 4.849),
-        (Kinds::Batch, 0.6956, 0.6956 * 5.407 + 0.3044 * 9.970),
-        (Kinds::All, 0.7746, 0.7746 * 3.948 + 0.2254 * 9.36),
+        (
+            JobKinds::Interactive,
+            0.9038,
+            0.9038 * 2.533 + 0.0962 * 4.849,
+        ),
+        (JobKinds::Batch, 0.6956, 0.6956 * 5.407 + 0.3044 * 9.970),
+        (JobKinds::All, 0.7746, 0.7746 * 3.948 + 0.2254 * 9.36),
     ] {
         let jobs = jobs(&model(kinds, None).draw().unwrap());
         let logarithms: Vec<f64> = jobs
@@ -100,7 +104,7 @@ fn run_times_are_as_published() {
         assert!(jobs.iter().all(|it| it.run.fract() == 0.0));
     }
     // Larger jobs run longer.
-    let jobs = jobs(&model(Kinds::All, None).draw().unwrap());
+    let jobs = jobs(&model(JobKinds::All, None).draw().unwrap());
     let mean = |jobs: Vec<&TraceJob>| {
         let count = f64::from(u32::try_from(jobs.len()).unwrap());
         jobs.iter().map(|it| it.run).sum::<f64>() / count
@@ -116,7 +120,7 @@ fn run_times_are_as_published() {
 
 #[test]
 fn most_jobs_come_in_the_afternoon_and_few_at_night() {
-    let workload = model(Kinds::Batch, None).draw().unwrap();
+    let workload = model(JobKinds::Batch, None).draw().unwrap();
     // The first arrival is taken as second 0; it is some time after midnight.
     let jobs = jobs(&workload);
     let mut hours = [0u32; 24];
@@ -131,9 +135,9 @@ fn most_jobs_come_in_the_afternoon_and_few_at_night() {
 }
 
 #[test]
-fn a_load_is_what_was_asked_for() {
+fn a_workload_has_the_requested_load() {
     for load in [0.5, 0.8, 1.2] {
-        let workload = model(Kinds::Both, Some(load)).draw().unwrap();
+        let workload = model(JobKinds::Both, Some(load)).draw().unwrap();
         let (first, last) = workload.span().unwrap();
         let found = workload.core_seconds() / (128.0 * (last - first));
         assert!((found - load).abs() < 0.01 * load, "{load}: {found}");
@@ -180,7 +184,7 @@ fn mix(shapes: &str) -> Mix {
 }
 
 #[test]
-fn a_mix_has_its_shares() {
+fn a_mix_has_its_weights() {
     let workload = mix("80%:1c:10m,20%:4-8n:1h-2h").draw().unwrap();
     let jobs = jobs(&workload);
     let small = share(&jobs, |it| it.shape.nodes.is_none());
@@ -203,14 +207,14 @@ fn a_mix_has_its_shares() {
         ..mix("1core")
     };
     assert_eq!(at_once.draw().unwrap().span(), Some((0.0, 0.0)));
-    // A weight left out is what the others leave.
+    // A component without a weight gets what the others leave.
     let jobs = self::jobs(&mix("90%:1c:1m,2c:1m").draw().unwrap());
     let two = share(&jobs, |it| it.shape.slots == 2);
     assert!((two - 0.1).abs() < 0.03, "{two}");
 }
 
 #[test]
-fn what_is_wrong_with_a_mix_is_named() {
+fn an_invalid_mix_is_rejected_with_its_component() {
     for (text, message) in [
         ("", "expected WEIGHT%:SIZE:TIME"),
         ("fast", "expected WEIGHT%:SIZE:TIME"),
@@ -239,10 +243,10 @@ fn what_is_wrong_with_a_mix_is_named() {
 }
 
 #[test]
-fn no_more_jobs_are_made_up_than_memory_may_hold() {
+fn too_many_generated_jobs_are_rejected() {
     let lublin = Lublin {
-        jobs: MAX_MADE_UP + 1,
-        ..model(Kinds::Both, None)
+        jobs: MAX_GENERATED_JOBS + 1,
+        ..model(JobKinds::Both, None)
     };
     let mix = Mix {
         jobs: u32::MAX,
@@ -258,9 +262,9 @@ fn no_more_jobs_are_made_up_than_memory_may_hold() {
 }
 
 #[test]
-fn making_up_jobs_stops_when_it_is_told_to() {
+fn generation_can_be_stopped() {
     type Draw<'a> = &'a dyn Fn(&mut dyn FnMut() -> bool) -> Result<Workload, Error>;
-    let lublin = model(Kinds::Both, None);
+    let lublin = model(JobKinds::Both, None);
     let mix = Mix {
         jobs: 20_000,
         ..mix("1c:1h")
@@ -291,17 +295,17 @@ fn making_up_jobs_stops_when_it_is_told_to() {
 }
 
 #[test]
-fn what_no_model_can_draw_is_refused() {
+fn impossible_parameters_are_rejected() {
     let lublin = Lublin {
         cores: 0,
-        ..model(Kinds::Both, None)
+        ..model(JobKinds::Both, None)
     };
     assert_eq!(
         lublin.draw().unwrap_err().to_string(),
         "cores: expected 1 or more, found 0"
     );
     for load in [0.0, -1.0, f64::NAN] {
-        let error = model(Kinds::Both, Some(load)).draw().unwrap_err();
+        let error = model(JobKinds::Both, Some(load)).draw().unwrap_err();
         assert!(
             error
                 .to_string()
@@ -313,7 +317,7 @@ fn what_no_model_can_draw_is_refused() {
         (1e300, "load: expected at most 1000, found 1e300"),
         (1e-300, "load: 1e-300 makes jobs come at second "),
     ] {
-        let error = model(Kinds::Both, Some(load)).draw().unwrap_err();
+        let error = model(JobKinds::Both, Some(load)).draw().unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
     }
     for jobs in [0, 1, 2] {
@@ -321,7 +325,7 @@ fn what_no_model_can_draw_is_refused() {
             let lublin = Lublin {
                 jobs,
                 cores,
-                ..model(Kinds::Both, Some(0.8))
+                ..model(JobKinds::Both, Some(0.8))
             };
             let workload = lublin.draw().unwrap();
             assert_eq!(workload.len(), jobs as usize);
@@ -331,7 +335,7 @@ fn what_no_model_can_draw_is_refused() {
 }
 
 #[test]
-fn a_workload_can_come_faster_and_with_other_estimates() {
+fn a_workload_can_be_varied_in_pace_and_estimates() {
     let workload = mix("1c:10m").draw().unwrap();
     let same = workload.vary(1.0, None, 0).unwrap();
     assert_eq!(jobs(&same), jobs(&workload));
@@ -345,7 +349,7 @@ fn a_workload_can_come_faster_and_with_other_estimates() {
         panic!("two sentences more")
     };
     assert!(pace.starts_with("jobs come 4 times as fast"));
-    assert_eq!(estimates, "estimates are made up: modal, seed 1");
+    assert_eq!(estimates, "estimates are generated: modal, seed 1");
     for pace in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let error = workload.vary(pace, None, 0).unwrap_err().to_string();
         assert!(
@@ -361,7 +365,7 @@ fn a_workload_can_come_faster_and_with_other_estimates() {
 }
 
 #[test]
-fn made_up_estimates_take_the_place_of_what_was_assumed() {
+fn generated_estimates_replace_assumed_ones() {
     let text = "1 0 -1 60 4 -1 -1 4 -1 -1 1 -1 -1 -1 -1 -1 -1 -1";
     let workload = swf::read(text.as_bytes(), "a", None).unwrap();
     let said = workload.assumptions().join("\n");
@@ -375,5 +379,5 @@ fn made_up_estimates_take_the_place_of_what_was_assumed() {
         !said.contains("the run time is taken as the estimate"),
         "{said}"
     );
-    assert!(said.contains("estimates are made up"), "{said}");
+    assert!(said.contains("estimates are generated"), "{said}");
 }

@@ -172,7 +172,7 @@ def test_a_trace_comes_faster_and_with_made_up_estimates(capsys):
         "jobs come 2 times as fast as the workload says, in whole seconds"
         in (document["assumptions"])
     )
-    assert "estimates are made up: factor:3, seed 1" in document["assumptions"]
+    assert "estimates are generated: factor:3, seed 1" in document["assumptions"]
     assert document["options"]["seed"] == 1
 
 

@@ -145,6 +145,6 @@ def test_a_trace_can_come_faster_and_with_made_up_estimates():
     workload = Workload.from_swf(SWF, name="a.swf")
     varied = workload.vary(pace=2.5, estimates="modal", seed=1)
     assert (varied.jobs, varied.last_submit) == (2, 2.0)
-    assert varied.assumptions[-1] == "estimates are made up: modal, seed 1"
+    assert varied.assumptions[-1] == "estimates are generated: modal, seed 1"
     with pytest.raises(WorkloadError, match="pace: expected a number above 0, found 0"):
         workload.vary(pace=0)

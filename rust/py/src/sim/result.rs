@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use penstock_idset::IdSet;
-use penstock_sim::{Fate, Spread};
+use penstock_sim::{JobResult, Spread};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView};
@@ -67,15 +67,15 @@ impl SimResult {
         let simulation = self.simulation.borrow(py);
         let simulation = simulation.inner()?;
         let (workload, results) = (simulation.workload(), simulation.results());
-        let places = || (0..workload.len()).map(|number| workload.place_of_file(number));
-        let floats = |column: &[f64]| view(py, "d", places().map(|it| column[it].to_ne_bytes()));
-        let words = |column: &[u32]| view(py, "I", places().map(|it| column[it].to_ne_bytes()));
-        let over = |fate: Fate| matches!(fate, Fate::Killed | Fate::Lost);
+        let indices = || (0..workload.len()).map(|number| workload.index_from_file(number));
+        let floats = |column: &[f64]| view(py, "d", indices().map(|it| column[it].to_ne_bytes()));
+        let words = |column: &[u32]| view(py, "I", indices().map(|it| column[it].to_ne_bytes()));
+        let over = |fate: JobResult| matches!(fate, JobResult::Killed | JobResult::Lost);
         let columns = PyDict::new(py);
         let ids = workload.ids();
         columns.set_item(
             "id",
-            view(py, "Q", places().map(|it| ids[it].to_ne_bytes()))?,
+            view(py, "Q", indices().map(|it| ids[it].to_ne_bytes()))?,
         )?;
         let (submit, start) = (workload.submits(), results.start());
         columns.set_item("submit", floats(submit)?)?;
@@ -84,17 +84,17 @@ impl SimResult {
         columns.set_item("cores", words(results.cores())?)?;
         columns.set_item("nodes", words(results.nodes())?)?;
         columns.set_item("first_rank", words(results.first_rank())?)?;
-        let waits = places().map(|it| (start[it] - submit[it]).to_ne_bytes());
+        let waits = indices().map(|it| (start[it] - submit[it]).to_ne_bytes());
         columns.set_item("wait", view(py, "d", waits)?)?;
-        let backfilled = places().map(|it| [u8::from(results.backfilled()[it])]);
+        let backfilled = indices().map(|it| [u8::from(results.backfilled()[it])]);
         columns.set_item("backfilled", view(py, "B", backfilled)?)?;
-        let killed = places().map(|it| [u8::from(over(results.fate()[it]))]);
+        let killed = indices().map(|it| [u8::from(over(results.job_results()[it]))]);
         columns.set_item("killed", view(py, "B", killed)?)?;
-        let state = places().map(|it| [results.fate()[it] as u8]);
+        let state = indices().map(|it| [results.job_results()[it] as u8]);
         columns.set_item("state", view(py, "B", state)?)?;
         let none = f64::NAN;
         let estimate = results.estimate();
-        let estimates = places().map(|it| estimate.get(it).unwrap_or(&none).to_ne_bytes());
+        let estimates = indices().map(|it| estimate.get(it).unwrap_or(&none).to_ne_bytes());
         columns.set_item("estimate_start", view(py, "d", estimates)?)?;
         Ok(columns)
     }
@@ -107,12 +107,12 @@ impl SimResult {
             let text = format!("job {job}: expected a number below {jobs}");
             return Err(PyIndexError::new_err(text));
         }
-        let place = simulation.workload().place_of_file(job);
+        let index = simulation.workload().index_from_file(job);
         if simulation.is_pool() {
             let cores = self.pool_cores.get_or_init(|| simulation.pool_cores());
-            return Ok(cores[place].to_string());
+            return Ok(cores[index].to_string());
         }
-        Ok(simulation.results().ranks(place).to_string())
+        Ok(simulation.results().ranks(index).to_string())
     }
 
     fn series<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

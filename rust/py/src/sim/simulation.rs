@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
-use penstock_sim::{Chance, Failure, Machine, Setup};
+use penstock_sim::{Failure, Machine, RandomFailures, Setup};
 use pyo3::prelude::*;
 
 use super::away::{self, Watch};
@@ -100,7 +100,7 @@ impl Simulation {
             estimate_every: if estimates { estimate_every } else { 0 },
             allocations,
             failures: failures.collect::<PyResult<Vec<Failure>>>()?,
-            chance: mtbf.map(|mtbf| Chance {
+            random_failures: mtbf.map(|mtbf| RandomFailures {
                 mtbf,
                 mttr,
                 seed: failure_seed,

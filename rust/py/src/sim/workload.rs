@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_sim::{Estimates, Kinds, Lublin, Mix, jsonl, swf};
+use penstock_sim::{Estimates, JobKinds, Lublin, Mix, jsonl, swf};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -66,7 +66,7 @@ impl Workload {
             seed,
             load,
             estimates: parse::<Estimates>(estimates)?,
-            kinds: parse::<Kinds>(kinds)?,
+            kinds: parse::<JobKinds>(kinds)?,
         };
         Self::made_up(py, move |go_on| model.draw_while(go_on))
     }

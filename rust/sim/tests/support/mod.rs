@@ -1,4 +1,4 @@
-//! What the tests of the event loop share.
+//! Helpers of the tests of the event loop.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -45,7 +45,7 @@ pub fn pool(policy: &str, cores: u64, lines: &[Line]) -> Simulation {
     run(workload(lines), &Machine::Pool(cores), setup(policy))
 }
 
-/// Starts, and `b` behind those of backfilled jobs; `-` for jobs that never started.
+/// The starts, with a `b` after those of backfilled jobs; `-` for jobs that never started.
 pub fn starts(simulation: &Simulation) -> String {
     let results = simulation.results();
     let starts = results.start().iter().zip(results.backfilled());
@@ -57,7 +57,7 @@ pub fn starts(simulation: &Simulation) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Nodes with so many cores each, host names `n0`, `n1` and so on.
+/// Nodes with so many cores each, named `n0`, `n1` and so on.
 pub fn nodes(count: u32, cores: u32) -> Machine {
     let ids = |count: u32| IdSet::with_range(0..=count - 1).to_string();
     let text = format!(

@@ -1,5 +1,4 @@
-//! Jobs of whole nodes that are all alike, or of cores anywhere on them, are counted out rather
-//! than matched: nothing may be otherwise than with the engine's own nodes.
+//! Pools of units in place of identical nodes: the results must equal those of matching nodes.
 
 mod support;
 
@@ -21,7 +20,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     proptest::collection::vec(job, 0..40)
 }
 
-/// The jobs, for whole nodes of two cores, or for cores anywhere.
+/// The jobs, for whole nodes of two cores or for cores anywhere.
 fn workload(jobs: &[Job], whole: bool) -> Workload {
     let mut workload = Workload::new("test");
     for (id, (submit, run, limit, nodes, slots, priority)) in (1..).zip(jobs) {
@@ -48,23 +47,23 @@ fn workload(jobs: &[Job], whole: bool) -> Workload {
     workload.finish()
 }
 
-/// All there is to say of each job, and of them together.
-fn told(simulation: &Simulation) -> String {
+/// All results of a simulation, as text.
+fn report(simulation: &Simulation) -> String {
     let results = simulation.results();
     let mut text = String::new();
-    for place in 0..simulation.workload().len() {
+    for index in 0..simulation.workload().len() {
         let _ = writeln!(
             text,
             "{:?} {} {} {} on {} of {}, first {}, {}, {:?}",
-            results.fate()[place],
-            results.start()[place],
-            results.end()[place],
-            results.backfilled()[place],
-            results.ranks(place),
-            results.cores()[place],
-            results.first_rank()[place],
-            results.nodes()[place],
-            results.estimate().get(place),
+            results.job_results()[index],
+            results.start()[index],
+            results.end()[index],
+            results.backfilled()[index],
+            results.ranks(index),
+            results.cores()[index],
+            results.first_rank()[index],
+            results.nodes()[index],
+            results.estimate().get(index),
         );
     }
     text + &format!("{:?}\n{:?}", simulation.summary(), simulation.denials())
@@ -72,7 +71,7 @@ fn told(simulation: &Simulation) -> String {
 
 proptest! {
     #[test]
-    fn units_are_as_the_engine_would_give_them(
+    fn a_unit_pool_gives_the_same_results_as_matching(
         jobs in jobs(),
         whole in any::<bool>(),
         cores in 1..4u32,
@@ -88,12 +87,13 @@ proptest! {
             resources.add_property("few", &"0,3".parse().unwrap()).unwrap();
         }
         let counted = Setup { selection, kill_at_limit, estimate_every, ..setup(policy) };
-        // A node that is up comes back when all is over: that alone has the engine match nodes.
+        // A return of a node that is up, after the end of all jobs, changes nothing but makes the
+        // engine match nodes.
         let back = Failure { time: 1e6, ranks: "0".parse().unwrap(), up: true };
         let matched = Setup { failures: vec![back], ..counted.clone() };
         prop_assert_eq!(
-            told(&run(workload.clone(), &machine, counted)),
-            told(&run(workload, &machine, matched))
+            report(&run(workload.clone(), &machine, counted)),
+            report(&run(workload, &machine, matched))
         );
     }
 }
