@@ -1,9 +1,8 @@
-"""Mutations: branches of the source without which a test of the table must fail.
+"""Mutations: branches of the source without which a conformance test must fail.
 
-`python tests/conformance/mutations.py` (`make mutations`) works on a copy of the tree. It takes
-one branch at a time out of it, compiles the extension where the branch is Rust, and runs the one
-test that must fail now; before that, that all of these tests pass as things are. CI only looks
-whether what is to be taken out is still there.
+`python tests/conformance/mutations.py` (`make mutations`) works on a copy of the tree. After a run
+of all named tests, which must pass, it removes one branch at a time, compiles the extension if the
+branch is Rust, and runs the test that must fail. CI checks only that each branch still exists.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FAILED = 1  # pytest's exit code where a test has failed
 
 @dataclass(frozen=True)
 class Mutation:
-    """A branch that is taken out, and the test (`file::name`) that notices."""
+    """A branch to remove, and the test (`file::name`) that must fail without it."""
 
     what: str
     file: str
@@ -44,16 +43,16 @@ MUTATIONS = (
         '            return Message::error_to(request, EBUSY, "");\n'
         "        }\n",
         "        let _ = EBUSY;\n",
-        "test_today.py::test_acquire_is_for_one_and_streaming",
+        "test_current.py::test_acquire_is_exclusive_and_streaming",
     ),
     Mutation(
-        "acquire tells transitions only",
+        "acquire sends transitions only",
         "rust/resource/src/acquire.rs",
         "            up: some(&up - &holder.up, IdSet::is_empty),\n"
         "            down: some(&holder.up - &up, IdSet::is_empty),\n",
         "            up: some(up.clone(), IdSet::is_empty),\n"
         "            down: some(&ranks - &up, IdSet::is_empty),\n",
-        "test_rfc28.py::test_changes_tell_transitions_and_nothing_else",
+        "test_rfc28.py::test_changes_hold_transitions_only",
     ),
     Mutation(
         "nothing follows the final release",
@@ -63,19 +62,19 @@ MUTATIONS = (
         "test_rfc32.py::test_nothing_comes_after_the_final_release",
     ),
     Mutation(
-        "a refused exec-hello is fatal",
+        "a rejected exec-hello is fatal",
         "python/penstock/instance/services.py",
         "        if self._exec.failure is not None:\n"
         '            raise OSError(errno.EPROTO, f"simulated execution: {self._exec.failure}")\n',
         "",
-        "test_rfc32.py::test_a_refusal_of_hello_ends_the_service",
+        "test_rfc32.py::test_a_rejected_hello_ends_the_service",
     ),
     Mutation(
-        "a scheduler that was refused exits",
+        "a rejected scheduler exits",
         "python/penstock/sched.py",
         "        if scheduler.failure is not None:\n            return 1\n",
         "",
-        "test_rfc27.py::test_the_scheduler_logs_a_refusal_and_exits",
+        "test_rfc27.py::test_the_scheduler_logs_an_error_and_exits",
     ),
     Mutation(
         "hello must be streaming",
@@ -86,14 +85,14 @@ MUTATIONS = (
         "            return self.refuse(request, &refusal);\n"
         "        }\n",
         "",
-        "test_today.py::test_hello_must_be_streaming",
+        "test_current.py::test_hello_must_be_streaming",
     ),
     Mutation(
         "hello ends with ENODATA",
         "rust/manager/src/alloc/handshake.rs",
         '        self.refuse(request, &RequestError::new(ENODATA, ""));\n',
         "",
-        "test_rfc27.py::test_hello_tells_every_job_with_resources_once",
+        "test_rfc27.py::test_hello_announces_each_job_with_resources_once",
     ),
     Mutation(
         "limited mode limits",
@@ -102,7 +101,7 @@ MUTATIONS = (
         "                return self.recall_for_the_first();\n"
         "            }\n",
         "",
-        "test_rfc27.py::test_limited_asks_for_no_more_at_a_time",
+        "test_rfc27.py::test_limited_mode_keeps_to_its_limit",
     ),
     Mutation(
         "an error response suspends scheduling",
@@ -117,7 +116,7 @@ MUTATIONS = (
         "rust/manager/src/alloc_response.rs",
         "let note = alloc.note.unwrap_or_default();",
         "let note = String::new();",
-        "test_rfc27_answers.py::test_the_note_of_deny_is_in_the_exception",
+        "test_rfc27_responses.py::test_the_note_of_deny_is_in_the_exception",
     ),
     Mutation(
         "null removes an annotation",
@@ -126,14 +125,14 @@ MUTATIONS = (
         "                current.shift_remove(key);\n"
         "            }\n",
         "",
-        "test_rfc27_answers.py::test_null_removes_a_key",
+        "test_rfc27_responses.py::test_null_removes_a_key",
     ),
     Mutation(
         "annotations merge recursively",
         "rust/manager/src/annotations.rs",
         "            (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),\n",
         "",
-        "test_rfc27_answers.py::test_dictionaries_are_merged_recursively",
+        "test_rfc27_responses.py::test_dictionaries_are_merged_recursively",
     ),
     Mutation(
         "a disconnect of the scheduler suspends scheduling",
@@ -150,18 +149,18 @@ MUTATIONS = (
         "test_rfc32.py::test_a_conventional_error_stops_starts_until_exec_hello",
     ),
     Mutation(
-        "exec-hello is refused where so configured",
+        "exec-hello is rejected if configured",
         "rust/manager/src/exec.rs",
         "            if outstanding > 0 {\n",
         "            if outstanding > usize::MAX - 1 {\n",
-        "test_rfc32.py::test_hello_is_refused_while_starts_are_outstanding_where_so_configured",
+        "test_rfc32.py::test_hello_is_rejected_while_starts_are_outstanding_if_configured",
     ),
     Mutation(
         "ENOSYS from sched.expiration is success",
         "rust/manager/src/update.rs",
         "            0 | ENOSYS => ",
         "            0 => ",
-        "test_today.py::test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made",
+        "test_current.py::test_an_accepted_change_of_expiration_is_made",
     ),
     Mutation(
         "ready waits for the end of hello",
@@ -171,31 +170,31 @@ MUTATIONS = (
         "test_rfc27.py::test_ready_comes_after_the_end_of_hello",
     ),
     Mutation(
-        "what is down is not allocated",
+        "targets that are down are not allocated",
         "rust/sched/src/acquisition.rs",
         "            engine.mark_down(down);\n",
         "            let _ = down;\n",
-        "test_rfc28.py::test_the_scheduler_goes_by_what_is_told_to_be_up_and_down",
+        "test_rfc28.py::test_the_scheduler_follows_up_and_down",
     ),
     Mutation(
-        "today's free is not answered",
+        "a current free has no response",
         "rust/sched/src/alloc.rs",
         "Ok(free.r.is_none().then(|| response.to_payload()))",
         "Ok(Some(response.to_payload()))",
-        "test_today.py::test_todays_free_is_not_answered",
+        "test_current.py::test_a_current_free_has_no_response",
     ),
     Mutation(
         "the scheduler gets a redacted jobspec",
         "rust/manager/src/policy.rs",
         '        system.shift_remove("environment");\n',
         "",
-        "test_rfc27.py::test_the_full_jobspec_is_in_the_store_when_alloc_is_received",
+        "test_rfc27.py::test_the_full_jobspec_is_durable_before_the_alloc_request",
     ),
 )
 
 
 class Copy:
-    """A copy of the tree, in which branches are taken out and put back.
+    """A copy of the tree, in which branches are removed and restored.
 
     Args:
         root: where it goes.
@@ -234,11 +233,11 @@ class Copy:
         done = subprocess.run(
             command, cwd=self.root, env=environment, capture_output=True, text=True, check=False
         )
-        self.said = done.stdout + done.stderr
+        self.output = done.stdout + done.stderr
         return done.returncode
 
     def replace(self, file: str, old: str, new: str) -> None:
-        """Replaces what must occur once in a file."""
+        """Replaces a text that must occur once in a file."""
         path = self.root / file
         text = path.read_text()
         if text.count(old) != 1:
@@ -248,8 +247,8 @@ class Copy:
         path.write_text(text.replace(old, new))
 
 
-def outcome_of(copy: Copy, mutation: Mutation) -> str:
-    """Takes a branch out, runs its test and puts it back; says what happened."""
+def run_mutation(copy: Copy, mutation: Mutation) -> str:
+    """Removes a branch, runs its test, and restores it; returns the result as text."""
     rust = mutation.file.endswith(".rs")
     text = (copy.root / mutation.file).read_text()
     copy.replace(mutation.file, mutation.old, mutation.new)
@@ -260,15 +259,17 @@ def outcome_of(copy: Copy, mutation: Mutation) -> str:
     finally:
         (copy.root / mutation.file).write_text(text)
     if code == FAILED:
-        return "fails, as it must"
-    return "PASSES" if code == 0 else f"ENDS WITH {code}:\n{copy.said}"
+        return "fails, as expected"
+    return "PASSES" if code == 0 else f"ENDS WITH {code}:\n{copy.output}"
 
 
 def main() -> int:
-    """Takes every branch out, one at a time; returns how many went unnoticed."""
-    parser = argparse.ArgumentParser(description="takes branches out: a test must fail")
+    """Removes the branches one at a time; returns how many tests passed nevertheless."""
+    parser = argparse.ArgumentParser(description="removes branches of the source: a test must fail")
     parser.add_argument("--target-dir", type=Path, default=ROOT / "target" / "mutations")
-    parser.add_argument("--only", default="", help="those with this in their name, file or test")
+    parser.add_argument(
+        "--only", default="", help="those with this text in name, file or test"
+    )
     options = parser.parse_args()
     chosen = [it for it in MUTATIONS if options.only in f"{it.what} {it.file} {it.test}"]
     options.target_dir.mkdir(parents=True, exist_ok=True)
@@ -276,15 +277,15 @@ def main() -> int:
         copy = Copy(Path(root), options.target_dir.resolve())
         copy.build()
         if copy.run(*dict.fromkeys(it.test for it in chosen)):
-            raise SystemExit(f"before anything was taken out:\n{copy.said}")
+            raise SystemExit(f"before the first mutation:\n{copy.output}")
         unnoticed = 0
         for mutation in chosen:
             began = time.monotonic()
-            outcome = outcome_of(copy, mutation)
-            unnoticed += outcome != "fails, as it must"
+            outcome = run_mutation(copy, mutation)
+            unnoticed += outcome != "fails, as expected"
             took = f"{time.monotonic() - began:.0f} s"
             print(f"{mutation.what}: {mutation.test} {outcome} ({took})", flush=True)
-    print(f"{len(chosen)} branches were taken out, {unnoticed} went unnoticed")
+    print(f"{len(chosen)} mutations, {unnoticed} unnoticed")
     return unnoticed
 
 

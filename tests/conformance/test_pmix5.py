@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from actors import jobspec_of
 from elasticworld import RUN, World
-from tests.conformance.ends import GUEST, Manager, responses
+from tests.conformance.harness import GUEST, Manager, responses
 from tests.conformance.requirements import requirement
 from virtualtime import SteppedClock
 
@@ -214,7 +214,7 @@ def test_a_cpu_list_stands_for_a_number_of_cpus(world):
 
 
 @requirement("pmix5.attributes.memory", "pmix5.attributes.network")
-def test_memory_and_networks_are_wishes_that_are_dropped(world):
+def test_memory_and_networks_are_dropped_unless_required(world):
     job = world.run_job(1)
     network = [
         attribute("netid", "eth0"),
@@ -232,7 +232,7 @@ def test_memory_and_networks_are_wishes_that_are_dropped(world):
 
 @requirement("pmix5.attributes.required", "pmix5.answer.status")
 @requirement("pmix5.attributes.preferred")
-def test_what_is_required_is_there_now_or_denied_and_a_wish_is_not(world):
+def test_required_attributes_are_met_now_or_denied_and_others_are_not(world):
     job = world.run_job(4)
     told = ask(world, job, EXTEND, attribute("nnodes", 3, required=True))
     assert told["status"] == OUT_OF_RESOURCE
@@ -245,11 +245,11 @@ def test_what_is_required_is_there_now_or_denied_and_a_wish_is_not(world):
     assert (more.hosts, more.dropped) == ("node4", ("pmix.alloc.nlist",))
 
 
-# --- those who ask later
+# --- queries and events
 
 
 @requirement("pmix5.query.status", "pmix5.query.id")
-def test_a_query_tells_of_one_request_or_of_all(world):
+def test_a_query_lists_one_request_or_all(world):
     job = world.run_job(4)
     granted(world, job, EXTEND, attribute("nnodes", 1), attribute("reqid", "a"))
     ask(world, job, NEW, attribute("nnodes", 5), attribute("reqid", "b"), rank=1)
@@ -273,7 +273,7 @@ def heard(peer):
 
 
 @requirement("pmix5.events.complete", "pmix5.events.id", "pmix5.answer.requester-only")
-def test_completion_is_told_to_whoever_registered(world):
+def test_registered_processes_get_completion_events(world):
     job = world.run_job(4)
     every, one = events(world, job), events(world, job, id="b")
     granted(world, job, EXTEND, attribute("nnodes", 1), attribute("reqid", "a"))
@@ -300,7 +300,7 @@ def test_an_answer_goes_to_the_requester_alone(world):
     assert bystander.take() == []
 
 
-# --- who may ask
+# --- authorization
 
 
 @requirement("pmix5.server.authorization")
@@ -309,6 +309,6 @@ def test_a_job_is_its_owners_alone():
     job = manager.running()
     for topic in ("pmix.alloc", "pmix.query", "pmix.cancel"):
         payload = payload_of(job, NEW, attribute("nnodes", 1))
-        (told,) = responses(manager.ask(topic, payload, userid=GUEST))
+        (told,) = responses(manager.request(topic, payload, userid=GUEST))
         assert told.object()["status"] == NO_PERMISSIONS, topic
     assert ResourceSet(manager.manager.held()).nnodes == 2

@@ -207,7 +207,7 @@ def test_a_text_is_split_into_places_and_its_hashes_ignore_spacing():
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda it: it.what.replace(" ", "-"))
-def test_what_a_mutation_removes_is_in_the_source_once(mutation):
+def test_a_mutation_matches_the_source_once(mutation):
     assert (ROOT / mutation.file).read_text().count(mutation.old) == 1
     assert mutation.new != mutation.old
     file, _, name = mutation.test.partition("::")

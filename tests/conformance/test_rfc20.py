@@ -1,4 +1,4 @@
-"""RFC 20, resource sets: sentence by sentence, with our reader, writer and scheduler."""
+"""RFC 20, resource sets: the reader, the writer, and R of the scheduler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import json
 
 import pytest
-from tests.conformance.ends import Sched, granted, inventory, jobspec
+from tests.conformance.harness import Sched, granted, inventory, jobspec
 from tests.conformance.requirements import requirement
 
 from penstock import ResourceSet
@@ -58,7 +58,7 @@ WHOLE = {
 
 
 def changed(document, path, value=None):
-    """The document with the value at a path replaced, or taken out where there is none."""
+    """The document with the value at a path replaced, or removed if `value` is None."""
     document = copy.deepcopy(document)
     *way, last = [int(it) if it.isdigit() else it for it in path.split(".")]
     place = document
@@ -71,20 +71,20 @@ def changed(document, path, value=None):
     return document
 
 
-def refused(path, value=None, document=EXAMPLE):
-    """Where the reader finds fault with a changed document; it must find one."""
+def error_of(path, value=None, document=EXAMPLE):
+    """The reader's error for a changed document."""
     with pytest.raises(ResourceSetError) as error:
         ResourceSet(changed(document, path, value))
     return str(error.value)
 
 
 def written(document):
-    """What our writer makes of what our reader took."""
+    """The document after reading and writing it."""
     return json.loads(ResourceSet(document).to_json())
 
 
 def allocated(**spec):
-    """R as our scheduler makes it."""
+    """R of an allocation by the scheduler."""
     return granted(Sched.running(inventory(4, 2)).alloc(7, **spec))[7]
 
 
@@ -92,7 +92,7 @@ def allocated(**spec):
 
 
 @requirement("rfc20.use.allocation", "rfc20.use.inventory", "rfc20.document.execution")
-def test_an_allocation_is_enough_for_execution_and_for_a_child_instance(tmp_path):
+def test_an_allocation_suffices_for_execution_and_for_a_child_instance(tmp_path):
     r = allocated(nodes=2, cores=2)
     places = lay_out(jobspec(nodes=2, cores=2), r)
     assert [(it.target, sorted(it.cores)) for it in places] == [(0, [0, 1]), (1, [0, 1])]
@@ -103,7 +103,7 @@ def test_an_allocation_is_enough_for_execution_and_for_a_child_instance(tmp_path
 
 
 @requirement("rfc20.document.keys", "rfc20.document.valid")
-def test_a_document_is_an_r_by_its_keys():
+def test_the_keys_make_a_document_an_r():
     assert set(written(WHOLE)) == {"version", "execution", "scheduling", "attributes"}
     assert set(written(EXAMPLE)) == {"version", "execution"}
     bare = {"version": 1, "scheduling": {"graph": GRAPH}}
@@ -112,7 +112,7 @@ def test_a_document_is_an_r_by_its_keys():
     for document in ({"version": 1}, {"version": 1, "attributes": {}}, {"execution": {}}, {}, []):
         with pytest.raises(ResourceSetError, match="invalid R"):
             ResourceSet(json.dumps(document))
-    assert "version" in refused("version")
+    assert "version" in error_of("version")
 
 
 @requirement(
@@ -121,16 +121,16 @@ def test_a_document_is_an_r_by_its_keys():
     "rfc20.attributes.scheduler",
     "rfc20.attributes.system",
 )
-def test_what_schedulers_and_others_add_is_carried_whole():
+def test_scheduling_and_attributes_are_carried_unchanged():
     assert written(WHOLE)["scheduling"] == {"graph": GRAPH}
     assert written(WHOLE)["attributes"] == WHOLE["attributes"]
     assert ResourceSet(WHOLE).attributes["system"]["scheduler"] == {"queue": "batch"}
-    # It goes with the set when that is cut and re-ranked, too.
+    # A part of the set keeps them, too.
     part = ResourceSet(WHOLE).restrict(ranks="19")
     assert part.attributes == WHOLE["attributes"]
     for key in ("scheduling", "attributes"):
-        assert key in refused(key, [1], WHOLE)
-    # Other keys of `attributes` are reserved: what a future version has there stays.
+        assert key in error_of(key, [1], WHOLE)
+    # Other keys of `attributes` are reserved, and carried.
     future = {"system": {}, "user": {"x": 1}}
     assert written({**EXAMPLE, "attributes": future})["attributes"] == future
 
@@ -139,7 +139,7 @@ def test_what_schedulers_and_others_add_is_carried_whole():
 def test_the_version_is_1():
     assert written(EXAMPLE)["version"] == 1
     for version in (2, 0, "1", 1.5, True):
-        assert "version" in refused("version", version)
+        assert "version" in error_of("version", version)
 
 
 # --- execution
@@ -150,7 +150,7 @@ def test_execution_has_ranks_and_hosts():
     assert {"R_lite", "nodelist"} <= set(written(EXAMPLE)["execution"])
     assert {"R_lite", "nodelist"} <= set(allocated().to_dict()["execution"])
     for key in ("R_lite", "nodelist"):
-        assert f"execution.{key}" in refused(f"execution.{key}")
+        assert f"execution.{key}" in error_of(f"execution.{key}")
     for key in ("starttime", "expiration"):
         ResourceSet(changed(EXAMPLE, f"execution.{key}"))
     more = changed(EXAMPLE, "execution.future", {"x": 1})
@@ -158,7 +158,7 @@ def test_execution_has_ranks_and_hosts():
 
 
 @requirement("rfc20.execution.entries", "rfc20.execution.rank", "rfc20.execution.rank-scope")
-def test_an_entry_names_its_ranks_and_what_they_have():
+def test_an_entry_names_ranks_and_their_resources():
     entries = [
         {"rank": "0,3-4", "children": {"core": "0-1"}},
         {"rank": "2", "children": {"core": "5"}},
@@ -167,13 +167,13 @@ def test_an_entry_names_its_ranks_and_what_they_have():
     r = ResourceSet(changed(document, "execution.nodelist", ["a[0-3]"]))
     cores = {node.rank: str(node.cores) for node in r.nodes()}
     assert cores == {0: "0-1", 2: "5", 3: "0-1", 4: "0-1"}
-    # Equal entries are one when they are written.
+    # Equal entries are merged in writing.
     assert [it["rank"] for it in written(r)["execution"]["R_lite"]] == ["0,3-4", "2"]
     for key in ("rank", "children"):
-        assert f"R_lite[0].{key}" in refused(f"execution.R_lite.0.{key}")
+        assert f"R_lite[0].{key}" in error_of(f"execution.R_lite.0.{key}")
     for rank in ("3-1", "x", 19, ["19"], "-1"):
-        assert "R_lite[0].rank" in refused("execution.R_lite.0.rank", rank)
-    assert "R_lite" in refused("execution.R_lite", {"rank": "0"})
+        assert "R_lite[0].rank" in error_of("execution.R_lite.0.rank", rank)
+    assert "R_lite" in error_of("execution.R_lite", {"rank": "0"})
     # An entry may have more keys: sets are split and merged by rank, so these are dropped.
     more = changed(EXAMPLE, "execution.R_lite.0.future", {"x": 1})
     assert ResourceSet(more) == ResourceSet(EXAMPLE)
@@ -181,28 +181,28 @@ def test_an_entry_names_its_ranks_and_what_they_have():
 
 
 @requirement("rfc20.execution.children", "rfc20.execution.core", "rfc20.execution.gpu")
-def test_children_are_cores_and_perhaps_gpus():
+def test_children_are_cores_and_optional_gpus():
     assert written(EXAMPLE)["execution"]["R_lite"] == EXAMPLE["execution"]["R_lite"]
     children = "execution.R_lite.0.children"
     without = changed(EXAMPLE, f"{children}.gpu")
     assert ResourceSet(without).ngpus == 0
     assert written(without)["execution"]["R_lite"][0]["children"] == {"core": "0-47"}
-    assert "children.core" in refused(f"{children}.core")
+    assert "children.core" in error_of(f"{children}.core")
     for key in ("core", "gpu"):
         for wrong in ("0-", 3, "a", [0]):
-            assert f"children.{key}" in refused(f"{children}.{key}", wrong)
-    assert "children" in refused(children, "0-47")
-    assert "fpga" in refused(f"{children}.fpga", "0")
+            assert f"children.{key}" in error_of(f"{children}.{key}", wrong)
+    assert "children" in error_of(children, "0-47")
+    assert "fpga" in error_of(f"{children}.fpga", "0")
 
 
 @requirement("rfc20.execution.nodelist", "rfc20.execution.nodelist-hostlists")
-def test_hosts_go_with_ranks_in_order():
+def test_hosts_match_ranks_in_order():
     hosts = {node.rank: node.host for node in ResourceSet(EXAMPLE).nodes()}
     assert hosts == {19: "node186", 20: "node187", 21: "node188", 22: "node189"}
     several = changed(EXAMPLE, "execution.nodelist", ["b[1-2]", "a", "c0"])
     assert [node.host for node in ResourceSet(several).nodes()] == ["b1", "b2", "a", "c0"]
     for wrong in ("node[186-189]", ["node[186-188]"], ["node[186-190]"], [186], ["n[1"]):
-        assert "nodelist" in refused("execution.nodelist", wrong)
+        assert "nodelist" in error_of("execution.nodelist", wrong)
 
 
 PROPERTIES = "execution.properties"
@@ -218,16 +218,16 @@ def test_properties_map_names_to_targets():
     }
     assert written(document)["execution"]["properties"] == {"big": "19-20", "amd": "20,22"}
     for wrong in (["big"], {"big": 19}, {"big": "x"}, {"big": "19-23"}):
-        assert PROPERTIES in refused(PROPERTIES, wrong)
+        assert PROPERTIES in error_of(PROPERTIES, wrong)
     assert str(r.restrict(constraint={"properties": ["amd"]}).ranks) == "20,22"
 
 
 @requirement("rfc20.execution.property-names")
-def test_property_names_are_text_without_signs_of_constraints():
+def test_property_names_are_utf8_without_operators():
     for name in ("größe", "amd.mi-50", "a b", "x@y", "+local"):
         assert name in ResourceSet(changed(EXAMPLE, PROPERTIES, {name: "19"})).properties
     for sign in "!&'\"^`|()":
-        assert PROPERTIES in refused(PROPERTIES, {f"a{sign}b": "19"})
+        assert PROPERTIES in error_of(PROPERTIES, {f"a{sign}b": "19"})
         with pytest.raises(ResourceSetError, match="invalid property name"):
             ResourceSet(EXAMPLE).add_property(sign, "19")
     text = json.dumps(EXAMPLE)[:-2] + ', "properties": {"x\\ud800": "19"}}}'
@@ -239,7 +239,7 @@ def test_property_names_are_text_without_signs_of_constraints():
 
 
 @requirement("rfc20.execution.property-at")
-def test_a_property_with_an_at_sign_applies_as_it_stands():
+def test_a_property_with_an_at_sign_is_used_literally():
     r = inventory(4, 2)
     r.add_property("amd-mi50@gpu", "1,3")
     wanted = {"constraints": {"properties": ["amd-mi50@gpu"]}}
@@ -257,7 +257,7 @@ def test_times_are_seconds_since_the_epoch_to_the_microsecond():
     assert (execution["starttime"], execution["expiration"]) == (r.starttime, r.expiration)
     for key in ("starttime", "expiration"):
         for wrong in ("now", -1, [0]):
-            assert f"execution.{key}" in refused(f"execution.{key}", wrong)
+            assert f"execution.{key}" in error_of(f"execution.{key}", wrong)
     r = allocated(duration=60)
     assert (r.starttime, r.expiration) == (r.starttime, r.starttime + 60)
     assert r.starttime > 1000
@@ -277,9 +277,9 @@ def test_a_time_may_be_missing():
 
 
 @requirement("rfc20.execution.order")
-def test_an_r_ends_after_it_begins():
+def test_an_r_expires_after_it_starts():
     for end in (1676560542, 1676560541.9, 1):
-        assert "execution.expiration" in refused("execution.expiration", end)
+        assert "execution.expiration" in error_of("execution.expiration", end)
     r = ResourceSet(EXAMPLE)
     with pytest.raises(ResourceSetError):
         r.expiration = r.starttime
@@ -290,12 +290,12 @@ def test_an_r_ends_after_it_begins():
 
 
 def problems(path, value=None):
-    """What is wrong with the graph after a change, as one text."""
+    """The problems of the graph after a change, as one text."""
     return "\n".join(ResourceSet.verify(changed(WHOLE, f"scheduling.{path}", value), jgf=True))
 
 
 @requirement("rfc20.scheduling.graph")
-def test_the_graph_is_looked_at_when_that_is_asked():
+def test_the_graph_is_checked_on_request():
     assert ResourceSet.verify(WHOLE, jgf=True) == []
     ResourceSet(WHOLE).validate_scheduling()
     assert "graph" in problems("graph")
@@ -303,7 +303,7 @@ def test_the_graph_is_looked_at_when_that_is_asked():
     broken = changed(WHOLE, "scheduling.graph.nodes")
     with pytest.raises(ResourceSetError, match=r"scheduling\.graph\.nodes"):
         ResourceSet(broken).validate_scheduling()
-    # Who does not ask gets it carried: it is for the scheduler that wrote it.
+    # Without a check it is carried: the scheduler that wrote it understands it.
     assert written(broken)["scheduling"] == broken["scheduling"]
 
 
@@ -313,7 +313,7 @@ def test_the_graph_is_looked_at_when_that_is_asked():
     "rfc20.vertices.metadata",
     "rfc20.vertices.more",
 )
-def test_a_vertex_has_an_id_of_its_own_and_its_data():
+def test_a_vertex_has_a_unique_id_and_metadata():
     assert "nodes[2].id" in problems("graph.nodes.2.id", "1")
     assert "nodes[2].id" in problems("graph.nodes.2.id", 2)
     assert "nodes[2].id" in problems("graph.nodes.2.id")
@@ -346,6 +346,6 @@ def test_an_edge_names_its_subsystem_and_relationship():
     for key in ("subsystem", "relationship"):
         assert f"edges[0].metadata.{key}" in problems(f"graph.edges.0.metadata.{key}")
         assert f"edges[0].metadata.{key}" in problems(f"graph.edges.0.metadata.{key}", ["x"])
-    # A relationship stands with its subsystem, in one dictionary: never without.
+    # A relationship comes with its subsystem only.
     assert "subsystem" in problems("graph.edges.0.metadata", {"relationship": "contains"})
     assert problems("graph.edges.0.metadata", {"subsystem": "power", "relationship": "feeds"}) == ""

@@ -1,4 +1,4 @@
-"""RFC 27, the allocation protocol: sentence by sentence, with our job manager and our scheduler."""
+"""RFC 27, allocation, up to the alloc request: the job manager and the scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 from errno import EINVAL, ENODATA, ENOSYS, EPROTO
 
 import pytest
-from tests.conformance.ends import (
+from tests.conformance.harness import (
     ANNOTATE,
     CANCEL,
     DENY,
@@ -62,13 +62,13 @@ def test_the_job_id_is_in_requests_and_responses():
 @requirement("rfc27.general.one-in-flight")
 def test_one_request_is_in_flight_for_a_job():
     manager = Manager()
-    # A scheduler of the text's version, which answers what it is told to free.
+    # A scheduler of the specified version, which responds to `sched.free`.
     manager.scheduler(hello=None)
     manager.exec_hello()
     job = manager.submit()
     sent = list(manager.sent)
     for urgency in (0, 20, 0, 16, 31):
-        sent += manager.ask("job-manager.urgency", {"id": job, "urgency": urgency})
+        sent += manager.request("job-manager.urgency", {"id": job, "urgency": urgency})
     assert len(requests(sent, "sched.alloc")) == 1
     sent = manager.respond_alloc(job, CANCEL)
     assert len(requests(sent, "sched.alloc")) == 1
@@ -86,11 +86,11 @@ def test_an_error_of_a_job_has_errnum_0():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
     broken = {"id": 2, "priority": 16, "userid": OWNER, "jobspec": {"version": 99}}
-    sent = sched.ask("sched.alloc", broken)
+    sent = sched.request("sched.alloc", broken)
     (answer,) = responses(sent)
     assert (answer.topic, answer.errnum) == ("sched.alloc", 0)
     assert answer.object()["type"] == DENY
-    # A job that holds nothing: an error in what is asked, and yet the id goes back.
+    # A free of a job without resources still has the id in its response.
     (answer,) = responses(sched.free(77))
     assert (answer.topic, answer.errnum, answer.object()) == ("sched.free", 0, {"id": 77})
     # Both have the matchtag of the request, which is 0.
@@ -98,7 +98,7 @@ def test_an_error_of_a_job_has_errnum_0():
 
 
 def suspended(manager):
-    """Whether the manager asks nothing of the scheduler for a new job."""
+    """Whether the manager sends the scheduler nothing for a new job."""
     manager.submit()
     return topics(manager.sent) == []
 
@@ -115,7 +115,7 @@ def test_a_conventional_error_stops_requests_until_ready(topic):
     asked = requests(manager.sent + manager.finish(job), topic)
     assert not suspended(manager)
     assert manager.log == []
-    manager.unserved(asked[0])
+    manager.respond_unserved(asked[0])
     assert any(topic in line and str(ENOSYS) in line for line in manager.log)
     assert suspended(manager)
     assert topics(manager.hello()) == []
@@ -129,11 +129,11 @@ def test_a_disconnect_of_the_scheduler_suspends_scheduling():
     manager.scheduler()
     manager.submit()
     assert topics(manager.sent) == ["sched.alloc"]
-    manager.disconnect(b"somebody else")
+    manager.disconnect(b"another")
     assert not suspended(manager)
     manager.disconnect(b"sched")
     assert suspended(manager)
-    # What was asked for and not answered is asked for again.
+    # Outstanding requests are sent again.
     assert len(requests(manager.scheduler(), "sched.alloc")) == 3
 
 
@@ -141,21 +141,21 @@ def test_a_disconnect_of_the_scheduler_suspends_scheduling():
 
 
 @requirement("rfc27.hello.first")
-def test_hello_is_the_first_word_to_the_job_manager():
+def test_hello_is_the_first_request_to_the_job_manager():
     sched = Sched()
-    said = [*sched.said, *sched.register(), *sched.acquire(inventory())]
+    said = [*sched.sent_first, *sched.register(), *sched.acquire(inventory())]
     to_manager = [it for it in said if (it.topic or "").startswith("job-manager.")]
     assert topics(to_manager) == ["job-manager.sched-hello"]
     assert to_manager[0].streaming
-    # Nothing but what older job managers pass over.
+    # Older job managers ignore the key.
     assert to_manager[0].object() == {"partial-ok": True}
     assert "job-manager.sched-hello" not in topics(Sched().register())
-    # The job manager takes an empty request.
+    # The job manager accepts an empty request.
     assert [it.errnum for it in Manager().hello(None)] == [ENODATA]
 
 
 @requirement("rfc27.hello.response-per-job", "rfc27.hello.keys")
-def test_hello_tells_every_job_with_resources_once():
+def test_hello_announces_each_job_with_resources_once():
     manager = Manager()
     running = manager.running(urgency=31)
     done = manager.submit()
@@ -178,16 +178,16 @@ def test_hello_tells_every_job_with_resources_once():
 
 
 @requirement("rfc27.hello.mark-allocated")
-def test_what_hello_tells_of_is_not_allocated_again():
+def test_announced_resources_are_not_allocated_again():
     sched = Sched()
     sched.register()
     sched.acquire(inventory(2, 1))
-    sched.held(5, inventory(1, 1).to_json())
-    sched.greeted()
-    sched.answer("job-manager.sched-ready", {"count": 0})
+    sched.announce(5, inventory(1, 1).to_json())
+    sched.end_hello()
+    sched.respond("job-manager.sched-ready", {"count": 0})
     assert granted(sched.alloc(6))[6].summary() == "rank1/core0"
     assert granted(sched.alloc(7)) == {}
-    # Its free brings the rest.
+    # Its free releases the rest.
     assert granted(sched.free(5))[7].summary() == "rank0/core0"
 
 
@@ -196,17 +196,17 @@ def test_ready_comes_after_the_end_of_hello():
     sched = Sched()
     sched.register()
     sched.acquire(inventory())
-    assert "job-manager.sched-ready" not in topics(sched.held(5, R))
+    assert "job-manager.sched-ready" not in topics(sched.announce(5, R))
     sched.storing = False
-    looking = requests(sched.held(6, R), "kvs.lookup")
-    # Every R must have been looked at, too.
-    assert topics(sched.greeted()) == []
+    looking = requests(sched.announce(6, R), "kvs.lookup")
+    # Every lookup of R must have its response, too.
+    assert topics(sched.end_hello()) == []
     answers = [answer for it in looking if (answer := sched.stored(it)) is not None]
-    assert topics(sched.take(*answers)) == ["job-manager.sched-ready"]
+    assert topics(sched.deliver(*answers)) == ["job-manager.sched-ready"]
 
 
 def script(**refused):
-    """What a broker answers a scheduler, some of it with an error number."""
+    """A broker's responses to a scheduler, some of them errors."""
     resources = {"resources": inventory().to_dict(), "up": "0-3"}
     answers = {
         "service.add": [{}],
@@ -220,9 +220,9 @@ def script(**refused):
 
 @pytest.mark.parametrize("name", ["hello", "ready"])
 @requirement("rfc27.hello.error", "rfc27.ready.error")
-def test_the_scheduler_logs_a_refusal_and_exits(name, caplog):
+def test_the_scheduler_logs_an_error_and_exits(name, caplog):
     caplog.set_level(logging.INFO)
-    # Without a refusal it goes on until the connection ends.
+    # Without an error it goes on until the connection ends.
     assert _converse(script(), Scheduler()) == 0
     wire = script(**{name: EPROTO})
     assert _converse(wire, Scheduler()) == 1
@@ -248,7 +248,7 @@ def test_ready_names_a_mode_and_limited_a_limit():
         sched = Sched(limit=limit)
         sched.register()
         sched.acquire(inventory())
-        assert payloads(sched.greeted(), "job-manager.sched-ready") == [payload]
+        assert payloads(sched.end_hello(), "job-manager.sched-ready") == [payload]
     for payload, errnum in [
         ({"mode": "unlimited"}, 0),
         ({"mode": "limited", "limit": 1}, 0),
@@ -263,14 +263,14 @@ def test_ready_names_a_mode_and_limited_a_limit():
     ]:
         manager = Manager()
         manager.hello()
-        (answer,) = responses(manager.ask("job-manager.sched-ready", payload, origin=b"sched"))
+        (answer,) = responses(manager.request("job-manager.sched-ready", payload, origin=b"sched"))
         assert answer.errnum == errnum, payload
         manager.submit()
         assert bool(requests(manager.sent, "sched.alloc")) == (errnum == 0), payload
 
 
 @requirement("rfc27.ready.unlimited")
-def test_unlimited_asks_for_all_jobs():
+def test_unlimited_mode_requests_every_job():
     manager = Manager()
     jobs = [manager.submit() for _ in range(50)]
     sent = manager.scheduler()
@@ -281,7 +281,7 @@ def test_unlimited_asks_for_all_jobs():
 
 
 @requirement("rfc27.ready.limited")
-def test_limited_asks_for_no_more_at_a_time():
+def test_limited_mode_keeps_to_its_limit():
     manager = Manager()
     manager.exec_hello()
     jobs = [manager.submit() for _ in range(6)]
@@ -296,14 +296,14 @@ def test_limited_asks_for_no_more_at_a_time():
 
 
 @requirement("rfc27.ready.count")
-def test_ready_is_answered_with_the_depth_of_the_queue():
+def test_the_response_to_ready_has_the_queue_depth():
     manager = Manager()
     for _ in range(3):
         manager.submit()
     manager.submit(urgency=0)
     manager.hello()
     assert responses(manager.ready())[0].object() == {"count": 3}
-    # Asked for once and not answered: all of them are in the queue again.
+    # Outstanding requests are in the queue again after another hello.
     manager.hello()
     assert responses(manager.ready(limit=1))[0].object() == {"count": 3}
 
@@ -312,7 +312,7 @@ def test_ready_is_answered_with_the_depth_of_the_queue():
 
 
 @requirement("rfc27.ready.send-at-once", "rfc27.alloc.when")
-def test_a_job_in_sched_is_asked_for_as_soon_as_the_scheduler_is_ready():
+def test_a_job_in_sched_is_requested_as_soon_as_the_scheduler_is_ready():
     manager = Manager()
     job = manager.submit()
     assert topics(manager.sent) == []
@@ -320,7 +320,7 @@ def test_a_job_in_sched_is_asked_for_as_soon_as_the_scheduler_is_ready():
     assert [it["id"] for it in payloads(manager.ready(), "sched.alloc")] == [job]
     held = manager.submit(urgency=0)
     assert topics(manager.sent) == []
-    sent = manager.ask("job-manager.urgency", {"id": held, "urgency": 16})
+    sent = manager.request("job-manager.urgency", {"id": held, "urgency": 16})
     assert [it["id"] for it in payloads(sent, "sched.alloc")] == [held]
     dependency = {"scheme": "afterany", "value": str(job)}
     waiting = manager.submit(dependencies=[dependency])
@@ -340,38 +340,38 @@ def test_an_alloc_request_has_its_keys():
     (request,) = requests(manager.sent, "sched.alloc")
     assert request.matchtag == 0
 
-    # The scheduler needs no more than these, and goes by the priority.
+    # The scheduler needs these keys only, and orders jobs by priority.
     keys = ("id", "priority", "userid", "jobspec")
     sched = Sched.running(inventory(1, 2))
     sched.alloc(1, cores=2)
     for number, priority in [(2, 1), (3, HIGHEST), (4, HIGHEST - 1), (5, 0)]:
         values = {**asked, "id": number, "priority": priority}
-        sched.ask("sched.alloc", {it: values[it] for it in keys})
+        sched.request("sched.alloc", {it: values[it] for it in keys})
     # Priority 0 is a job that is held.
     order = [sched.free(it) for it in (1, 3, 4, 2)]
     assert [list(granted(it)) for it in order] == [[3], [4], [2], []]
-    assert list(granted(sched.ask("sched.prioritize", {"jobs": [[5, 1]]}))) == [5]
+    assert list(granted(sched.request("sched.prioritize", {"jobs": [[5, 1]]}))) == [5]
     for priority in (-1, HIGHEST + 1, 1.5):
-        (told,) = allocs(sched.ask("sched.alloc", {**asked, "id": 9, "priority": priority}))
+        (told,) = allocs(sched.request("sched.alloc", {**asked, "id": 9, "priority": priority}))
         assert (told["type"], "priority" in told["note"] or "u32" in told["note"]) == (DENY, True)
 
 
 @requirement("rfc27.alloc.redacted", "rfc27.alloc.jobspec-stored")
-def test_the_full_jobspec_is_in_the_store_when_alloc_is_received(tmp_path):
+def test_the_full_jobspec_is_durable_before_the_alloc_request(tmp_path):
     manager = Manager(path=tmp_path / "jobs.sqlite")
     manager.scheduler()
     environment = {"PATH": "/bin", "LONG": "x" * 1000}
     job = manager.submit(environment=environment)
     (asked,) = payloads(manager.sent, "sched.alloc")
     assert "environment" not in asked["jobspec"]["attributes"]["system"]
-    # Nobody has done anything since: were the instance killed now, the next one would have it.
+    # If the instance were killed now, the next one would have it.
     for file in tmp_path.glob("jobs.sqlite*"):
         shutil.copy(file, tmp_path / f"copy-of-{file.name}")
     key = f"job.{fluid_dothex(job)}.jobspec"
     lookup = {"namespace": "primary", "key": key, "flags": 0}
     again = Manager(path=tmp_path / "copy-of-jobs.sqlite")
-    (found,) = responses(again.ask("kvs.lookup", lookup, origin=b"sched"))
-    assert responses(manager.ask("kvs.lookup", lookup, origin=b"sched"))[0].object() == (
+    (found,) = responses(again.request("kvs.lookup", lookup, origin=b"sched"))
+    assert responses(manager.request("kvs.lookup", lookup, origin=b"sched"))[0].object() == (
         found.object()
     )
     full = stored_value(found)
@@ -395,14 +395,14 @@ def test_an_alloc_response_has_an_id_and_a_type():
         (3, ANNOTATE),
         (3, CANCEL),
     ]
-    # Another type, and an answer without one, is refused: the request stays open.
+    # A response with another type, or without a key, is ignored: the request stays outstanding.
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
     (request,) = requests(manager.sent, "sched.alloc")
     for broken in ({"id": job, "type": 4}, {"id": job}, {"type": SUCCESS}):
         before = len(manager.log)
-        manager.answer(request, broken)
+        manager.respond(request, broken)
         assert len(manager.log) == before + 1
         assert "alloc" not in manager.names(job)
     manager.allocate(job)

@@ -1,4 +1,4 @@
-"""RFC 28, the acquisition protocol: sentence by sentence, with our scheduler and an instance."""
+"""RFC 28, acquisition: the scheduler, and the resource service of an instance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.conformance.ends import (
+from tests.conformance.harness import (
     DENY,
     Manager,
     Sched,
@@ -30,7 +30,7 @@ from penstock.sched import _converse
 
 @pytest.fixture
 def provider(start):
-    """A client of an instance of four made-up nodes that nobody schedules, and its acquire."""
+    """A client of an instance of four simulated nodes without a scheduler, and its acquire."""
     options = ["--nodes=4", "--cores=2", "--sched=none"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         yield client, client.stream("resource.acquire")
@@ -38,24 +38,24 @@ def provider(start):
 
 @requirement("rfc28.general.acquire", "rfc28.request.empty")
 def test_the_scheduler_acquires_before_anything_else():
-    # Ours asks for Penstock's own `grow` unless it is told not to.
+    # By default the scheduler requests Penstock's own `grow`.
     (asked,) = Sched().register()
     assert (asked.topic, asked.object()) == ("resource.acquire", {"grow-ok": True})
     sched = Sched(grow=False)
-    assert set(topics(sched.said)) == {"service.add"}
+    assert set(topics(sched.sent_first)) == {"service.add"}
     sent = sched.register()
     assert topics(sent) == ["resource.acquire"]
     assert (sent[0].streaming, sent[0].payload) == (True, None)
-    # It goes on listening: what changes later is heard.
+    # The stream stays open for later changes.
     sched.acquire(inventory(2, 1), up="")
-    sched.greeted()
-    sched.answer("job-manager.sched-ready", {"count": 0})
+    sched.end_hello()
+    sched.respond("job-manager.sched-ready", {"count": 0})
     assert granted(sched.alloc(1)) == {}
     assert list(granted(sched.change(up="1"))) == [1]
 
 
 @requirement("rfc28.request.empty", "rfc28.initial.resources", "rfc28.initial.up")
-def test_the_first_response_has_the_inventory_less_exclusions_and_what_is_up(start, tmp_path):
+def test_the_first_response_has_the_inventory_without_exclusions_and_up(start, tmp_path):
     config = tmp_path / "penstock.toml"
     config.write_text("[resource]\nexclude = '3'\n")
     options = ["--nodes=4", "--cores=2", "--sched=none", "--config", str(config)]
@@ -66,25 +66,25 @@ def test_the_first_response_has_the_inventory_less_exclusions_and_what_is_up(sta
         assert (str(resources.ranks), resources.ncores) == ("0-2", 6)
         assert str(resources.nodelist) == "node[0-2]"
         assert first["up"] == "0,2"
-    # Our scheduler cannot do without either.
+    # The scheduler needs both keys.
     whole = {"resources": inventory().to_dict(), "up": "0-3"}
     for missing in whole:
         sched = Sched()
         sched.register()
-        sched.answer("resource.acquire", {key: whole[key] for key in whole if key != missing})
+        sched.respond("resource.acquire", {key: whole[key] for key in whole if key != missing})
         assert sched.phase == "failed"
         assert missing in sched.scheduler.failure
 
 
 @requirement("rfc28.initial.allocate-up")
-def test_only_what_is_up_is_allocated():
+def test_only_targets_that_are_up_are_allocated():
     sched = Sched.running(inventory(4, 1), up="1,3")
     granted_ranks = IDset()
     for job in range(4):
         for r in granted(sched.alloc(job)).values():
             granted_ranks |= r.ranks
     assert str(granted_ranks) == "1,3"
-    # A job that fits what there is, though not what is up, waits: it is not denied.
+    # A job that fits the inventory, but not the targets that are up, is not denied.
     assert DENY not in [it["type"] for it in allocs(sched.alloc(9, nodes=4))]
 
 
@@ -96,22 +96,22 @@ def test_only_what_is_up_is_allocated():
     "rfc28.additional.down",
     "rfc28.additional.down-changes",
 )
-def test_changes_tell_transitions_and_nothing_else(provider):
+def test_changes_hold_transitions_only(provider):
     client, changes = provider
     assert next(changes)["up"] == "0-3"
     client.drain("0-1")
     assert next(changes) == {"down": "0-1"}
-    # Of these one is down already.
+    # One of these is down already.
     client.drain("1-2")
     assert next(changes) == {"down": "2"}
-    # Nothing changes, nothing is told: the next that is heard is of the one after.
+    # Without a change there is no response: the next one is of the request after.
     client.drain("0-2")
     client.undrain("0,2")
     assert next(changes) == {"up": "0,2"}
 
 
 @requirement("rfc28.additional.up", "rfc28.additional.down")
-def test_the_scheduler_goes_by_what_is_told_to_be_up_and_down():
+def test_the_scheduler_follows_up_and_down():
     sched = Sched.running(inventory(2, 1), up="0")
     sched.change(up="1", down="0")
     assert granted(sched.alloc(1))[1].summary() == "rank1/core0"
@@ -120,12 +120,12 @@ def test_the_scheduler_goes_by_what_is_told_to_be_up_and_down():
 
 
 def add(client, name, targets):
-    """Gives targets a property."""
+    """Adds a property to targets."""
     client.rpc("resource.property-add", {"name": name, "targets": targets})
 
 
 def remove(client, name, targets):
-    """Takes a property from targets."""
+    """Removes a property from targets."""
     client.rpc("resource.property-remove", {"name": name, "targets": targets})
 
 
@@ -152,7 +152,7 @@ def test_properties_are_added_and_removed(provider):
     "rfc28.additional.properties-decide",
     "rfc28.additional.property-remove",
 )
-def test_the_scheduler_goes_by_properties_as_they_come_and_go():
+def test_the_scheduler_follows_properties():
     sched = Sched.running(inventory(2, 1))
     big = {"constraints": {"properties": ["big"]}}
     assert [it["type"] for it in allocs(sched.alloc(1, **big))] == [DENY]
@@ -164,7 +164,7 @@ def test_the_scheduler_goes_by_properties_as_they_come_and_go():
 
 
 @requirement("rfc28.additional.expiration")
-def test_the_expiration_of_the_resources_is_told(provider):
+def test_a_new_expiration_of_the_resources_is_sent(provider):
     client, changes = provider
     next(changes)
     end = 4102444800.5
@@ -173,16 +173,16 @@ def test_the_expiration_of_the_resources_is_told(provider):
 
 
 @requirement("rfc28.additional.expiration")
-def test_the_scheduler_heeds_the_expiration_of_the_resources():
+def test_the_scheduler_follows_the_expiration_of_the_resources():
     sched = Sched.running(inventory(2, 1))
     sched.change(expiration=1105.0)
-    # No R outlasts the resources, whatever the job asks for.
+    # No R outlasts the resources, whatever the job requests.
     assert granted(sched.alloc(1))[1].expiration == 1105.0
     assert granted(sched.alloc(2, duration=1000))[2].expiration == 1105.0
     sched.free(1)
     sched.change(expiration=9000.0)
     assert granted(sched.alloc(3))[3].expiration == 9000.0
-    # Where their time is over nothing is allocated.
+    # After their expiration nothing is allocated.
     sched.free(3)
     sched.change(expiration=sched.now)
     assert granted(sched.alloc(4)) == {}
@@ -193,7 +193,7 @@ def test_a_job_on_a_target_that_goes_down_is_left_alone():
     sched = Sched.running(inventory(2, 2))
     sched.alloc(1, nodes=2, cores=2)
     assert sched.change(down="0-1") == []
-    # The free comes as ever, and what is down is not allocated again.
+    # The free comes as usual, and targets that are down are not allocated again.
     sent = sched.alloc(2) + sched.free(1)
     assert granted(sent) == {}
     assert not [it for it in sent if "raise" in (it.topic or "") or it.kind == "event"]
@@ -201,20 +201,20 @@ def test_a_job_on_a_target_that_goes_down_is_left_alone():
 
 
 @requirement("rfc28.error.exit")
-def test_the_scheduler_logs_a_refusal_of_acquire_and_exits(caplog):
+def test_the_scheduler_logs_an_error_to_acquire_and_exits(caplog):
     caplog.set_level(logging.INFO)
     wire = Wire({"service.add": [{}], "resource.acquire": [{"errnum": errno.EBUSY}]})
     assert _converse(wire, Scheduler()) == 1
     assert wire.topics[-1] == "resource.acquire"
     assert f"resource.acquire failed with errnum {errno.EBUSY}" in caplog.text
-    # Also when it comes as the end of a stream that began well.
+    # Also as the end of a stream that started well.
     sched = Sched.running()
-    sched.answer("resource.acquire", errnum=errno.ENODATA)
+    sched.respond("resource.acquire", errnum=errno.ENODATA)
     assert sched.phase == "failed"
 
 
 def acquired(client):
-    """What acquire answers as soon as nobody else has the resources."""
+    """The first response of an acquire, once no other client has the resources."""
     for _ in range(10_000):
         stream = client.stream("resource.acquire")
         try:
@@ -222,11 +222,11 @@ def acquired(client):
         except RpcError as error:
             if error.errno != errno.EBUSY:
                 raise
-    raise AssertionError("the resources were never free")
+    raise AssertionError("the resources were never released")
 
 
 @requirement("rfc28.disconnect.release", "rfc28.disconnect.jobs", "rfc28.disconnect.hello")
-def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
+def test_a_disconnect_ends_the_acquire_and_no_job(start):
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         instance.lines("submit", "--time-limit=1h", "true")
         number = client.jobs(constraint={})[0]["id"]
@@ -248,12 +248,12 @@ def test_a_disconnect_frees_the_acquire_and_leaves_jobs_alone(start):
 
 
 @requirement("rfc28.disconnect.jobs", "rfc28.disconnect.hello")
-def test_a_job_ends_in_order_after_its_scheduler_has_gone():
+def test_a_job_ends_normally_after_its_scheduler_disconnected():
     manager = Manager()
     job = manager.running()
     assert topics(manager.disconnect(b"sched")) == []
     assert manager.row(job)["state"] == 16
-    # Nobody is there to hear of the free; who comes then does not hear of the job.
+    # No scheduler gets the free, and the next one is not told of the job.
     assert requests(manager.finish(job), "sched.free") == []
     assert manager.row(job)["state"] == 64
     assert len(manager.hello()) == 1

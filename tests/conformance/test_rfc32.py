@@ -1,4 +1,4 @@
-"""RFC 32, the execution protocol: sentence by sentence, with our job manager and our services."""
+"""RFC 32, execution: the job manager and the execution services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 import trio.testing
-from tests.conformance.ends import (
+from tests.conformance.harness import (
     GUEST,
     OWNER,
     Manager,
@@ -24,8 +24,8 @@ from tests.conformance.ends import (
     responses,
     topics,
 )
-from tests.conformance.mock import Mock, told_by
 from tests.conformance.requirements import requirement
+from tests.conformance.simulated import Simulated, parsed
 
 from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
@@ -52,7 +52,7 @@ def test_the_job_id_is_in_requests_and_responses():
     job = manager.submit()
     (asked,) = payloads(manager.allocate(job), "job-exec.start")
     assert asked["id"] == job
-    mock = Mock()
+    mock = Simulated()
     told = [*mock.start(7), *mock.start(8, duration=10), *mock.interrupt(8)]
     assert [(it[0], it[1]) for it in told] == [
         (7, "start"),
@@ -64,11 +64,11 @@ def test_the_job_id_is_in_requests_and_responses():
     ]
     stream = StartStream(Message.request("job-exec.start", {"id": 9}), 9)
     stream_told = [stream.start(), stream.exception("x", "y"), stream.finish(0), stream.release()]
-    assert {told_by(it)[0] for it in stream_told} == {9}
-    # The job manager goes by them.
+    assert {parsed(it)[0] for it in stream_told} == {9}
+    # The job manager uses both.
     for broken in ({"type": "start", "data": {}}, {"id": job, "data": {}}):
         before = len(manager.log)
-        manager.answer(Message.request("job-exec.start"), broken)
+        manager.respond(Message.request("job-exec.start"), broken)
         assert len(manager.log) == before + 1
     assert "start" not in manager.names(job)
 
@@ -82,7 +82,7 @@ def test_a_job_is_started_once():
     manager.submit()
     sent += manager.sent
     assert requests(sent, "job-exec.start") == []
-    # With a new service the request to the old one is over; then there is one to the new.
+    # A new service ends the request to the old one, and gets a request of its own.
     sent = manager.exec_hello(origin=b"another")
     assert [it["id"] for it in payloads(sent, "job-exec.start")] == [job]
     assert requests(manager.raise_exception(job, 3, "mild"), "job-exec.start") == []
@@ -90,12 +90,12 @@ def test_a_job_is_started_once():
 
 @requirement("rfc32.general.errnum-zero")
 def test_an_error_of_a_job_has_errnum_0(start):
-    told = Mock().start(7, spec={"attributes": {"system": {"duration": "x"}}})
+    told = Simulated().start(7, spec={"attributes": {"system": {"duration": "x"}}})
     assert [(it[0], it[1]) for it in told] == [(7, "exception"), (7, "release")]
     assert "duration" in told[0][2]["note"] or "invalid type" in told[0][2]["note"]
-    told = Mock().start(8, exec={"test": {"run_duration": "nonsense"}})
+    told = Simulated().start(8, exec={"test": {"run_duration": "nonsense"}})
     assert [it[1] for it in told] == ["exception", "release"]
-    # So it is for processes: an error would end the stream.
+    # The service for processes does the same: an error would end the stream.
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         for broken in ({"tasks": []}, {"attributes": {"system": {"cwd": 7}}}, {"tasks": 7}):
@@ -114,10 +114,10 @@ def test_a_conventional_error_stops_starts_until_exec_hello():
     first = manager.submit()
     (request,) = requests(manager.allocate(first), "job-exec.start")
     assert manager.log == []
-    manager.unserved(request)
+    manager.respond_unserved(request)
     assert any("job-exec.start" in line and str(ENOSYS) in line for line in manager.log)
     second = manager.submit()
-    # The scheduler goes on; nothing is started.
+    # Scheduling goes on; no job is started.
     sent = manager.allocate(second)
     assert "alloc" in manager.names(second)
     assert requests(sent, "job-exec.start") == []
@@ -137,9 +137,9 @@ def test_a_service_says_hello_with_its_name():
     sent = trio.run(said_by_local)
     assert payloads(sent, "service.add") == [{"service": "job-exec"}]
     assert payloads(sent, "job-manager.exec-hello") == [{"service": "job-exec"}]
-    # The job manager asks for the name, and starts jobs by it.
+    # The job manager needs the name, and starts jobs by it.
     manager = Manager()
-    (answer,) = responses(manager.ask("job-manager.exec-hello", {}, origin=b"exec"))
+    (answer,) = responses(manager.request("job-manager.exec-hello", {}, origin=b"exec"))
     assert answer.errnum == EPROTO
     manager.exec_hello("sim-exec")
     manager.scheduler()
@@ -156,13 +156,13 @@ def test_another_service_overrides_the_one_before():
     sent = manager.allocate(manager.submit())
     assert "sim-exec.start" in topics(sent)
     assert "job-exec.start" not in topics(sent)
-    # The end of the one that was overridden is none of the new one's.
+    # The disconnect of the old one does not affect the new one.
     manager.disconnect(b"exec")
     assert "sim-exec.start" in topics(manager.allocate(manager.submit()))
 
 
 @requirement("rfc32.hello.outstanding")
-def test_hello_is_refused_while_starts_are_outstanding_where_so_configured():
+def test_hello_is_rejected_while_starts_are_outstanding_if_configured():
     manager = Manager(exec_hello="refuse")
     assert responses(manager.exec_hello())[0].errnum == 0
     job = manager.running()
@@ -175,7 +175,7 @@ def test_hello_is_refused_while_starts_are_outstanding_where_so_configured():
 
 
 def fake_broker(sent):
-    """What a service of the daemon needs of a broker."""
+    """The interface of a broker that a service of the daemon uses."""
     return SimpleNamespace(
         owner=OWNER,
         attach=lambda _service, **_options: 1,
@@ -187,7 +187,7 @@ def fake_broker(sent):
 
 
 def local_service(sent, state=Path()):
-    """Our execution service for processes."""
+    """The execution service for processes."""
     return LocalExecService(
         fake_broker(sent),
         "job-exec",
@@ -199,7 +199,7 @@ def local_service(sent, state=Path()):
 
 
 async def said_by_local():
-    """What it says when it starts."""
+    """The messages that it sends at its start."""
     sent = []
     async with local_service(sent).running():
         await trio.testing.wait_all_tasks_blocked()
@@ -207,7 +207,7 @@ async def said_by_local():
 
 
 @requirement("rfc32.hello.error")
-def test_a_refusal_of_hello_ends_the_service():
+def test_a_rejected_hello_ends_the_service():
     sent = []
     mock = MockExecService(fake_broker(sent), "job-exec")
     (hello,) = requests(sent, "job-manager.exec-hello")
@@ -223,7 +223,7 @@ def test_a_refusal_of_hello_ends_the_service():
 
 
 @requirement("rfc32.hello.error")
-def test_a_refusal_of_hello_ends_the_example_of_a_service(start, tmp_path):
+def test_a_rejected_hello_ends_the_example_service(start, tmp_path):
     config = tmp_path / "refuse.toml"
     config.write_text('[compat]\nexec_hello = "refuse"\n')
     with (
@@ -265,7 +265,7 @@ def test_a_start_request_has_its_keys(tmp_path):
     manager.scheduler()
     manager.exec_hello()
     spec = jobspec(environment=environment)
-    (answer,) = responses(manager.ask("job-ingest.submit", {"jobspec": spec}, userid=GUEST))
+    (answer,) = responses(manager.request("job-ingest.submit", {"jobspec": spec}, userid=GUEST))
     job = answer.object()["id"]
     (asked,) = payloads(manager.allocate(job), "job-exec.start")
     assert (asked["id"], asked["userid"], asked["reattach"]) == (job, GUEST, False)
@@ -280,7 +280,7 @@ def test_a_start_request_has_its_keys(tmp_path):
 
 
 @requirement("rfc32.start.start")
-def test_start_has_no_data_and_is_an_event():
+def test_start_has_no_data_and_logs_an_event():
     manager = Manager()
     manager.scheduler()
     manager.exec_hello()
@@ -289,7 +289,7 @@ def test_start_has_no_data_and_is_an_event():
     assert "start" not in manager.names(job)
     manager.respond_start(job, "start")
     assert manager.names(job)[-1] == "start"
-    assert Mock().start(7, duration=5) == [(7, "start", {})]
+    assert Simulated().start(7, duration=5) == [(7, "start", {})]
 
 
 @requirement("rfc32.start.release")
@@ -303,7 +303,7 @@ def test_a_release_names_ranks_and_whether_it_is_the_last():
     (free,) = payloads(manager.respond_start(job, "release", ranks="0-1", final=True), "sched.free")
     assert str(ResourceSet(free["R"]).ranks) == "0"
     assert manager.row(job)["state"] == 64
-    last = Mock().start(7)[-1]
+    last = Simulated().start(7)[-1]
     assert last == (7, "release", {"ranks": "all", "final": True})
     # Without either key it is no release.
     job = manager.submit()
@@ -326,13 +326,13 @@ def test_an_exception_has_a_severity_a_type_and_a_note():
     manager.respond_start(job, "exception", severity=0, type="timeout", note=note)
     told = manager.event(job, "exception")
     assert (told["severity"], told["type"], told["note"]) == (0, "timeout", note)
-    # Both our services say all three.
-    mock = Mock()
+    # Both services send all three.
+    mock = Simulated()
     mock.start(7, duration=1, exec={"test": {"run_duration": "5s"}})
     data = {"severity": 0, "type": "timeout", "note": note}
     assert mock.advance(2)[0] == (7, "exception", data)
     stream = StartStream(Message.request("job-exec.start", {"id": 9}), 9)
-    assert told_by(stream.exception("timeout", note)) == (9, "exception", data)
+    assert parsed(stream.exception("timeout", note)) == (9, "exception", data)
 
 
 @requirement("rfc32.start.finish")
@@ -396,13 +396,13 @@ def test_after_a_fatal_exception_start_and_finish_may_be_missing():
             manager.respond_start(job, kind)
         stream.exception("exec", "no shell")
         manager.respond_start(job, "exception", severity=0, type="exec", note="no shell")
-        assert told_by(stream.release())[1] == "release"
+        assert parsed(stream.release())[1] == "release"
         sent = manager.respond_start(job, "release", ranks="all", final=True)
         assert topics(sent).count("sched.free") == 1
         assert manager.row(job)["state"] == 64
         assert "finish" not in manager.names(job)
-    assert [it[1] for it in Mock().start(7, spec={})] == ["exception", "release"]
-    # Without such an exception finish must not be missing.
+    assert [it[1] for it in Simulated().start(7, spec={})] == ["exception", "release"]
+    # Without such an exception finish is required.
     stream = StartStream(Message.request("job-exec.start", {"id": 7}), 7)
     stream.start()
     with pytest.raises(ProtocolError):
@@ -413,8 +413,8 @@ FINAL = ("release", {"ranks": "all", "final": True})
 
 
 @requirement("rfc32.start.final-release")
-def test_however_a_simulated_job_ends_its_final_release_is_sent():
-    mock = Mock()
+def test_a_simulated_job_always_ends_with_its_final_release():
+    mock = Simulated()
     overrun = {"duration": 1, "exec": {"test": {"run_duration": "5s"}}}
     ends = [
         mock.start(1),
@@ -434,7 +434,7 @@ def test_however_a_simulated_job_ends_its_final_release_is_sent():
 
 
 @requirement("rfc32.start.final-release", "rfc32.start.final-is-last")
-def test_however_a_process_ends_its_final_release_is_sent_and_is_the_last(start):
+def test_a_process_always_ends_with_its_final_release(start):
     options = ["--nodes=1", "--cores=8", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         commands = [

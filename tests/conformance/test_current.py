@@ -1,4 +1,4 @@
-"""Today's differences: sentence by sentence, with our ends, which speak both versions."""
+"""The current version of RFC 20, 27 and 28, where it differs: ends that speak both versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from errno import EBUSY, EINVAL, ENODATA, ENOSYS, EPROTO
 
 import pytest
-from tests.conformance.ends import (
+from tests.conformance.harness import (
     ANNOTATE,
     CANCEL,
     DENY,
@@ -48,7 +48,7 @@ def test_hello_with_and_without_partial_ok():
 
 
 @requirement("rfc27.hello.free")
-def test_hello_tells_what_was_given_back():
+def test_hello_announces_released_ranks():
     manager = Manager()
     job = manager.running()
     (told, _) = responses(manager.hello({"partial-ok": True}))
@@ -61,9 +61,9 @@ def test_hello_tells_what_was_given_back():
     sched = Sched()
     sched.register()
     sched.acquire(inventory(2, 1))
-    sched.held(5, inventory(2, 1).to_json(), free="1")
-    sched.greeted()
-    sched.answer("job-manager.sched-ready", {"count": 0})
+    sched.announce(5, inventory(2, 1).to_json(), free="1")
+    sched.end_hello()
+    sched.respond("job-manager.sched-ready", {"count": 0})
     assert granted(sched.alloc(6))[6].summary() == "rank1/core0"
     assert granted(sched.alloc(7)) == {}
 
@@ -85,14 +85,14 @@ def test_success_carries_r():
     (told,) = allocs(sent)
     (stored,) = committed(sent).values()
     assert ResourceSet(told["R"]) == stored
-    # The job manager goes by what was committed, with it or without.
+    # The job manager uses the committed R, with or without R in the response.
     manager = Manager()
     manager.scheduler()
     for says in (False, True):
         job, r = manager.submit(), manager.next_r()
         manager.allocate(job, r, **({"R": json.loads(r)} if says else {}))
         assert "alloc" in manager.names(job)
-    # With another than was committed nobody would know what is meant.
+    # An R other than the committed one is ambiguous.
     job = manager.submit()
     manager.allocate(job, R=inventory().to_dict())
     assert "alloc" not in manager.names(job)
@@ -114,7 +114,7 @@ def test_in_limited_mode_a_displaced_job_is_cancelled_and_sent_again():
     first, second = manager.submit(), manager.submit()
     sent = manager.scheduler(limit=1)
     assert [it["id"] for it in payloads(sent, "sched.alloc")] == [first]
-    sent = manager.ask("job-manager.urgency", {"id": second, "urgency": 20})
+    sent = manager.request("job-manager.urgency", {"id": second, "urgency": 20})
     assert payloads(sent, "sched.cancel") == [{"id": first}]
     sent = manager.respond_alloc(first, CANCEL)
     assert [it["id"] for it in payloads(sent, "sched.alloc")] == [second]
@@ -132,18 +132,18 @@ def test_a_cancel_after_a_denial_is_ignored():
 
 
 @requirement("rfc27.cancel.flag")
-def test_cancel_and_prioritize_want_no_response():
+def test_cancel_and_prioritize_have_the_no_response_flag():
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
-    sent = manager.ask("job-manager.urgency", {"id": job, "urgency": 20})
+    sent = manager.request("job-manager.urgency", {"id": job, "urgency": 20})
     sent += manager.raise_exception(job)
     unanswered = requests(sent, "sched.prioritize") + requests(sent, "sched.cancel")
     assert [bool(it.flags & NORESPONSE) for it in unanswered] == [True, True]
 
 
 @requirement("rfc27.annotate.no-queue")
-def test_the_queue_is_no_annotation_of_ours():
+def test_the_scheduler_does_not_annotate_the_queue():
     sched = Sched.running(inventory(1, 1))
     sent = sched.alloc(1) + sched.alloc(2) + sched.free(1)
     told = [it["annotations"]["sched"] for it in allocs(sent) if "annotations" in it]
@@ -153,7 +153,7 @@ def test_the_queue_is_no_annotation_of_ours():
 
 
 @requirement("rfc27.success.annotations-dropped", "rfc27.annotate.selection-type")
-def test_how_a_job_was_selected_is_kept():
+def test_the_selection_type_is_kept():
     assert kept({"selection_type": "backfill"}) == {"selection_type": "backfill"}
     sched = Sched.running()
     (told,) = allocs(sched.alloc(1))
@@ -161,7 +161,7 @@ def test_how_a_job_was_selected_is_kept():
 
 
 def kept(annotations):
-    """What the job manager keeps of a scheduler's annotations, also when it has allocated."""
+    """The annotations that the job manager keeps, before and after SUCCESS."""
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
@@ -173,7 +173,7 @@ def kept(annotations):
 
 
 @requirement("rfc27.kvs.commit")
-def test_a_commit_is_of_all_or_none():
+def test_a_commit_is_atomic():
     manager = Manager()
     manager.scheduler()
     jobs = [manager.submit() for _ in range(3)]
@@ -213,15 +213,15 @@ def test_a_free_may_be_of_a_part():
 
 
 @requirement("rfc27.free.no-response")
-def test_todays_free_is_not_answered():
+def test_a_current_free_has_no_response():
     sched = Sched.running(inventory(1, 1))
     r = granted(sched.alloc(1))[1].to_dict()
     assert responses(sched.free(1, R=r, final=True), "sched.free") == []
-    # The job manager goes on without, and a late one is nothing to it.
+    # The job manager goes on without a response, and ignores a late one.
     job = Manager.running(manager := Manager())
     (request,) = requests(manager.finish(job), "sched.free")
     assert manager.row(job)["state"] == 64
-    assert manager.answer(request, {"id": job}) == []
+    assert manager.respond(request, {"id": job}) == []
     assert manager.log == []
 
 
@@ -229,40 +229,44 @@ def test_todays_free_is_not_answered():
 
 
 @requirement("rfc27.expiration.change", "rfc27.expiration.number")
-def test_the_scheduler_takes_another_expiration():
+def test_the_scheduler_accepts_another_expiration():
     sched = Sched.running()
     sched.alloc(1, duration=60)
     for expiration in (4102444800, 4102444800.5, 0):
-        (answer,) = responses(sched.ask("sched.expiration", {"id": 1, "expiration": expiration}))
+        (answer,) = responses(
+            sched.request("sched.expiration", {"id": 1, "expiration": expiration})
+        )
         assert (answer.topic, answer.errnum, answer.payload) == ("sched.expiration", 0, None)
     for wrong in ({"id": 99, "expiration": 1.0}, {"id": 1}, {"id": 1, "expiration": "x"}):
-        (answer,) = responses(sched.ask("sched.expiration", wrong))
+        (answer,) = responses(sched.request("sched.expiration", wrong))
         assert answer.errnum != 0
-    # An error leaves things as they are: the job has its resources, and gives them back.
+    # An error changes nothing: the job keeps its resources, and frees them later.
     assert len(responses(sched.free(1))) == 1
     assert sched.phase == "running"
 
 
 def updated(errnum):
-    """A running job whose time limit was to be changed, which the scheduler answers so."""
+    """A running job, after the scheduler's response to a change of its time limit."""
     manager = Manager()
     job = manager.running(duration=60)
     update = {"id": job, "updates": {"attributes.system.duration": 600}}
-    sent = manager.ask("job-manager.update", update)
+    sent = manager.request("job-manager.update", update)
     (request,) = requests(sent, "sched.expiration")
     told = request.object()
     assert told["id"] == job
     assert told["expiration"] > manager.row(job)["t_run"]
     assert responses(sent) == []
-    # The broker says so where no scheduler is registered.
+    # The broker responds ENOSYS if no scheduler is registered.
     unserved = errnum == ENOSYS
-    sent = manager.unserved(request) if unserved else manager.answer(request, errnum=errnum)
+    sent = (
+        manager.respond_unserved(request) if unserved else manager.respond(request, errnum=errnum)
+    )
     return manager, job, told["expiration"], sent
 
 
 @pytest.mark.parametrize("errnum", [0, ENOSYS])
 @requirement("rfc27.expiration.enosys", "rfc32.start.expiration")
-def test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made(errnum):
+def test_an_accepted_change_of_expiration_is_made(errnum):
     manager, job, expiration, sent = updated(errnum)
     assert [it.errnum for it in responses(sent)] == [0]
     assert manager.event(job, "resource-update") == {"expiration": expiration}
@@ -271,7 +275,7 @@ def test_a_change_of_expiration_that_the_scheduler_does_not_refuse_is_made(errnu
 
 
 @requirement("rfc27.expiration.enosys")
-def test_a_change_of_expiration_that_the_scheduler_refuses_is_not_made():
+def test_a_rejected_change_of_expiration_is_not_made():
     manager, job, _, sent = updated(EINVAL)
     assert [it.errnum for it in responses(sent)] == [EINVAL]
     assert "resource-update" not in manager.names(job)
@@ -292,12 +296,12 @@ def test_the_execution_service_ends_a_job_at_its_new_expiration(start):
 
 
 @requirement("rfc27.feasibility.check")
-def test_feasibility_is_checked_with_a_reason():
+def test_an_infeasible_job_is_rejected_with_a_reason():
     sched = Sched.running(inventory(2, 2), up="")
-    (answer,) = responses(sched.ask("feasibility.check", {"jobspec": jobspec(nodes=2)}))
+    (answer,) = responses(sched.request("feasibility.check", {"jobspec": jobspec(nodes=2)}))
     assert (answer.errnum, answer.payload) == (0, None)
     for spec in (jobspec(nodes=3), jobspec(cores=3), {"version": 99}):
-        (answer,) = responses(sched.ask("feasibility.check", {"jobspec": spec}))
+        (answer,) = responses(sched.request("feasibility.check", {"jobspec": spec}))
         assert answer.errnum != 0
         assert answer.error_text
 
@@ -354,7 +358,7 @@ def test_one_string_may_hold_several_hosts():
 
 
 @requirement("rfc28.additional.shrink")
-def test_what_is_gone_for_good_is_told(start):
+def test_shrink_names_targets_that_are_gone_for_good(start):
     with start("--nodes=4", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         changes = client.stream("resource.acquire")
         assert next(changes)["up"] == "0-3"
@@ -362,7 +366,7 @@ def test_what_is_gone_for_good_is_told(start):
         told = next(changes)
         assert (told["shrink"], told["down"]) == ("2-3", "2-3")
         assert "up" not in told
-        # What is down already does not go down once more.
+        # A target that is down already is in `shrink` alone.
         client.drain("1")
         assert next(changes) == {"down": "1"}
         client.rpc("resource.shrink", {"targets": "1"})
@@ -370,21 +374,21 @@ def test_what_is_gone_for_good_is_told(start):
 
 
 @requirement("rfc28.additional.shrink-inventory")
-def test_the_scheduler_does_not_count_on_what_is_gone():
+def test_the_scheduler_removes_shrunk_targets():
     sched = Sched.running(inventory(2, 1))
     sched.alloc(1, nodes=2)
     assert [it["type"] for it in allocs(sched.alloc(2, nodes=2))] == [ANNOTATE]
     sent = sched.change(down="1", shrink="1")
     assert [(it["id"], it["type"]) for it in allocs(sent)] == [(2, DENY)]
     assert [it["type"] for it in allocs(sched.alloc(3, nodes=2))] == [DENY]
-    # Down alone is not gone.
+    # Targets that are only down stay in the inventory.
     sched = Sched.running(inventory(2, 1))
     sched.change(down="1")
     assert DENY not in [it["type"] for it in allocs(sched.alloc(3, nodes=2))]
 
 
 @requirement("rfc28.request.busy", "rfc28.request.streaming")
-def test_acquire_is_for_one_and_streaming(start):
+def test_acquire_is_exclusive_and_streaming(start):
     with start("--nodes=4", "--sched=none") as instance, Client(instance.uri, timeout=60) as client:
         with pytest.raises(RpcError) as error:
             client.rpc("resource.acquire", {})

@@ -1,43 +1,43 @@
-"""Our simulated execution service, driven by hand."""
+"""Drives a simulated execution service: the test plays the job manager."""
 
 from __future__ import annotations
 
-from tests.conformance.ends import OWNER, jobspec
+from tests.conformance.harness import OWNER, jobspec
 
 from penstock._core import Batch, Message, MockExec
 
 
-class Mock:
-    """Our simulated execution service."""
+class Simulated:
+    """A simulated execution service."""
 
     def __init__(self, name="job-exec"):
         self.service = MockExec(name)
         self.now = 1000.0
 
-    def take(self, message):
-        """Gives it a message; returns what it sends."""
+    def deliver(self, message):
+        """Delivers a message; returns the messages that it sends."""
         return list(self.service.handle(Batch([message]), self.now))
 
     def start(self, job, *, reattach=False, spec=None, **system):
-        """Asks it to start a job."""
+        """Sends a start request; returns the parsed responses."""
         spec = jobspec(**system) if spec is None else spec
         told = {"id": job, "userid": OWNER, "jobspec": spec, "reattach": reattach}
         request = Message.request("job-exec.start", told, userid=OWNER, rolemask=1)
-        return [told_by(it) for it in self.take(request)]
+        return [parsed(it) for it in self.deliver(request)]
 
     def advance(self, seconds):
-        """Lets time pass."""
+        """Advances time; returns the parsed responses."""
         self.now += seconds
-        return [told_by(it) for it in self.service.advance(self.now)]
+        return [parsed(it) for it in self.service.advance(self.now)]
 
     def interrupt(self, job, severity=0):
-        """Somebody raises an exception."""
+        """Publishes an exception; returns the parsed responses."""
         raised = {"id": job, "type": "cancel", "severity": severity}
-        return [told_by(it) for it in self.take(Message.event("job-exception", raised))]
+        return [parsed(it) for it in self.deliver(Message.event("job-exception", raised))]
 
 
-def told_by(response):
-    """What a response to a start request says; it is one of a stream and no error."""
+def parsed(response):
+    """The id, type and data of a response to a start request, which must be one of a stream."""
     assert (response.topic, response.errnum, response.streaming) == ("job-exec.start", 0, True)
     assert response.matchtag == 0
     payload = response.object()

@@ -1,13 +1,13 @@
-"""Today's differences in execution, with our ends, which speak both versions."""
+"""The current version of RFC 32, where it differs: ends that speak both versions."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from tests.conformance.ends import Manager, jobspec, payloads, requests, responses
-from tests.conformance.mock import Mock, told_by
+from tests.conformance.harness import Manager, jobspec, payloads, requests, responses
 from tests.conformance.requirements import requirement
+from tests.conformance.simulated import Simulated, parsed
 
 from penstock import ResourceSet
 from penstock._core import Message
@@ -16,7 +16,7 @@ from penstock.protocol.execution import StartStream
 
 
 @requirement("rfc32.start.r")
-def test_a_start_request_comes_with_r_or_without(start):
+def test_a_start_request_is_served_with_and_without_r(start):
     manager = Manager()
     manager.scheduler()
     manager.exec_hello()
@@ -24,8 +24,8 @@ def test_a_start_request_comes_with_r_or_without(start):
     r = manager.next_r()
     (asked,) = payloads(manager.allocate(job, r), "job-exec.start")
     assert ResourceSet(asked["R"]) == ResourceSet(r)
-    assert [it[1] for it in Mock().start(7)] == ["start", "finish", "release"]
-    # Where the request has none, it is in the store: here that of a job that is over.
+    assert [it[1] for it in Simulated().start(7)] == ["start", "finish", "release"]
+    # Without R in the request the service looks it up: here that of an inactive job.
     options = ["--nodes=1", "--cores=1", "--exec=local", "--oversubscribe"]
     with start(*options) as instance, Client(instance.uri, timeout=60) as client:
         assert instance.penstock("run", "true").returncode == 0
@@ -37,7 +37,7 @@ def test_a_start_request_comes_with_r_or_without(start):
 
 @requirement("rfc32.start.reattached")
 def test_a_reattached_job_goes_on():
-    assert Mock().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
+    assert Simulated().start(7, reattach=True, duration=5) == [(7, "reattached", {})]
     manager = Manager()
     job = manager.running()
     (asked,) = payloads(manager.exec_hello(origin=b"another"), "job-exec.start")
@@ -60,7 +60,7 @@ def test_a_new_service_replaces_one_with_running_jobs(settings):
     assert "exception" not in manager.names(job)
 
 
-# A wait status, and what a shell makes of it: exit codes, signals, one with a core dump.
+# A wait status, and its exit code in a shell: exit codes, signals, one with a core dump.
 WAIT_STATUSES = [(0, 0), (1 << 8, 1), (255 << 8, 255), (9, 137), (15, 143), (11 | 0x80, 139)]
 
 
@@ -70,12 +70,12 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
     manager = Manager()
     job = manager.running()
     raised = {"id": job, "type": "x", "severity": 0, "wait_status": wait_status}
-    (event,) = [it for it in manager.ask("job-manager.raise", raised) if it.kind == "event"]
+    (event,) = [it for it in manager.request("job-manager.raise", raised) if it.kind == "event"]
     assert event.object()["wait_status"] == wait_status
     assert manager.event(job, "exception")["wait_status"] == wait_status
-    mock = Mock()
+    mock = Simulated()
     mock.start(job, duration=5)
-    told = [told_by(it) for it in mock.take(event)]
+    told = [parsed(it) for it in mock.deliver(event)]
     assert told[0] == (job, "finish", {"status": code << 8})
     mock.start(8, duration=5)
     without = mock.interrupt(8)
@@ -84,7 +84,7 @@ def test_finish_has_the_wait_status_of_the_first_fatal_exception(wait_status, co
     stream = StartStream(Message.request("job-exec.start", {"id": job}), job)
     stream.start()
     stream.interrupt(event.object()["wait_status"])
-    assert told_by(stream.finish(15)) == (job, "finish", {"status": code << 8})
+    assert parsed(stream.finish(15)) == (job, "finish", {"status": code << 8})
 
 
 @pytest.mark.parametrize(("wait_status", "code"), [(7 << 8, 7), (15, 143)])
@@ -115,14 +115,14 @@ def test_a_start_request_has_no_streaming_flag_and_its_responses_have():
     manager.exec_hello()
     (request,) = requests(manager.allocate(manager.submit()), "job-exec.start")
     assert not request.streaming
-    told = [it[1] for it in Mock().start(7)]
+    told = [it[1] for it in Simulated().start(7)]
     assert told == ["start", "finish", "release"]
-    # Whatever says these says them as a stream (`told_by`), to a request that is none.
-    assert told_by(StartStream(request, 7).start())[1] == "start"
+    # The responses have the streaming flag (`parsed` checks it), unlike the request.
+    assert parsed(StartStream(request, 7).start())[1] == "start"
 
 
 @requirement("rfc32.start.release-all")
-def test_a_release_may_be_of_all():
+def test_a_release_may_name_all_ranks():
     manager = Manager()
     job = manager.running()
     manager.respond_start(job, "finish", status=0)
@@ -141,7 +141,7 @@ def test_exceptions_are_published_and_end_the_job(start):
         told = event.object()
         assert (event.topic, told["id"], told["type"]) == ("job-exception", job, "cancel")
         assert told["severity"] == severity
-    mock = Mock()
+    mock = Simulated()
     assert requests(mock.service.start(), "event.subscribe")[0].object() == {
         "topic": "job-exception"
     }

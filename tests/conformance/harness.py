@@ -1,7 +1,6 @@
-"""The ends of the protocols, driven by hand: what a test says to them, and what they say.
+"""Drives one real end of a protocol per test: its peers are played by the test.
 
-`Manager` and `Sched` hold one of our real ends each, and play whoever it talks with. Time is a
-number that only goes on by what a test does.
+`Manager` holds a job manager, `Sched` a scheduler. Time advances with each message only.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PARTIAL: JSON = {"partial-ok": True}
 
 
 def routed(message: Message, *routes: bytes) -> Message:
-    """The message as it comes by way of these peers, the last of them its origin."""
+    """The message with a route of these peers, the last of them its origin."""
     frame = message.encode()
     # A client's request has an empty stack already.
     stack = b"".join(bytes([len(route)]) + route for route in routes)
@@ -53,7 +52,7 @@ R = inventory(2, 4).to_json()
 
 
 def jobspec(cores: int = 1, nodes: int = 0, **system: Any) -> JSON:
-    """A jobspec V1 that asks for a slot of `cores`, or for one on each of `nodes`."""
+    """A jobspec V1 with one slot of `cores`, or with such a slot on each of `nodes`."""
     core = {"type": "core", "count": cores}
     slot: JSON = {"type": "slot", "count": 1, "label": "task", "with": [core]}
     if nodes:
@@ -67,22 +66,22 @@ def jobspec(cores: int = 1, nodes: int = 0, **system: Any) -> JSON:
 
 
 def topics(sent: Iterable[Message]) -> list[str]:
-    """The topics of the requests and events among what was sent, in order."""
+    """The topics of the requests and events among messages, in order."""
     return [it.topic or "" for it in sent if it.kind != "response"]
 
 
 def requests(sent: Iterable[Message], topic: str) -> list[Message]:
-    """The requests of a topic among what was sent."""
+    """The requests of a topic among messages."""
     return [it for it in sent if it.kind == "request" and it.topic == topic]
 
 
 def payloads(sent: Iterable[Message], topic: str) -> list[JSON]:
-    """The payloads of the requests of a topic among what was sent."""
+    """The payloads of the requests of a topic among messages."""
     return [it.object() for it in requests(sent, topic)]
 
 
 def responses(sent: Iterable[Message], topic: str | None = None) -> list[Message]:
-    """The responses among what was sent, of a topic if one is given."""
+    """The responses among messages, of a topic if one is given."""
     return [it for it in sent if it.kind == "response" and topic in (None, it.topic)]
 
 
@@ -92,12 +91,12 @@ def encoded(text: str) -> JSON:
 
 
 def commit_op(job: int, r: str) -> JSON:
-    """The operation that commits R of a job."""
+    """An operation of `kvs.commit` that commits R of a job."""
     return {"key": f"job.{fluid_dothex(job)}.R", "flags": 0, "dirent": encoded(r)}
 
 
 class Manager:
-    """Our job manager, with a scheduler, an execution service and clients played by the test."""
+    """A job manager whose scheduler, execution service and clients are played by the test."""
 
     def __init__(
         self, *, path: Path | None = None, inventory: str | None = None, **settings: Any
@@ -109,15 +108,15 @@ class Manager:
         self.log: list[str] = []
         self._given = 0
 
-    def take(self, message: Message) -> list[Message]:
-        """Gives the manager a message; returns all that it sends."""
+    def deliver(self, message: Message) -> list[Message]:
+        """Delivers a message to the manager; returns the messages that it sends."""
         self.now += 1.0
         self.manager.handle(Batch([message]), self.now)
         sent = list(self.manager.flush())
         self.log += self.manager.take_log()
         return sent
 
-    def ask(
+    def request(
         self,
         topic: str,
         payload: Mapping[str, Any] | None = None,
@@ -126,40 +125,42 @@ class Manager:
         userid: int = OWNER,
         streaming: bool = False,
     ) -> list[Message]:
-        """A request to the manager."""
+        """Sends the manager a request; returns the messages that it sends."""
         flags = STREAMING if streaming else 0
         request = Message.request(topic, payload, flags=flags, matchtag=5, userid=userid)
-        return self.take(routed(request, b"hop", origin))
+        return self.deliver(routed(request, b"hop", origin))
 
-    def answer(
+    def respond(
         self, request: Message, payload: JSON | None = None, errnum: int = 0
     ) -> list[Message]:
-        """A response to a request that the manager sent, from the owner's service."""
+        """Responds to a request of the manager, as a service of the owner."""
         response = request.respond(payload, errnum=errnum)
-        return self.take(_from_owner(response))
+        return self.deliver(_from_owner(response))
 
-    def unserved(self, request: Message) -> list[Message]:
-        """What the broker says to a request that the manager sent: nobody serves it."""
+    def respond_unserved(self, request: Message) -> list[Message]:
+        """Lets the broker respond to a request of the manager whose service is not registered."""
         router = Router("hop", OWNER)
         router.add_peer(1, "manager", OWNER, 5)
         ((_, batch),) = router.route(1, Batch([request]))
         (response,) = batch
-        return self.take(response)
+        return self.deliver(response)
 
     # --- jobs
 
     def submit(self, *, urgency: int = 16, **spec: Any) -> int:
-        """A new job; what follows is in `sent`."""
-        self.sent = self.ask("job-ingest.submit", {"jobspec": jobspec(**spec), "urgency": urgency})
+        """Submits a job; `sent` has the messages that follow."""
+        self.sent = self.request(
+            "job-ingest.submit", {"jobspec": jobspec(**spec), "urgency": urgency}
+        )
         return self.sent[0].object()["id"]
 
     def raise_exception(self, job: int, severity: int = 0, kind: str = "cancel") -> list[Message]:
-        """An exception raised by a user."""
-        return self.ask("job-manager.raise", {"id": job, "type": kind, "severity": severity})
+        """Raises an exception as a user."""
+        return self.request("job-manager.raise", {"id": job, "type": kind, "severity": severity})
 
     def events(self, job: int) -> list[JSON]:
         """The job's eventlog."""
-        (response,) = self.ask("job-info.lookup", {"id": job, "keys": ["eventlog"]})
+        (response,) = self.request("job-info.lookup", {"id": job, "keys": ["eventlog"]})
         return [json.loads(line) for line in response.object()["eventlog"].splitlines()]
 
     def names(self, job: int) -> list[str]:
@@ -172,67 +173,67 @@ class Manager:
 
     def row(self, job: int) -> JSON:
         """The job as lists show it."""
-        (response,) = self.ask("job-list.list-id", {"id": job})
+        (response,) = self.request("job-list.list-id", {"id": job})
         return response.object()["job"]
 
     # --- the scheduler's part
 
     def hello(self, payload: JSON | None = PARTIAL, **how: Any) -> list[Message]:
-        """The scheduler says hello, as today's do."""
+        """Sends the scheduler's hello, by default of the current version."""
         how = {"origin": b"sched", "streaming": True, **how}
-        return self.ask("job-manager.sched-hello", payload, **how)
+        return self.request("job-manager.sched-hello", payload, **how)
 
     def ready(self, limit: int | None = None, **payload: Any) -> list[Message]:
-        """The scheduler says ready."""
+        """Sends the scheduler's ready."""
         mode: JSON = {"mode": "unlimited"} if limit is None else {"mode": "limited", "limit": limit}
-        return self.ask("job-manager.sched-ready", {**mode, **payload}, origin=b"sched")
+        return self.request("job-manager.sched-ready", {**mode, **payload}, origin=b"sched")
 
     def scheduler(self, limit: int | None = None, hello: JSON | None = PARTIAL) -> list[Message]:
-        """A scheduler comes; returns what follows."""
+        """Sends hello and ready; returns the messages that follow."""
         return self.hello(hello) + self.ready(limit)
 
     def respond_alloc(self, job: int, kind: int, **more: Any) -> list[Message]:
-        """A response to the job's `sched.alloc`."""
+        """Responds to the job's `sched.alloc`."""
         request = Message.request("sched.alloc")
-        return self.answer(request, {"id": job, "type": kind, **more})
+        return self.respond(request, {"id": job, "type": kind, **more})
 
     def commit(self, *ops: JSON) -> Message:
-        """A commit by the scheduler; returns the response."""
+        """Commits as the scheduler; returns the response."""
         payload = {"namespace": "primary", "flags": 0, "ops": list(ops)}
-        return responses(self.ask("kvs.commit", payload, origin=b"sched"), "kvs.commit")[0]
+        return responses(self.request("kvs.commit", payload, origin=b"sched"), "kvs.commit")[0]
 
     def next_r(self) -> str:
-        """R that no job has yet: two ranks with four cores each, the first time 0 and 1."""
+        """R of two unused ranks with four cores each, at first 0 and 1."""
         ranks = range(self._given, self._given + 2)
         self._given += 2
         return inventory(64, 4).restrict(ranks=ranks).to_json()
 
     def allocate(self, job: int, r: str | None = None, **more: Any) -> list[Message]:
-        """The scheduler commits R and answers SUCCESS."""
+        """Commits R and responds SUCCESS, as the scheduler."""
         r = self.next_r() if r is None else r
         committed = self.commit(commit_op(job, r))
         assert committed.errnum == 0, committed.error_text
         return self.respond_alloc(job, SUCCESS, **more)
 
     def disconnect(self, origin: bytes) -> list[Message]:
-        """A peer goes away."""
-        return self.ask("job-manager.disconnect", origin=origin)
+        """Disconnects a peer."""
+        return self.request("job-manager.disconnect", origin=origin)
 
     # --- the execution service's part
 
     def exec_hello(self, service: str = "job-exec", origin: bytes = b"exec") -> list[Message]:
-        """An execution service says hello."""
-        return self.ask("job-manager.exec-hello", {"service": service}, origin=origin)
+        """Sends an execution service's hello."""
+        return self.request("job-manager.exec-hello", {"service": service}, origin=origin)
 
     def respond_start(
         self, job: int, kind: str, service: str = "job-exec", **data: Any
     ) -> list[Message]:
-        """A response to the job's start request."""
+        """Responds to the job's start request."""
         request = Message.request(f"{service}.start")
-        return self.answer(request, {"id": job, "type": kind, "data": data})
+        return self.respond(request, {"id": job, "type": kind, "data": data})
 
     def running(self, *, limit: int | None = None, **spec: Any) -> int:
-        """A job that runs, with R, after a scheduler and an execution service have come."""
+        """Registers a scheduler and an execution service, and runs a job; returns its id."""
         self.scheduler(limit)
         self.exec_hello()
         job = self.submit(**spec)
@@ -241,22 +242,22 @@ class Manager:
         return job
 
     def finish(self, job: int, status: int = 0) -> list[Message]:
-        """The job ends in order."""
+        """Ends the job's tasks and releases all of its ranks."""
         sent = self.respond_start(job, "finish", status=status)
         return sent + self.respond_start(job, "release", ranks="all", final=True)
 
 
 def _from_owner(message: Message) -> Message:
-    """The message with the owner's credentials, which the broker gives a service's responses."""
+    """The message with the owner's credentials, which the broker sets in responses of services."""
     frame = bytearray(message.encode())
     frame[-16:-12] = OWNER.to_bytes(4, "big")
     return Message.decode(frame)
 
 
 class Sched:
-    """Our scheduler, with resource service, job manager and store played by the test.
+    """A scheduler whose resource service, job manager and store are played by the test.
 
-    Commits and lookups are answered at once from `store` (R by job) while `storing` holds.
+    While `storing` is set, commits and lookups get responses at once, from `store` (R by job).
     """
 
     def __init__(self, *, limit: int | None = None, grow: bool = True) -> None:
@@ -266,13 +267,13 @@ class Sched:
         self.storing = True
         self.commits: list[Message] = []
         self.log: list[str] = []
-        self._asked: dict[str, Message] = {}
+        self._latest: dict[str, Message] = {}
         self.scheduler.start()
-        self.said = self._listen()
+        self.sent_first = self._listen()
 
     @property
     def phase(self) -> str:
-        """Where the scheduler's handshake is."""
+        """The state of the scheduler's handshake."""
         return self.scheduler.phase
 
     def _listen(self) -> list[Message]:
@@ -283,22 +284,22 @@ class Sched:
             heard = list(self.scheduler.take_out())
             self.log += self.scheduler.take_log()
             sent += heard
-            answers = [answer for it in heard if (answer := self._heard(it)) is not None]
+            answers = [answer for it in heard if (answer := self._record(it)) is not None]
             if not heard:
                 return sent
             self.scheduler.handle(Batch(answers))
 
-    def _heard(self, message: Message) -> Message | None:
-        """Keeps what was asked; the store answers."""
+    def _record(self, message: Message) -> Message | None:
+        """Records a request; returns the store's response."""
         if message.kind == "response":
             return None
-        self._asked[message.topic or ""] = message
+        self._latest[message.topic or ""] = message
         if message.topic == "kvs.commit":
             self.commits.append(message)
         return self.stored(message) if self.storing else None
 
     def stored(self, request: Message) -> Message | None:
-        """What the store answers, if it is asked."""
+        """The store's response to a request, if it is one of the store's."""
         keys = {f"job.{fluid_dothex(job)}.R": job for job in self.store}
         if request.topic == "kvs.commit":
             return request.respond({"rootseq": 1})
@@ -309,75 +310,75 @@ class Sched:
             return request.respond({"val": encoded(self.store[job])})
         return None
 
-    def take(self, *messages: Message) -> list[Message]:
-        """Gives the scheduler messages; returns all that it sends."""
+    def deliver(self, *messages: Message) -> list[Message]:
+        """Delivers messages to the scheduler; returns the messages that it sends."""
         self.now += 1.0
         self.scheduler.handle(Batch(messages))
         return self._listen()
 
-    def answer(self, topic: str, payload: JSON | None = None, errnum: int = 0) -> list[Message]:
-        """A response to the last request of a topic that the scheduler sent."""
-        return self.take(self._asked[topic].respond(payload, errnum=errnum))
+    def respond(self, topic: str, payload: JSON | None = None, errnum: int = 0) -> list[Message]:
+        """Responds to the scheduler's latest request of a topic."""
+        return self.deliver(self._latest[topic].respond(payload, errnum=errnum))
 
     # --- the handshake
 
     def register(self) -> list[Message]:
-        """Its names are registered."""
-        adding = requests(self.said, "service.add")
-        return self.take(*(it.respond() for it in adding))
+        """Accepts the registration of its services."""
+        adding = requests(self.sent_first, "service.add")
+        return self.deliver(*(it.respond() for it in adding))
 
     def acquire(self, resources: ResourceSet, up: str | None = None) -> list[Message]:
-        """It gets its first acquire response."""
+        """Sends the first acquire response."""
         up = str(resources.ranks) if up is None else up
         payload = {"resources": resources.to_dict(), "up": up}
-        return self.answer("resource.acquire", payload)
+        return self.respond("resource.acquire", payload)
 
     def change(self, **keys: Any) -> list[Message]:
-        """It gets an additional acquire response; `_` in a key stands for `-`."""
+        """Sends a later acquire response; `_` in a key stands for `-`."""
         payload = {key.replace("_", "-"): value for key, value in keys.items()}
-        return self.answer("resource.acquire", payload)
+        return self.respond("resource.acquire", payload)
 
-    def held(self, job: int, r: str, **more: Any) -> list[Message]:
+    def announce(self, job: int, r: str, **more: Any) -> list[Message]:
         """Hello tells it of a job that holds resources."""
         self.store[job] = r
         told = {"id": job, "priority": 16, "userid": OWNER, "t_submit": 1.0, **more}
-        return self.answer("job-manager.sched-hello", told)
+        return self.respond("job-manager.sched-hello", told)
 
-    def greeted(self) -> list[Message]:
-        """The good end of hello."""
-        return self.answer("job-manager.sched-hello", errnum=61)
+    def end_hello(self) -> list[Message]:
+        """Ends the stream of hello with ENODATA."""
+        return self.respond("job-manager.sched-hello", errnum=61)
 
     @classmethod
     def running(
         cls, resources: ResourceSet | None = None, up: str | None = None, limit: int | None = None
     ) -> Sched:
-        """One that has its handshake behind it."""
+        """A scheduler after its handshake."""
         self = cls(limit=limit)
         self.register()
         self.acquire(inventory() if resources is None else resources, up)
-        self.greeted()
-        self.answer("job-manager.sched-ready", {"count": 0})
+        self.end_hello()
+        self.respond("job-manager.sched-ready", {"count": 0})
         assert self.phase == "running", self.log
         return self
 
     # --- the job manager's requests
 
-    def ask(self, topic: str, payload: JSON, *, flags: int = 0) -> list[Message]:
-        """A request by the instance owner."""
-        return self.take(_request(topic, payload, flags))
+    def request(self, topic: str, payload: JSON, *, flags: int = 0) -> list[Message]:
+        """Sends a request as the instance owner."""
+        return self.deliver(_request(topic, payload, flags))
 
     def alloc(self, job: int, priority: int = 16, **spec: Any) -> list[Message]:
-        """A request for resources."""
+        """Sends `sched.alloc`."""
         told = {"id": job, "priority": priority, "userid": OWNER, "t_submit": 1.0}
-        return self.ask("sched.alloc", {**told, "jobspec": jobspec(**spec)})
+        return self.request("sched.alloc", {**told, "jobspec": jobspec(**spec)})
 
     def cancel(self, job: int) -> list[Message]:
-        """A request for resources is taken back."""
-        return self.ask("sched.cancel", {"id": job}, flags=NORESPONSE)
+        """Sends `sched.cancel`."""
+        return self.request("sched.cancel", {"id": job}, flags=NORESPONSE)
 
     def free(self, job: int, **more: Any) -> list[Message]:
-        """Resources are given back."""
-        return self.ask("sched.free", {"id": job, **more})
+        """Sends `sched.free`."""
+        return self.request("sched.free", {"id": job, **more})
 
 
 def _request(topic: str, payload: JSON, flags: int = 0) -> Message:
@@ -386,26 +387,26 @@ def _request(topic: str, payload: JSON, flags: int = 0) -> Message:
 
 
 def allocs(sent: Iterable[Message]) -> list[JSON]:
-    """The payloads of responses to `sched.alloc` among what was sent; none is an error."""
+    """The payloads of responses to `sched.alloc` among messages; errors fail the test."""
     found = responses(sent, "sched.alloc")
     assert [it.errnum for it in found] == [0] * len(found)
     return [it.object() for it in found]
 
 
 def granted(sent: Iterable[Message]) -> dict[int, ResourceSet]:
-    """What was allocated to whom."""
+    """The allocations among messages: R by job id."""
     return {it["id"]: ResourceSet(it["R"]) for it in allocs(sent) if it["type"] == SUCCESS}
 
 
 def committed(sent: Iterable[Message]) -> dict[str, ResourceSet]:
-    """R by its key, as the scheduler had it committed."""
+    """The commits among messages: R by its key in the store."""
     ops = [op for it in payloads(sent, "kvs.commit") for op in it["ops"]]
     data = {op["key"]: base64.b64decode(op["dirent"]["data"]) for op in ops}
     return {key: ResourceSet(text) for key, text in data.items()}
 
 
 class Wire:
-    """A socket whose other side answers each request as the test says; after that it is closed."""
+    """A socket whose peer sends the given responses to each topic, and then closes it."""
 
     def __init__(self, answers: Mapping[str, list[JSON]]) -> None:
         self._answers = answers
@@ -414,13 +415,13 @@ class Wire:
         self.topics: list[str] = []
 
     def sendall(self, data: bytes) -> None:
-        """Takes what our end sends; a topic that is not known is not answered."""
+        """Reads requests; an unknown topic gets no response."""
         for request in self._decoder.feed(data):
             self.topics.append(request.topic or "")
             for answer in self._answers.get(request.topic or "", []):
                 self._unread += request.respond(**answer).encode()
 
     def recv(self, _size: int) -> bytes:
-        """Gives what is there, nothing at the end."""
+        """Returns the unread bytes, none at the end."""
         data, self._unread = self._unread, b""
         return data

@@ -1,11 +1,11 @@
-"""RFC 27 from the answers to `sched.alloc` on: sentence by sentence, with both our ends."""
+"""RFC 27, allocation, from the alloc responses on: the job manager and the scheduler."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from tests.conformance.ends import (
+from tests.conformance.harness import (
     ANNOTATE,
     CANCEL,
     DENY,
@@ -39,13 +39,13 @@ def test_success_follows_the_commit_of_r():
     assert allocs(sent) == []
     key = f"job.{fluid_dothex(5)}.R"
     assert list(committed(sent)) == [key]
-    sent_later = sched.answer("kvs.commit", {"rootseq": 1})
+    sent_later = sched.respond("kvs.commit", {"rootseq": 1})
     assert granted(sent_later)[5] == committed(sent)[key]
     # A commit that fails is no allocation.
     sched.alloc(6)
-    assert granted(sched.answer("kvs.commit", errnum=EINVAL)) == {}
+    assert granted(sched.respond("kvs.commit", errnum=EINVAL)) == {}
 
-    # And the job manager takes no SUCCESS without it.
+    # And the job manager ignores a SUCCESS without it.
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
@@ -75,7 +75,7 @@ def test_annotations_of_success_are_in_the_alloc_event():
     merged = {"sched": {"reason_pending": "busy", "resource_summary": "rank0"}}
     assert manager.event(with_some, "alloc")["annotations"] == merged
     assert manager.row(with_some)["annotations"] == merged
-    # What comes after is of no request.
+    # Later responses belong to no request.
     manager.respond_alloc(with_some, ANNOTATE, annotations={"sched": None})
     assert manager.row(with_some)["annotations"] == merged
     manager.allocate(without)
@@ -107,7 +107,7 @@ def test_annotate_carries_annotations():
     (told,) = allocs(sched.alloc(2))
     assert told["type"] == ANNOTATE
     assert told["annotations"]["sched"]["reason_pending"]
-    # One without annotates nothing, and ends nothing.
+    # A response without the key has no effect, and the request stays outstanding.
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
@@ -160,7 +160,7 @@ def test_annotations_are_not_in_the_record_before_success():
     job = manager.submit()
     manager.respond_alloc(job, ANNOTATE, annotations={"sched": {"mark": "volatile"}})
     assert "volatile" not in json.dumps(manager.events(job))
-    # With the scheduler they go: the next one begins anew.
+    # They are discarded with the scheduler.
     manager.disconnect(b"sched")
     assert "annotations" not in manager.row(job)
     manager.scheduler()
@@ -171,7 +171,7 @@ def test_annotations_are_not_in_the_record_before_success():
 
 @pytest.mark.parametrize("how", ["deny", "cancel", "exception"])
 @requirement("rfc27.annotate.discard")
-def test_annotations_go_when_the_allocation_fails(how):
+def test_annotations_are_discarded_when_the_allocation_fails(how):
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
@@ -180,7 +180,7 @@ def test_annotations_go_when_the_allocation_fails(how):
     if how == "deny":
         manager.respond_alloc(job, DENY, note="no")
     elif how == "cancel":
-        manager.ask("job-manager.urgency", {"id": job, "urgency": 0})
+        manager.request("job-manager.urgency", {"id": job, "urgency": 0})
         manager.respond_alloc(job, CANCEL)
     else:
         manager.raise_exception(job)
@@ -191,13 +191,13 @@ def test_annotations_go_when_the_allocation_fails(how):
 
 
 @requirement("rfc27.deny.never", "rfc27.deny.ends-request", "rfc27.deny.note")
-def test_what_can_never_be_is_denied():
+def test_an_impossible_job_is_denied():
     sched = Sched.running(inventory(2, 2))
     for spec in ({"cores": 3}, {"nodes": 3}, {"constraints": {"properties": ["nosuch"]}}):
         (told,) = allocs(sched.alloc(5, **spec))
         assert told["type"] == DENY
         assert isinstance(told["note"], str)
-    # What can be later is not.
+    # A job that can run later is not denied.
     sched.alloc(6, nodes=2, cores=2)
     assert [it["type"] for it in allocs(sched.alloc(7, cores=2))] == [ANNOTATE]
     manager = Manager()
@@ -230,33 +230,33 @@ def test_a_pending_request_is_cancelled():
     sched.alloc(1)
     sched.alloc(2)
     assert allocs(sched.cancel(2)) == [{"id": 2, "type": CANCEL}]
-    # It is over: the resources go to nobody.
+    # The request has ended: the resources stay free.
     assert granted(sched.free(1)) == {}
 
 
 @requirement("rfc27.cancel.no-response")
-def test_cancel_itself_is_not_answered():
+def test_cancel_has_no_response():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
     sched.alloc(2)
     sent = sched.cancel(2) + sched.cancel(2)
-    sent += sched.ask("sched.cancel", {"id": 3}) + sched.ask("sched.cancel", {"id": "x"})
+    sent += sched.request("sched.cancel", {"id": 3}) + sched.request("sched.cancel", {"id": "x"})
     assert [it.topic for it in responses(sent)] == ["sched.alloc"]
 
 
 @requirement("rfc27.cancel.unknown")
-def test_a_cancel_for_a_job_that_asked_for_nothing_is_ignored():
+def test_a_cancel_for_a_job_without_a_request_is_ignored():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
     for job in (1, 99):
         assert sched.cancel(job) == []
-    # The job that holds resources goes on holding them.
+    # The job that holds resources keeps them.
     assert granted(sched.alloc(2)) == {}
     assert 2 in granted(sched.free(1))
 
 
 @requirement("rfc27.cancel.request", "rfc27.exceptions.cleanup", "rfc27.exceptions.cancel")
-def test_the_manager_cancels_what_it_has_asked_for():
+def test_the_manager_cancels_outstanding_requests():
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
@@ -265,7 +265,7 @@ def test_the_manager_cancels_what_it_has_asked_for():
     assert manager.row(job)["state"] == 32
     manager.respond_alloc(job, CANCEL)
     assert manager.row(job)["state"] == 64
-    # None is sent for a job that was not asked for.
+    # A job without a request has no cancel.
     held = manager.submit(urgency=0)
     assert requests(manager.raise_exception(held), "sched.cancel") == []
 
@@ -274,18 +274,18 @@ def test_the_manager_cancels_what_it_has_asked_for():
 
 
 @requirement("rfc27.prioritize.request", "rfc27.prioritize.jobs", "rfc27.prioritize.pair")
-def test_a_new_priority_is_told_as_a_pair():
+def test_a_new_priority_is_sent_as_a_pair():
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
     for urgency, priority in [(20, 20), (31, HIGHEST), (1, 1)]:
-        sent = manager.ask("job-manager.urgency", {"id": job, "urgency": urgency})
+        sent = manager.request("job-manager.urgency", {"id": job, "urgency": urgency})
         assert payloads(sent, "sched.prioritize") == [{"jobs": [[job, priority]]}]
 
     sched = Sched.running(inventory(1, 1))
     for number in (1, 2, 3, 4):
         sched.alloc(number)
-    sched.ask("sched.prioritize", {"jobs": [[3, 17], [4, HIGHEST], [2, 0]]})
+    sched.request("sched.prioritize", {"jobs": [[3, 17], [4, HIGHEST], [2, 0]]})
     assert [list(granted(sched.free(it))) for it in (1, 4, 3)] == [[4], [3], []]
 
 
@@ -294,17 +294,17 @@ def test_priorities_that_change_together_are_one_request():
     manager = Manager()
     manager.scheduler()
     jobs = [manager.submit() for _ in range(3)]
-    sent = manager.ask("job-manager.urgency", {"ids": jobs, "urgency": 31})
+    sent = manager.request("job-manager.urgency", {"ids": jobs, "urgency": 31})
     assert payloads(sent, "sched.prioritize") == [{"jobs": [[job, HIGHEST] for job in jobs]}]
 
 
 @requirement("rfc27.prioritize.unknown", "rfc27.prioritize.no-response")
-def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
+def test_priorities_of_unknown_jobs_are_ignored_without_response():
     sched = Sched.running(inventory(1, 1))
     for number in (1, 2, 3):
         sched.alloc(number)
-    sent = sched.ask("sched.prioritize", {"jobs": [[99, 5], [3, 30], [1, 40]]})
-    sent += sched.ask("sched.prioritize", {"jobs": "x"})
+    sent = sched.request("sched.prioritize", {"jobs": [[99, 5], [3, 30], [1, 40]]})
+    sent += sched.request("sched.prioritize", {"jobs": "x"})
     assert responses(sent, "sched.prioritize") == []
     assert sched.phase == "running"
     assert list(granted(sched.free(1))) == [3]
@@ -315,33 +315,33 @@ def test_priorities_of_unknown_jobs_are_ignored_and_none_is_answered():
 
 @requirement("rfc27.free.when", "rfc27.exceptions.free")
 def test_resources_are_freed_when_the_job_is_cleaned_up():
-    # Nothing was started: the resources go back at once.
+    # Nothing was started: the resources are freed at once.
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
     assert "sched.free" not in topics(manager.allocate(job))
     assert topics(manager.raise_exception(job)).count("sched.free") == 1
-    # Something runs on them: they go back as soon as it does not.
+    # Tasks are running: the resources are freed when these have ended.
     job = Manager.running(manager := Manager())
     assert "sched.free" not in topics(manager.raise_exception(job))
     assert topics(manager.finish(job)).count("sched.free") == 1
 
 
 @requirement("rfc27.free.reuse", "rfc27.free.response", "rfc27.free.ends-request")
-def test_a_free_of_the_whole_is_answered_with_the_id():
+def test_the_response_to_a_whole_free_has_the_id():
     sched = Sched.running(inventory(1, 1))
     sched.alloc(1)
     sched.alloc(2)
     sent = sched.free(1)
     (answer,) = responses(sent, "sched.free")
     assert (answer.errnum, answer.object()) == (0, {"id": 1})
-    # It has been processed: the next job has the resources.
+    # The free has had its effect: the next job has the resources.
     assert list(granted(sent)) == [2]
-    # The job manager needs no answer, and takes one.
+    # The job manager needs no response, and tolerates one.
     job = Manager.running(manager := Manager())
     (request,) = requests(manager.finish(job), "sched.free")
     assert manager.row(job)["state"] == 64
-    assert manager.answer(request, {"id": job}) == []
+    assert manager.respond(request, {"id": job}) == []
     assert manager.log == []
     assert not suspended(manager)
 
@@ -350,18 +350,18 @@ def test_a_free_of_the_whole_is_answered_with_the_id():
 def test_the_scheduler_leaves_exceptions_to_the_job_manager():
     sched = Sched()
     sched.register()
-    sent = [*sched.said, *sched.acquire(inventory()), *sched.greeted()]
+    sent = [*sched.sent_first, *sched.acquire(inventory()), *sched.end_hello()]
     assert "event.subscribe" not in topics(sent)
-    sched.answer("job-manager.sched-ready", {"count": 0})
+    sched.respond("job-manager.sched-ready", {"count": 0})
     sched.alloc(1)
-    # Told all the same, it does nothing: the allocation is freed when the job manager says so.
+    # An event has no effect: the allocation is freed by the job manager's request.
     raised = Message.event("job-exception", {"id": 1, "type": "cancel", "severity": 0})
-    assert sched.take(raised) == []
+    assert sched.deliver(raised) == []
     assert sched.phase == "running"
     assert responses(sched.free(1), "sched.free")[0].errnum == 0
 
 
-def test_an_operation_of_the_store_is_what_the_manager_checks():
+def test_the_manager_rejects_a_commit_of_an_invalid_r():
     manager = Manager()
     manager.scheduler()
     job = manager.submit()
