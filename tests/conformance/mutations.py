@@ -267,9 +267,7 @@ def main() -> int:
     """Removes the branches one at a time; returns how many tests passed nevertheless."""
     parser = argparse.ArgumentParser(description="removes branches of the source: a test must fail")
     parser.add_argument("--target-dir", type=Path, default=ROOT / "target" / "mutations")
-    parser.add_argument(
-        "--only", default="", help="those with this text in name, file or test"
-    )
+    parser.add_argument("--only", default="", help="those with this text in name, file or test")
     options = parser.parse_args()
     chosen = [it for it in MUTATIONS if options.only in f"{it.what} {it.file} {it.test}"]
     options.target_dir.mkdir(parents=True, exist_ok=True)

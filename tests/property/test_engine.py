@@ -1,4 +1,4 @@
-"""The engine against a brute-force allocator that shares nothing with it.
+"""The engine against an independent brute-force allocator.
 
 The oracle tries every way of placing slots on nodes. What the engine allocates must be legal,
 what it denies must be impossible on the empty machine, and the first job in the queue never waits
@@ -110,7 +110,7 @@ def possible(nodes: list[Node], request: Request, *, empty: bool) -> bool:
 
 
 def take(nodes: list[Node], request: Request, r: str) -> dict[int, tuple[set[int], set[int]]]:
-    """Checks that an allocation is legal and takes it off the model."""
+    """Checks an allocation, and removes it from the free resources of the model."""
     held = {}
     slots = 0
     for node in ResourceSet(r).nodes():
@@ -156,7 +156,7 @@ def give(
     job: int,
     ranks: list[int],
 ) -> None:
-    """Gives back what a job holds on these ranks."""
+    """Frees the resources of a job on these ranks."""
     held = running[job]
     for rank in ranks:
         cores, gpus = held.pop(rank)
@@ -167,7 +167,7 @@ def give(
 
 
 def decided(engine: Engine, limit: int | None = None) -> list[tuple[int, str | None, str]]:
-    """What a pass decides: jobs with the R that they get, or with why they get none."""
+    """The decisions of a pass: allocated jobs with R, and others with their reason."""
     decisions = engine.schedule(0.0, limit=limit)
     denied = [(job, None, note) for job, note in decisions.denied]
     allocated = zip(decisions.ids, decisions.rs(), strict=True)
@@ -223,7 +223,7 @@ change_strategy = st.one_of(
 
 
 def inventory(nodes: list[Node], only: int | None = None) -> str:
-    """R of the nodes that are there, or of one of them."""
+    """R of the current nodes, or of one of them."""
     nodes_there = {
         rank: node
         for rank, node in enumerate(nodes)
@@ -249,7 +249,7 @@ def inventory(nodes: list[Node], only: int | None = None) -> str:
 
 @given(nodes_strategy, SELECTIONS, st.lists(operation_strategy, max_size=25))
 @settings(max_examples=300, deadline=None)
-def test_whatever_happens_the_oracle_agrees(nodes, selection, operations):
+def test_the_oracle_agrees_after_any_change(nodes, selection, operations):
     engine = matching(inventory(nodes), selection)
     queue: dict[int, tuple[Request, int]] = {}
     running: dict[int, dict[int, tuple[set[int], set[int]]]] = {}
@@ -313,7 +313,7 @@ def test_whatever_happens_the_oracle_agrees(nodes, selection, operations):
 
 @given(nodes_strategy, SELECTIONS, st.lists(change_strategy, max_size=30))
 @settings(max_examples=300, deadline=None)
-def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, selection, operations):
+def test_a_changed_inventory_equals_a_new_one(nodes, selection, operations):
     """After growth, shrinkage and changes of properties the oracle still agrees.
 
     Ranks that have gone keep their number and may come back; what a job holds there stays held.
@@ -410,7 +410,7 @@ def test_an_inventory_that_changes_is_what_a_new_one_would_be(nodes, selection, 
 
 @given(nodes_strategy, st.lists(st.tuples(request_strategy, st.integers(0, 3)), max_size=10))
 @settings(max_examples=50, deadline=None)
-def test_equal_input_gives_equal_output_and_hello_restores_it(nodes, jobs):
+def test_the_engine_is_deterministic_and_restored_by_hello(nodes, jobs):
     def decide():
         engine = matching(inventory(nodes))
         specs = [request.jobspec() for request, _ in jobs]

@@ -51,7 +51,7 @@ def test_names_are_kept(hosts: list[str]) -> None:
 
 @st.composite
 def expressions(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A bracket expression and, by RFC 29's words, its hosts."""
+    """A bracket expression and its hosts by RFC 29."""
     stem = draw(st.sampled_from(["n", "", "a1", "n0"]))
     suffix = draw(st.sampled_from(["", "-ib", "-eth2", "0"]))
     items = draw(
@@ -68,7 +68,7 @@ def expressions(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 
 @given(st.lists(expressions(), max_size=4))
-def test_brackets_are_what_they_say(parts: Any) -> None:
+def test_bracket_expressions_expand_as_rfc_29_says(parts: Any) -> None:
     made = Hostlist(",".join(text for text, _ in parts))
     hosts = [host for _, hosts in parts for host in hosts]
     assert list(made) == hosts
@@ -102,7 +102,7 @@ def test_deletion(hosts: list[str], others: list[str]) -> None:
 
 
 def natural(name: str) -> tuple[Any, ...]:
-    """What names are ordered by: the prefix, with its numbers as such; number, digits, suffix."""
+    """The sort key of a name: prefix with its numbers, number, digits, suffix."""
 
     def tokens(text: str) -> list[tuple[str, int, int]]:
         parts = re.findall(r"\d+|\D", text)
@@ -178,7 +178,7 @@ def test_no_text_is_a_danger(text: str) -> None:
 
 
 class Changes(RuleBasedStateMachine):
-    """Any changes one after the other leave the list what the model is."""
+    """The list equals the model after any sequence of changes."""
 
     def __init__(self) -> None:
         super().__init__()

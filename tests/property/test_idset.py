@@ -128,7 +128,7 @@ def test_no_text_is_read_otherwise_than_it_is_written(written: str) -> None:
 
 
 class Changes(RuleBasedStateMachine):
-    """Any changes one after the other leave the set what the model is."""
+    """The set equals the model after any sequence of changes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every queue policy and every selection policy must keep to, on random machines.
+"""Guarantees of every queue policy and selection policy, on random machines.
 
 The machine of the test is the reference's (tests/reference/shapes.py), which tries placements core
 by core; it knows which nodes are up. Nothing here knows how the engine decides.
@@ -45,7 +45,7 @@ class Job:
 
 
 class Model:
-    """The books of the test, beside those of the engine it drives."""
+    """The test's own state, independent of the engine that it drives."""
 
     def __init__(self, nodes, policy, selection="first"):
         self.machine = shapes.empty(nodes)
@@ -78,7 +78,7 @@ class Model:
         )
 
     def usable(self, machine=None):
-        """A machine (else the one of now) on which nothing of the nodes that are down is free."""
+        """A machine, by default the current one, without free resources on nodes that are down."""
         usable = deepcopy(self.machine if machine is None else machine)
         for node, up in zip(usable, self.up, strict=True):
             if not up:
@@ -89,12 +89,12 @@ class Model:
         return shapes.place(self.usable(), job.request) is not None
 
     def ready(self):
-        """Who waits and is not held, in order."""
+        """Pending jobs that are not held, in queue order."""
         jobs = [job for job in self.waiting.values() if job.priority > 0]
         return sorted(jobs, key=lambda job: job.order)
 
     def earliest(self, first):
-        """When it fits at the earliest, if what runs ends as planned, on the nodes that are up."""
+        """The earliest start on nodes that are up, if running jobs end as planned."""
         if self.fits(first):
             return self.now
         ends = {
@@ -111,7 +111,7 @@ class Model:
         return math.inf
 
     def schedule(self):
-        """A pass, whose every decision is checked; who was backfilled."""
+        """Runs a pass and checks its decisions; returns the backfilled jobs."""
         decisions = self.engine.schedule(self.now)
         for denial in decisions.denied:
             job = self.waiting.pop(denial.id)
@@ -136,7 +136,7 @@ class Model:
         return decisions, backfilled
 
     def check(self, request, parts):
-        """Whether that is what was asked for, on nodes that will do and are up."""
+        """Checks that the allocation meets the request on suitable nodes that are up."""
         count = 0
         for rank, cores, gpus in parts:
             node = self.machine[rank]
@@ -158,7 +158,7 @@ class Model:
             assert len(parts) == request.nodes
 
     def settle(self):
-        """Passes until nothing more starts; checks what must hold then."""
+        """Runs passes until no job starts, and checks the invariants."""
         while True:
             decisions, backfilled = self.schedule()
             self.check_reservation(backfilled)
@@ -170,7 +170,7 @@ class Model:
             assert not self.fits(ready[0]), "the first can run and waits"
 
     def check_reservation(self, backfilled):
-        """Whether the first that waits starts no later for those that have started before it."""
+        """Checks that backfilled jobs have not delayed the blocked head."""
         ready = self.ready()
         if not ready or not backfilled or self.policy == "conservative":
             return
@@ -277,8 +277,8 @@ def perform(model, operation, *args):
     st.lists(operation_strategy, min_size=5, max_size=40),
 )
 @settings(max_examples=EXAMPLES)
-def test_whatever_happens_the_policy_keeps_its_word(policy, nodes, selection, operations):
-    """No allocation twice; nobody first waits who can run; backfill delays no reservation."""
+def test_policies_keep_their_guarantees(policy, nodes, selection, operations):
+    """No double allocation; a head that fits starts; backfill delays no reservation."""
     model = Model(nodes, policy, selection)
     for operation in operations:
         perform(model, *operation)
@@ -294,9 +294,7 @@ def test_whatever_happens_the_policy_keeps_its_word(policy, nodes, selection, op
     st.lists(operation_strategy, min_size=5, max_size=25),
 )
 @settings(max_examples=EXAMPLES // 3)
-def test_equal_input_gives_equal_output_and_a_snapshot_decides_the_same(
-    policy, nodes, selection, operations
-):
+def test_policies_are_deterministic_and_snapshots_agree(policy, nodes, selection, operations):
     one, other = Model(nodes, policy, selection), Model(nodes, policy, selection)
     for operation in operations:
         perform(one, *operation)
@@ -365,7 +363,7 @@ def test_conservative_never_moves_a_reservation_later(nodes, operations):
 @given(nodes_strategy, st.lists(request_strategy, min_size=1, max_size=8), request_strategy)
 @settings(max_examples=EXAMPLES)
 def test_a_selection_policy_chooses_as_it_says(selection, nodes, before, request):
-    """Against all there is to choose from: nodes for a job of nodes, on a machine partly full."""
+    """Against every possible choice of nodes on a partly allocated machine."""
     model = Model(nodes, "easy", selection)
     for held in before:
         model.submit(held, 100)

@@ -40,7 +40,7 @@ def nodes(draw: st.DrawFn) -> Nodes:
 
 
 def document(model: Nodes) -> str:
-    """R with an entry for each node, in an order of its own: the reader must group and sort."""
+    """R with an entry per node in random order, which the reader must group and sort."""
     r_lite = [
         {
             "rank": str(rank),

@@ -1,4 +1,4 @@
-"""What is known of the policies, seen in simulations: published properties, conservation.
+"""Published properties of the policies in simulations, and conservation of cores.
 
 Whether each single start is right is compared with the reference (tests/reference).
 """
@@ -50,7 +50,7 @@ def series_of(result):
 
 
 def rows(columns):
-    """A dict a job that has run."""
+    """One dict per job that has run."""
     names = list(columns)
     every = [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [row for row in every if not math.isnan(row["start"])]
@@ -121,7 +121,7 @@ def test_work_is_conserved_and_the_makespan_has_its_bounds(seed, policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_summary_says_what_the_columns_say(policy):
+def test_the_summary_agrees_with_the_columns(policy):
     columns, summary, _ = lublin(policy, 1, 1.0)
     done = rows(columns)
     waits = [row["start"] - row["submit"] for row in done]
@@ -139,8 +139,8 @@ def test_the_summary_says_what_the_columns_say(policy):
     assert (summary["backfilled"] == 0) == (policy == "fcfs")
 
 
-def test_conservative_backfill_keeps_its_word():
-    """With exact estimates nobody ends early: each starts just when it was told on arrival."""
+def test_conservative_backfill_keeps_estimates():
+    """With exact estimates no job ends early: each starts at the estimate of its arrival."""
     workload = Workload.lublin(800, cores=CORES, seed=3, load=1.0, estimates="exact")
     simulation = Simulation(None, workload, policy="conservative", pool_cores=CORES, estimates=True)
     while simulation.advance(1_000_000):
@@ -153,7 +153,7 @@ def test_conservative_backfill_keeps_its_word():
 
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
 @settings(max_examples=EXAMPLES)
-def test_no_core_is_given_twice_and_the_first_that_fits_never_waits(seed, policy):
+def test_no_core_is_allocated_twice_and_a_head_that_fits_starts(seed, policy):
     workload = random_workload(f"property:{seed}")
     capacity = sum(node.cores for node in workload.machine)
     priorities = {job.id: job.priority for job in workload.jobs}
@@ -188,7 +188,7 @@ def test_no_core_is_given_twice_and_the_first_that_fits_never_waits(seed, policy
 
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES))
 @settings(max_examples=EXAMPLES // 3)
-def test_equal_input_gives_equal_output(seed, policy):
+def test_simulations_are_deterministic(seed, policy):
     workload = random_workload(f"twice:{seed}")
     first, second = penstock(workload, policy).result(), penstock(workload, policy).result()
     assert {name: bytes(view) for name, view in columns_of(first).items()} == {

@@ -35,7 +35,7 @@ Rows = dict[int, tuple[object, ...]]
 
 
 def expected(workload: Workload, policy: str) -> dict[int, Outcome]:
-    """What the reference makes of it."""
+    """The results of the reference."""
     if workload.kind == "shapes":
         scheduler = shapes.scheduler(policy, list(workload.machine))
     elif workload.kind == "pool":
@@ -47,7 +47,7 @@ def expected(workload: Workload, policy: str) -> dict[int, Outcome]:
 
 
 def penstock(workload: Workload, policy: str) -> Simulation:
-    """The same by Penstock, run to its end."""
+    """The results of Penstock."""
     read = PenstockWorkload.from_swf if workload.form == "swf" else PenstockWorkload.from_jsonl
     options = {"pool_cores": workload.cores} if workload.kind == "pool" else {}
     simulation = Simulation(
@@ -100,7 +100,7 @@ def columns_of(result: object) -> dict[str, memoryview]:
 
 
 def where(workload: Workload, holds: list[tuple[int, int]]) -> str:
-    """What is compared of the pairs a job holds: the ranks as an idset; of a pool, how many."""
+    """The compared form of an allocation: ranks as an idset, or the number of a pool's cores."""
     if workload.kind == "pool":
         return str(len(holds)) if holds else ""
     ids = sorted({node for node, _ in holds})
@@ -115,7 +115,7 @@ def where(workload: Workload, holds: list[tuple[int, int]]) -> str:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A workload on which the two differ, and in what."""
+    """A workload on which the two differ, and the differences."""
 
     workload: Workload
     policy: str
@@ -137,7 +137,7 @@ class Mismatch:
 
 
 def differences(workload: Workload, policy: str) -> list[str]:
-    """What differs, a line a job; empty if nothing does."""
+    """The differences, one line per job."""
     ours = rows_expected(workload, policy)
     try:
         theirs = rows_of_penstock(workload, policy)
@@ -174,7 +174,7 @@ def shrink(workload: Workload, policy: str) -> Workload:
 
 
 def simplifications(workload: Workload) -> Iterator[Workload]:
-    """One step simpler each: a job less, a node less, or one number of one job."""
+    """Workloads one step simpler: without a job, without a node, or with a smaller number."""
     jobs = workload.jobs
     for index in range(len(jobs)):
         yield replace(workload, jobs=jobs[:index] + jobs[index + 1 :])
@@ -303,7 +303,7 @@ class Tally:
 def compare_many(
     seed: int, indices: Iterator[int] | range, policies: list[str], *, stop_after: int
 ) -> dict[str, Tally]:
-    """Compares on random workloads; prints what differs, until so many do."""
+    """Compares on random workloads; prints differences up to a number of workloads."""
     tallies = {policy: Tally() for policy in policies}
     for index in indices:
         for make, its_policies in ((random_workload, POLICIES), (random_shapes, SHAPE_POLICIES)):
@@ -326,7 +326,7 @@ def compare_many(
 
 
 def compare_trace(workload: Workload, policies: list[str]) -> dict[str, Tally]:
-    """Compares on one workload, and prints what the policies make of it."""
+    """Compares on one workload, and prints the results of each policy."""
     tallies = {}
     for policy in policies:
         began = time.monotonic()
@@ -350,7 +350,7 @@ def compare_trace(workload: Workload, policies: list[str]) -> dict[str, Tally]:
 
 
 def jobs_with(workload: Workload, outcomes: dict[int, Outcome]) -> Iterator[tuple[Job, Outcome]]:
-    """The jobs that have run, with what has become of them."""
+    """The jobs that have run, with their results."""
     for job in workload.jobs:
         if outcomes[job.id].start is not None:
             yield job, outcomes[job.id]

@@ -1,4 +1,4 @@
-"""The event loop of the reference simulator: what happens at one instant, and in which order.
+"""The event loop of the reference simulator, with the order of events at one instant.
 
 This folder imports nothing of Penstock (but for `compare.py`, which runs both). It is slow, and
 written so that a reader can believe it: lists, loops, one rule after the other.
@@ -22,7 +22,7 @@ NO_LIMIT = math.inf
 
 @dataclass(frozen=True)
 class Job:
-    """What a user asks for. `id` is its place in the file.
+    """A job as submitted. `id` is its place in the file.
 
     `size` is in units: cores of a pool, or whole nodes. `shapes.py` reads `request` instead.
     """
@@ -43,7 +43,7 @@ def order(job: Job) -> tuple[float, ...]:
 
 @dataclass
 class Running:
-    """A job that runs, and the (node, core) pairs it holds."""
+    """A running job, and the (node, core) pairs it holds."""
 
     job: Job
     start: float
@@ -52,7 +52,7 @@ class Running:
 
 @dataclass
 class Outcome:
-    """What has become of a job; one that never started has no start and no end."""
+    """The result of a job; one that never started has no start and no end."""
 
     start: float | None = None
     end: float | None = None
@@ -61,13 +61,13 @@ class Outcome:
 
 
 class Scheduler(Protocol):
-    """What the event loop asks of a scheduler."""
+    """The interface of a scheduler to the event loop."""
 
     def can_ever_run(self, job: Job) -> bool: ...
     def arrive(self, job: Job) -> None: ...
     def complete(self, job: Job) -> None: ...
     def schedule(self, now: float) -> list[tuple[Running, bool]]:
-        """One pass: who starts now, and whether it was backfilled."""
+        """Runs a pass; returns the jobs that start, and whether each was backfilled."""
 
 
 def planned_end(start: float, estimate: float, now: float) -> float:
@@ -83,7 +83,7 @@ def planned_end(start: float, estimate: float, now: float) -> float:
 def simulate(
     jobs: list[Job], scheduler: Scheduler, *, kill_at_limit: bool = False
 ) -> dict[int, Outcome]:
-    """Runs all jobs; the outcome of each by its id. `jobs` are in file order."""
+    """Runs all jobs, which are in file order; returns each result by id."""
     outcomes = {job.id: Outcome() for job in jobs}
     # `sorted` is stable: jobs that are submitted at the same time stay in file order.
     to_come = sorted(jobs, key=lambda job: job.submit)

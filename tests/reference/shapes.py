@@ -31,7 +31,7 @@ class Request:
 
 @dataclass
 class Node:
-    """A node: what it has, and what of that is free, as lists of ids."""
+    """A node: its resources, and the free ones among them, as lists of ids."""
 
     cores: int
     gpus: int
@@ -82,7 +82,7 @@ def allowed(node: Node, request: Request) -> bool:
 
 
 def slots_on(node: Node, request: Request, most: int) -> tuple[int, list[int], list[int]]:
-    """As many slots as the node holds, at most so many: their number, cores and gpus."""
+    """The slots that a node holds, up to a maximum: their number, cores and gpus."""
     cores, gpus = list(node.free_cores), list(node.free_gpus)
     count, its_cores, its_gpus = 0, [], []
     while count < most and len(cores) >= request.cores and len(gpus) >= request.gpus:
@@ -94,7 +94,7 @@ def slots_on(node: Node, request: Request, most: int) -> tuple[int, list[int], l
 
 
 def place(machine: Machine, request: Request, accept: Accept | None = None) -> list[Part] | None:
-    """Where the request goes: the lowest ranks; a node that `accept` refuses is passed over."""
+    """Places a request on the lowest ranks; a node that `accept` rejects is skipped."""
     parts = []
     wanted = request.slots if request.nodes is None else request.nodes
     for rank, node in enumerate(machine):
@@ -116,7 +116,7 @@ def place(machine: Machine, request: Request, accept: Accept | None = None) -> l
 
 
 def units(machine: Machine, request: Request) -> int:
-    """How many units of the request the machine holds: tried with one more, until it fails."""
+    """The number of units of the request that the machine holds, tried one by one."""
     count = 0
     while place(machine, with_units(request, count + 1)) is not None:
         count += 1
@@ -136,7 +136,7 @@ def need(request: Request) -> int:
 
 
 class Base:
-    """A machine, the queue, and what runs where."""
+    """A machine, the queue, and the running jobs."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = empty(machine)
@@ -182,7 +182,7 @@ class Fcfs(Base):
 
 
 class Easy(Base):
-    """EASY backfill: later jobs may start where they do not delay the first that waits."""
+    """EASY backfill: later jobs may start if they do not delay the blocked head."""
 
     def schedule(self, now: float) -> list[tuple[Running, bool]]:
         started = []
@@ -211,7 +211,7 @@ class Easy(Base):
         return started
 
     def shadow(self, blocked: Job, now: float) -> tuple[float, Machine]:
-        """When the job is expected to start, and the machine as it is expected to be then."""
+        """The expected start of the job, and the expected machine at that time."""
         ends = [planned_end(it.start, it.job.estimate, now) for it in self.running]
         later = deepcopy(self.machine)
         for shadow in sorted(ends):

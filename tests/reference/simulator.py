@@ -21,17 +21,17 @@ def pool(cores: int) -> list[Unit]:
 
 
 def slots(nodes: int, cores: int) -> list[Unit]:
-    """A machine of nodes, of which single cores are given out, on the lowest node first."""
+    """A machine of nodes whose cores are allocated singly, on the lowest node first."""
     return [[(node, core)] for node in range(nodes) for core in range(cores)]
 
 
 def whole_nodes(nodes: int, cores: int) -> list[Unit]:
-    """A machine of nodes that are given out whole."""
+    """A machine of nodes that are allocated whole."""
     return [[(node, core) for core in range(cores)] for node in range(nodes)]
 
 
 class Base:
-    """A machine of units, the queue, and what runs; a policy says what a pass is."""
+    """A machine of units, the queue, and the running jobs; a policy defines a pass."""
 
     def __init__(self, units: list[Unit]) -> None:
         self.units = units
@@ -73,7 +73,7 @@ class Base:
         return running
 
     def ready(self) -> list[Job]:
-        """The jobs that wait, in order; those of priority 0 are held."""
+        """Pending jobs in queue order, without held ones (priority 0)."""
         return [job for job in self.waiting if job.priority > 0]
 
 
@@ -90,7 +90,7 @@ class Fcfs(Base):
 
 
 class Easy(Base):
-    """EASY backfill: later jobs may start where they do not delay the first that waits."""
+    """EASY backfill: later jobs may start if they do not delay the blocked head."""
 
     def schedule(self, now: float) -> list[tuple[Running, bool]]:
         started = []
@@ -112,7 +112,7 @@ class Easy(Base):
         return started
 
     def shadow(self, blocked: Job, now: float) -> tuple[float, int]:
-        """When the job is expected to start, and how many units it leaves free then.
+        """The expected start of the job, and the units that stay free then.
 
         A job whose planned end is the shadow time has ended by it.
         """
@@ -128,7 +128,7 @@ class Easy(Base):
 
 
 class Plan:
-    """Who holds how many units from when to when: start included, end not."""
+    """Units held per job and interval; an interval includes its start and not its end."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -141,7 +141,7 @@ class Plan:
         return sum(size for start, end, size in self.held if start <= instant < end)
 
     def fits(self, start: float, length: float, size: int) -> bool:
-        """Whether so many units are free at every instant of [start, start + length)."""
+        """Whether that many units are free at every instant of [start, start + length)."""
         # Units are taken only where something begins, so those are the instants to look at.
         instants = [start]
         for begin, _, _ in self.held:
@@ -150,7 +150,7 @@ class Plan:
         return all(self.used(instant) + size <= self.capacity for instant in instants)
 
     def earliest(self, not_before: float, length: float, size: int) -> float:
-        """The first time at which so many units are free for so long; infinity if there is none."""
+        """The first time at which that many units are free for that long; infinity without one."""
         # Units are given back only where something ends: nothing else can be the first time.
         candidates = [not_before] + [end for _, end, _ in self.held if end > not_before]
         for candidate in sorted(candidates):
@@ -160,12 +160,12 @@ class Plan:
 
 
 def planned_length(job: Job) -> float:
-    """How long a job is held to run in a plan: a job of no length is to end after a second."""
+    """The length of a job in a plan, at least a second."""
     return planned_end(0, job.estimate, 0)
 
 
 class Planner(Base):
-    """What conservative and hybrid share: a plan in which the running jobs have their place."""
+    """Common part of conservative and hybrid: a plan that has the running jobs."""
 
     def plan_of_running(self, now: float) -> Plan:
         plan = Plan(len(self.units))
@@ -175,7 +175,7 @@ class Planner(Base):
 
 
 class Hybrid(Planner):
-    """The first `depth` jobs that have to wait have reservations, which the others respect.
+    """The first `depth` blocked jobs have reservations, which the others respect.
 
     Nothing is remembered between passes.
     """
@@ -234,7 +234,7 @@ class Conservative(Planner):
         return plan
 
     def repair(self, now: float) -> None:
-        """Moves later what no longer fits: in queue order, each as little as possible."""
+        """Delays reservations that no longer fit, in queue order, each as little as possible."""
         plan = self.plan_of_running(now)
         for job in self.ready():
             if job.id in self.reserved:
@@ -244,7 +244,7 @@ class Conservative(Planner):
                 self.reserved[job.id] = start
 
     def compress(self, now: float) -> bool:
-        """Moves each reservation to its earliest time, all others kept; whether one moved.
+        """Moves each reservation to its earliest time; returns whether one has moved.
 
         In the order of their starts, and of the queue where they start together; first those for
         which there is no time yet.
@@ -267,7 +267,7 @@ class Conservative(Planner):
 
 
 def job_before(waiting: list[Job], job: Job) -> bool:
-    """Whether a job that comes earlier in the order still waits."""
+    """Whether a job that is earlier in the order is still pending."""
     return any(order(it) < order(job) for it in waiting)
 
 

@@ -40,7 +40,7 @@ def test_shapes_that_once_differed(index):
 
 
 def test_the_random_workloads_are_worth_comparing():
-    """Each of the hard cases is there often enough, so that no comparison is of nothing."""
+    """Each of the hard cases occurs often enough for the comparison to cover it."""
     workloads = [random_workload(f"{SEED}:{index}") for index in range(300)]
     jobs = [job for workload in workloads for job in workload.jobs]
     assert sum(job.run == 0 for job in jobs) > 50

@@ -1,4 +1,4 @@
-"""The reference for nodes with gpus and properties, by examples that were worked out by hand."""
+"""The reference for nodes with gpus and properties, on examples worked out by hand."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_fcfs_waits_for_fragments():
 
 
 @pytest.mark.parametrize(("run_time", "expected"), [(9, 1), (10, 15)])
-def test_easy_keeps_whole_nodes_for_the_first_that_waits(run_time, expected):
+def test_easy_reserves_whole_nodes_for_the_blocked_head(run_time, expected):
     # 2 nodes of 4 cores. 1 holds node 0 until 10. 2 wants both nodes whole: shadow time 10,
     # nothing to spare. 3 (1 core of node 1) may start at 1 if it ends by 10, else after 2 (15).
     rows = [
@@ -102,7 +102,7 @@ def test_easy_places_a_candidate_where_it_does_no_harm():
     assert outcome[1].holds == [(0, 0), (0, 1), (0, 3)]
 
 
-def test_a_node_is_passed_over_whole_where_its_part_does_harm():
+def test_a_node_is_skipped_whole_if_a_part_of_it_is_needed():
     # 3 nodes of 4 cores. 1 holds 3 cores of rank 0 until 10, 2 one core of each node until 20:
     # free are 0, 3 and 3. 3 wants 3 slots of 2 cores, of which rank 1 and 2 hold one each; at 10
     # rank 0 (3 free) holds the third: shadow time 10, none to spare.
@@ -125,7 +125,7 @@ def test_a_node_is_passed_over_whole_where_its_part_does_harm():
     assert outcome[3].holds == [(0, 2), (2, 3)]
 
 
-def test_what_no_node_can_hold_is_not_waited_for():
+def test_an_impossible_job_blocks_no_other():
     requests = [Request(1, 1, 5, 0), Request(None, 1, 1, 1), Request(2, 4, 1, 0)]
     rows = [(0, 5, request) for request in requests]
     assert starts("easy", [NODE, NODE], rows) == [None, None, 0]

@@ -1,4 +1,4 @@
-"""The reference simulator by examples that were worked out by hand.
+"""The reference simulator, on examples worked out by hand.
 
 The machine is a pool of cores unless said otherwise. A row is (submit, run, estimate, cores);
 ids are 1, 2, 3 ... in file order. What is expected is (start, end) in the same order.
@@ -53,7 +53,7 @@ def test_equal_submit_times_are_in_file_order(policy):
 
 
 @pytest.mark.parametrize("policy", ALL)
-def test_who_came_first_is_first_wherever_in_the_file(policy):
+def test_the_order_is_by_submission_not_by_file(policy):
     # 3 runs 0 to 6. 2 comes at 1, 1 at 2: both need the machine, 2 has come first.
     rows = [(2, 3, 3, 2), (1, 2, 2, 2), (0, 6, 6, 2)]
     assert times(policy, 2, rows) == [(8, 11), (6, 8), (0, 6)]
@@ -76,7 +76,7 @@ def test_a_candidate_that_ends_at_the_shadow_time_has_ended_by_it(policy):
 
 
 @pytest.mark.parametrize("policy", BACKFILL)
-def test_a_planned_end_at_the_shadow_time_gives_back_its_cores_to_the_spare(policy):
+def test_a_planned_end_at_the_shadow_time_adds_its_cores_to_the_spare(policy):
     # 5 cores. 1 (2 cores) and 2 (2 cores) both end as planned at 10; 1 core is free.
     # 3 needs 3: with the first of the ends at 10 gone it has 1 + 2 = 3, but both are gone at 10,
     # so 5 are free then and 5 - 3 = 2 are spare. 4 (1 core, until 101) uses one of them: starts.
@@ -122,7 +122,7 @@ def test_a_job_of_zero_run_time_needs_its_cores_for_the_pass_that_starts_it(poli
 
 
 @pytest.mark.parametrize("policy", BACKFILL)
-def test_a_job_of_zero_run_time_may_not_take_what_is_reserved(policy):
+def test_a_job_of_zero_run_time_respects_reservations(policy):
     # 4 cores, 1 holds 3 until 10, 2 needs 4: shadow time 10, nothing to spare. 3 takes no time,
     # but its user said 20: 1 + 20 > 10, so it waits until 2 (10 to 15) has ended.
     rows = [(0, 10, 10, 3), (1, 5, 5, 4), (1, 0, 20, 1)]
@@ -147,7 +147,7 @@ def test_a_planned_end_that_is_now_has_been_outrun(policy):
 
 
 @pytest.mark.parametrize("policy", ALL)
-def test_a_job_is_killed_at_its_limit_only_when_asked(policy):
+def test_a_job_is_killed_at_its_limit_only_on_request(policy):
     rows = [(0, 20, 5, 4), (1, 3, 8, 4)]
     assert times(policy, 4, rows) == [(0, 20), (20, 23)]
     assert times(policy, 4, rows, kill_at_limit=True) == [(0, 5), (5, 8)]
@@ -160,7 +160,7 @@ def test_an_early_end_is_used_at_once(policy):
 
 
 @pytest.mark.parametrize("policy", ALL)
-def test_a_job_larger_than_the_machine_never_starts_and_stops_nobody(policy):
+def test_a_job_larger_than_the_machine_never_starts_and_blocks_no_other(policy):
     rows = [(0, 10, 10, 5), (0, 10, 10, 4)]
     assert times(policy, 4, rows) == [(None, None), (0, 10)]
 
@@ -172,7 +172,7 @@ def test_priority_zero_is_held(policy):
 
 
 @pytest.mark.parametrize("policy", BACKFILL)
-def test_who_has_no_limit_never_ends_as_planned(policy):
+def test_a_job_without_a_limit_has_no_planned_end(policy):
     # 4 cores. 1 (1 core) has no limit, 2 (2 cores) runs until 10: 3 (3 cores) fits at 10, with
     # 0 to spare (4 - 1 - 3). 4 (1 core, no limit) would delay it. 3 runs 10 to 15, then 4 starts.
     rows = [(0, 99, math.inf, 1), (0, 10, 10, 2), (1, 5, 5, 3), (1, 7, math.inf, 1)]
@@ -197,7 +197,7 @@ def test_easy_reserves_for_the_first_only_and_conservative_for_all():
         assert times(policy, 4, rows) == [(0, 10), (10, 20), (20, 30), (30, 60)]
 
 
-def test_conservative_keeps_what_it_has_promised():
+def test_conservative_keeps_its_reservations():
     # 4 cores. 1 holds 4 until 10. 2 (4 cores, 10 s) is promised 10 to 20, 3 (2 cores, 30 s) 20 to
     # 50, 4 (2 cores, 5 s) 20 to 25, all full then. 5 (3 cores, 5 s) needs 3 of 4, of which 3 holds
     # 2 until 50: it is promised 50.
@@ -218,7 +218,7 @@ def test_conservative_repeats_compression_until_nothing_moves():
     assert times("conservative", 4, rows) == [(0, 5), (5, 7), (7, 17), (5, 7), (17, 22)]
 
 
-def test_conservative_after_an_overrun_gives_way_in_the_order_of_the_queue():
+def test_conservative_delays_reservations_after_an_overrun_in_queue_order():
     # 4 cores. 1 (2 cores) is to end at 10 and ends at 15, 2 (2 cores) runs until 20 as planned.
     # 3 (4 cores, 5 s) is promised 20 to 25, 4 (2 cores, 8 s) 10 to 18.
     # At 12, when 5 arrives (1 core, 1 s), 1 is expected to end at 13. 3 keeps its 20. 4 would run

@@ -1,4 +1,4 @@
-"""Random small workloads and machines, the same for the same seed, and the files that say them."""
+"""Random small workloads and machines, determined by a seed, and their files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def idset(count: int) -> str:
 
 
 def number(value: float) -> int | float:
-    """An integer where it is one: the shorter text."""
+    """The shortest text of a number."""
     return int(value) if value == int(value) else value
 
 
@@ -129,7 +129,7 @@ def random_workload(seed: str) -> Workload:
 
 
 def random_size(rng: random.Random, capacity: int) -> int:
-    """Small ones, large ones, all of the machine, and (rarely) more than there is."""
+    """A size: small, large, the whole machine, or (rarely) more than the machine."""
     kind = rng.random()
     if kind < 0.25:
         return 1
@@ -164,7 +164,7 @@ def random_times(rng: random.Random, form: str) -> list[Job]:
 
 
 def random_estimate(rng: random.Random, run: float, scale: int, step: float, form: str) -> float:
-    """Exact, too long, too short, anything; in JSON lines also none."""
+    """An estimate: exact, too long, too short, or random; in JSON lines also none."""
     kind = rng.random()
     if kind < 0.4:
         estimate = run
@@ -200,7 +200,7 @@ def random_shapes(seed: str) -> Workload:
 
 
 def random_request(rng: random.Random, machine: list[Node]) -> Request:
-    """A request that fits one of the nodes, mostly; of a number that the machine has, mostly."""
+    """A request that mostly fits one of the nodes, and mostly the machine."""
     like = rng.choice(machine)
     cores = rng.randint(1, like.cores)
     gpus = rng.randint(0, like.gpus) if rng.random() < 0.6 else 0

@@ -1,4 +1,4 @@
-"""An instance that does as it is told, for tests of the clients."""
+"""A fake instance, for tests of the clients and the command line."""
 
 from __future__ import annotations
 

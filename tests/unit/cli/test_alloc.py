@@ -1,4 +1,4 @@
-"""What interrupts `penstock alloc`, when it does."""
+"""Interrupts of `penstock alloc`."""
 
 from __future__ import annotations
 

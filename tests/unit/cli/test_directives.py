@@ -90,7 +90,7 @@ def main():
         ('# flux: """\n', 'line 1: expected closing """'),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_line(text, message):
+def test_an_invalid_directive_is_named_by_its_line(text, message):
     with pytest.raises(DirectiveError) as caught:
         parse(text)
     assert str(caught.value).startswith(message)

@@ -1,4 +1,4 @@
-"""`explain`, `estimate` and `what-if` against an instance that does as it is told."""
+"""`explain`, `estimate` and `what-if` against a fake instance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def asked(fake, topic):
     return fake.wait_for(topic).object()
 
 
-def test_the_scheduler_is_asked_of_jobs_that_wait_for_it(fake, say, capsys):
+def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
     say("job-list.list-id", {"job": WAITS})
     band = {"start": NOW + 720, "earliest": NOW + 180, "latest": NOW + 1200}
     say("sched.explain", {"jobs": [REASON | band], "errors": {}})
@@ -64,7 +64,7 @@ def test_the_scheduler_is_asked_of_jobs_that_wait_for_it(fake, say, capsys):
         ({"state": 64, "returncode": 3, "waitstatus": 768}, "it is over: exited with code 3"),
     ],
 )
-def test_what_the_state_tells_is_not_asked(fake, say, capsys, row, text):
+def test_other_states_are_explained_without_a_request(fake, say, capsys, row, text):
     say("job-list.list-id", {"job": WAITS | row})
     assert main(["explain", "ƒ2"]) == 0
     assert capsys.readouterr().out.startswith(f"ƒ2: {text}")
@@ -72,7 +72,7 @@ def test_what_the_state_tells_is_not_asked(fake, say, capsys, row, text):
         assert fake.received.get().topic != "sched.explain"
 
 
-def test_what_cannot_be_explained_is_told_job_by_job(fake, say, capsys):
+def test_errors_are_printed_job_by_job(fake, say, capsys):
     say("job-list.list-id", {"job": WAITS})
     say("sched.explain", {"jobs": [], "errors": {"1": "job ƒ2 is another user's"}})
     assert main(["explain", "ƒ2"]) == 1
@@ -127,7 +127,7 @@ def test_why_nothing_is_expected_of_a_job(fake, say, capsys):
         assert fake.received.get().topic != "sched.estimate"
 
 
-def test_a_queue_in_which_nobody_waits(say, capsys):
+def test_an_empty_queue(say, capsys):
     say("sched.estimate", {"jobs": [], "accuracy": NONE_YET, "errors": {}})
     assert main(["estimate"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "no job waits for resources"
@@ -170,7 +170,7 @@ def test_few_starts_make_no_band():
     ],
     ids=" ".join,
 )
-def test_a_change_is_asked_about(fake, say, capsys, args, change):
+def test_a_change_is_sent(fake, say, capsys, args, change):
     r = {"version": 1, "execution": {"R_lite": [{"rank": "0-2", "children": {"core": "0"}}]}}
     r["execution"]["nodelist"] = ["n[0-2]"]
     say("resource.sched-status", {"all": r, "down": {}, "allocated": {}})
@@ -213,7 +213,7 @@ CONFIG = {
         ),
     ],
 )
-def test_a_job_is_asked_about_as_it_would_be_submitted(fake, say, capsys, config, args, system):
+def test_a_jobspec_is_sent_as_it_would_be_submitted(fake, say, capsys, config, args, system):
     say("config.get", config)
     say("sched.what-if", {"text": "would start now", "moved": []})
     assert main(["what-if", "submit", "--urgency", "5", *args, "true"]) == 0
@@ -225,7 +225,7 @@ def test_a_job_is_asked_about_as_it_would_be_submitted(fake, say, capsys, config
     assert capsys.readouterr().out == "would start now\n"
 
 
-def test_what_a_job_runs_makes_no_difference(fake, say, capsys):
+def test_the_command_of_a_job_makes_no_difference(fake, say, capsys):
     say("config.get", {})
     say("sched.what-if", {"text": "would start now", "moved": []})
     assert main(["what-if", "submit", "-N", "2"]) == 0
@@ -233,7 +233,7 @@ def test_what_a_job_runs_makes_no_difference(fake, say, capsys):
     assert capsys.readouterr().out == "would start now\n"
 
 
-def test_a_job_of_nothing_is_refused_by_the_verb_that_was_called(capsys):
+def test_an_empty_job_is_rejected_in_the_name_of_the_verb(capsys):
     assert main(["submit", "-N", "2"]) == 2
     assert capsys.readouterr().err == "penstock submit: expected a command\n"
 
@@ -245,13 +245,13 @@ def test_a_job_of_nothing_is_refused_by_the_verb_that_was_called(capsys):
         (CONFIG, "unknown queue `c`: expected a, b"),
     ],
 )
-def test_a_job_of_a_queue_that_there_is_not_is_refused(fake, say, capsys, config, message):
+def test_a_job_of_an_unknown_queue_is_rejected(fake, say, capsys, config, message):
     say("config.get", config)
     assert main(["what-if", "submit", "-q", "c", "true"]) == 1
     assert message in capsys.readouterr().err
 
 
-def test_nodes_that_there_are_not_are_told(fake, say, capsys):
+def test_unknown_nodes_are_an_error(fake, say, capsys):
     r = {"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}
     r["execution"]["nodelist"] = ["n0"]
     say("resource.sched-status", {"all": r, "down": {}, "allocated": {}})
@@ -263,7 +263,7 @@ def test_nodes_that_there_are_not_are_told(fake, say, capsys):
 
 
 @pytest.mark.parametrize("args", [["fit"], ["cancel"], ["change", "-N", "1"]], ids=" ".join)
-def test_a_job_that_there_is_not_is_told_as_such(fake, say, capsys, args):
+def test_an_unknown_job_is_an_error(fake, say, capsys, args):
     text = "`fit`: ƒ2 is not pending in the scheduler"
     say("sched.what-if", errnum=errno.EINVAL, errtext=text)
     say("job-list.list-id", errnum=errno.ENOENT, errtext="no job ƒ2")
@@ -279,7 +279,7 @@ def test_a_job_that_there_is_not_is_told_as_such(fake, say, capsys, args):
     ("args", "topic"),
     [(["estimate"], "sched.estimate"), (["what-if", "cancel", "ƒ2"], "sched.what-if")],
 )
-def test_a_scheduler_that_does_not_answer_is_told_plainly(fake, say, capsys, args, topic):
+def test_a_scheduler_without_the_method_is_reported(fake, say, capsys, args, topic):
     say(topic, errnum=errno.ENOSYS)
     assert main(args) == 1
     error = capsys.readouterr().err

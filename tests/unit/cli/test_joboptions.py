@@ -1,4 +1,4 @@
-"""The rules of `--env`, as flux submit documents them, and times at which jobs may begin."""
+"""Options of jobs: the rules of `--env`, and begin times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_rules_apply_in_order(rules, environment, monkeypatch):
         ("^/nosuch/file", "environment rule `^/nosuch/file`: [Errno 2] No such file or directory"),
     ],
 )
-def test_a_rule_that_cannot_be_followed_is_told(rule, text, monkeypatch):
+def test_an_invalid_rule_is_an_error(rule, text, monkeypatch):
     monkeypatch.setattr("os.environ", dict(CURRENT))
     with pytest.raises(JobspecError) as caught:
         environment_from_rules([rule])
@@ -90,7 +90,7 @@ def test_a_time_without_a_zone_is_local():
 
 
 @pytest.mark.parametrize("value", ["-3", "+-3", "+inf", "+", "soon", "nan", "inf", "1_0", "1.2.3"])
-def test_what_is_no_time_to_begin_is_told(value):
+def test_an_invalid_begin_time_is_an_error(value):
     with pytest.raises(JobspecError, match="expected seconds since the epoch, an ISO date"):
         dependency(f"begin-time:{value}")
 
@@ -111,7 +111,7 @@ def test_options_take_ranges():
 
 
 @pytest.mark.parametrize("text", ["0", "4-2", "x", "", "2-", "-1", "4294967296", "1:2"])
-def test_what_is_no_count_is_bad_usage(text):
+def test_an_invalid_count_is_bad_usage(text):
     with pytest.raises(argparse.ArgumentError, match="from 1 or a range, found"):
         parsed(f"-N{text}" if text else "--nodes=")
 

@@ -1,4 +1,4 @@
-"""The command line against an instance that does as it is told."""
+"""The command line against a fake instance: formats, interrupts, exit codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def job(fake, answers):
     return make
 
 
-def test_every_key_is_there_in_the_order_asked_for(job, capsys):
+def test_keys_are_printed_in_the_requested_order(job, capsys):
     assert list(KEYS) == ASKED
     job(ROW | {"state": 8})
     assert main(["jobs", "-a", "--json"]) == 0
@@ -96,7 +96,7 @@ def test_run_shows_nothing_where_nothing_is_kept(job, fake, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_first_interrupt_cancels_and_the_second_gives_up(job, fake):
+def test_the_first_interrupt_cancels_and_the_second_exits(job, fake):
     job(over())
     fake.methods["job-exec.output"] = fake.methods["job-list.wait"] = lambda _request: []
     with subprocess.Popen([*PENSTOCK, "run", "x"], stderr=subprocess.PIPE, text=True) as process:
@@ -110,7 +110,7 @@ def test_the_first_interrupt_cancels_and_the_second_gives_up(job, fake):
         assert process.stderr.read() == ""
 
 
-def test_when_the_reader_goes_away_run_cancels_and_ends(job, fake):
+def test_run_cancels_and_ends_when_its_reader_closes(job, fake):
     job(over())
     part = output("stdout", b"y\n" * 50_000)
 
@@ -142,7 +142,7 @@ def test_a_reader_that_has_gone_is_no_fault(args):
         assert process.stderr.read() == b""
 
 
-def test_an_address_that_cannot_be_is_told(monkeypatch, capsys):
+def test_an_invalid_address_is_an_error(monkeypatch, capsys):
     monkeypatch.setenv("PENSTOCK_URI", "tcp://host")
     assert main(["jobs"]) == 1
     assert capsys.readouterr().err == (
@@ -150,7 +150,7 @@ def test_an_address_that_cannot_be_is_told(monkeypatch, capsys):
     )
 
 
-def test_nobody_there_is_69(monkeypatch, tmp_path, capsys):
+def test_without_an_instance_the_exit_code_is_69(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PENSTOCK_URI", f"local://{tmp_path}/nobody")
     assert main(["jobs"]) == 69
     text = capsys.readouterr().err
@@ -158,7 +158,7 @@ def test_nobody_there_is_69(monkeypatch, tmp_path, capsys):
     assert "hint: start one with `penstock start`" in text
 
 
-def test_a_format_is_checked_before_anything_is_asked(monkeypatch, capsys):
+def test_a_format_is_checked_before_any_request(monkeypatch, capsys):
     monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
     assert main(["jobs", "-n", "-o", "{id} {nosuch}"]) == 1
     assert "unknown field `nosuch`: expected annotations, duration" in capsys.readouterr().err

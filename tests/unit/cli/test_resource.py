@@ -222,7 +222,7 @@ def test_cli_expand_and_count(capsys: pytest.CaptureFixture[str], files: dict[st
     assert output(capsys, "count", one) == "1 node, 1 core, 0 gpus\n"
 
 
-def test_cli_verify_tells_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cli_verify_lists_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
     bad = {
         "version": 1,
         "execution": {"R_lite": [{"rank": "x", "children": {"core": "1-"}}], "nodelist": ["a["]},

@@ -1,4 +1,4 @@
-"""What a scheduler of its own is told: by a configuration file, by options, by the daemon."""
+"""Settings of `penstock sched`: from a configuration file, from options, from the daemon."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_options_go_before_the_file(told, tmp_path, args, settings, limit):
     assert told == {"uri": None, "limit": limit, "grow": True, "settings": settings}
 
 
-def test_a_file_that_is_wrong_is_told(told, tmp_path, capsys):
+def test_an_invalid_file_is_an_error(told, tmp_path, capsys):
     file = tmp_path / "config.toml"
     file.write_text("[penstock.scheduler]\npolicy = 'sjf'\n")
     assert main(["sched", "--config", str(file)]) == 1

@@ -1,4 +1,4 @@
-"""`penstock sim`: what it says, what it writes, what it refuses."""
+"""`penstock sim`: output, files, and errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_row_a_job_and_policy(here, capsys):
     assert (here / "out" / "jobs.csv").read_bytes() == (HEAD + FCFS + EASY).encode()
 
 
-def test_what_never_starts_has_no_times(here, capsys):
+def test_a_job_that_never_starts_has_no_times(here, capsys):
     (here / "c.jsonl").write_text(
         '{"submit":0,"run":1,"cores":9}\n{"submit":0.25,"run":1,"cores":1}'
     )
@@ -184,7 +184,7 @@ def test_estimates_and_their_error(here, capsys):
     assert "foretold on arrival" in (here / "r").read_text()
 
 
-def test_denials_are_told_with_their_reasons(here, capsys):
+def test_denials_are_listed_with_their_reasons(here, capsys):
     jobs = [
         {"submit": 0, "run": 1, "cores": 1 if number == 6 else 9, "id": number}
         for number in (4, 5, 6)
@@ -304,7 +304,7 @@ def test_the_expiration_of_an_inventory_is_left_out(here, capsys):
         ]
 
 
-def test_nodes_that_differ_are_described_by_what_they_share(here, capsys):
+def test_different_nodes_are_grouped_by_common_resources(here, capsys):
     node = '[[resource.config]]\nhosts = "{}"\ncores = "{}"\ngpus = "{}"\n'
     for second, said in [
         (("n[4-5]", "0-31", "0-3"), "6 nodes with 32 cores each and 8 gpus in all"),
@@ -360,7 +360,7 @@ def test_a_limit_may_kill(here, capsys):
         ),
     ],
 )
-def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
+def test_errors_name_their_place(here, capsys, args, said):
     (here / "bad.swf").write_text("x y\n")
     (here / "bad.swf.gz").write_bytes(SWF)
     (here / "bad.jsonl").write_text('{"submit":0,"run":1,"colour":"red"}')
@@ -395,7 +395,7 @@ def test_what_is_wrong_is_said_with_its_place(here, capsys, args, said):
         (["--report", ""], "argument --report: expected a path, found nothing"),
     ],
 )
-def test_options_that_are_none(capsys, args, said):
+def test_invalid_options_are_bad_usage(capsys, args, said):
     assert main(["sim", *args]) == 2
     found = capsys.readouterr().err
     assert said in found

@@ -1,4 +1,4 @@
-"""Text of others on a terminal."""
+"""Text of other users on a terminal."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TAME = r"ev\x1b[31mil\nrow\t\r\x00\x7f\x9b\u2028\u202e\udcff"
 
 
 @pytest.mark.parametrize("text", ["", "plain", "ƒ3ajkTq", "naïve 日本 🙂", "back\\slash", "a\xa0b"])
-def test_what_can_be_shown_is_left_alone(text):
+def test_printable_text_is_unchanged(text):
     assert safe(text) == text
     assert safe_json(json_text(text)) == json.dumps(text, ensure_ascii=False)
 
 
-def test_what_cannot_is_escaped():
+def test_control_characters_are_escaped():
     assert safe(EVIL) == TAME
     assert safe_lines("a\n\x1b\nb", indent="  ") == "a\n  \\x1b\n  b"
 

@@ -1,4 +1,4 @@
-"""Verbs against an instance that does as it is told: what they ask, print and end with."""
+"""Verbs against a fake instance: requests, output, exit codes."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def asked(fake, topic):
     ],
     ids=" ".join,
 )
-def test_bad_usage_is_2_before_anything_is_asked(args, capsys, monkeypatch):
+def test_bad_usage_exits_with_2_before_any_request(args, capsys, monkeypatch):
     monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
     assert main(args) == 2
     assert capsys.readouterr().err
 
 
-def test_what_is_refused_is_told_job_by_job(fake, say, capsys):
+def test_rejections_are_printed_job_by_job(fake, say, capsys):
     say("job-manager.urgency", PARTLY)
     assert main(["urgency", "ƒ2", "ƒ3", "expedite"]) == 1
     assert asked(fake, "job-manager.urgency") == {"ids": [1, 2], "urgency": 31}
@@ -141,13 +141,13 @@ def test_a_time_limit_is_set_or_changed(fake, say, change, duration):
         (60.0, "duration=-1m", "its time limit is 60s: nothing would be left of it"),
     ],
 )
-def test_a_change_that_makes_no_sense_is_told(fake, say, capsys, duration, change, text):
+def test_an_invalid_change_is_an_error(fake, say, capsys, duration, change, text):
     say("job-list.list-id", {"job": {"id": 1, "duration": duration}})
     assert main(["update", "ƒ2", change]) == 1
     assert capsys.readouterr().err == f"penstock update: ƒ2: {text}\n"
 
 
-def test_an_update_that_is_refused_does_not_keep_others_from_theirs(fake, capsys):
+def test_a_rejected_update_does_not_affect_others(fake, capsys):
     def update(request):
         bad = request.object()["id"] == 1
         yield request.respond(errnum=errno.EPERM, errtext="no") if bad else request.respond()
@@ -346,7 +346,7 @@ def test_jobspecs_are_printed_and_flags_sent(fake, say, capsys):
     assert asked(fake, "job-ingest.submit")["flags"] == 4
 
 
-def test_a_queue_that_does_not_exist_is_told(fake, say, answers, capsys):
+def test_an_unknown_queue_is_an_error(fake, say, answers, capsys):
     say("job-manager.queue-list", {"queues": ["batch", "debug"]})
     fake.methods["job-list.list"] = answers()
     assert main(["jobs", "-q", "batch,nosuch"]) == 1

@@ -1,4 +1,4 @@
-"""What `penstock what-if` sends, and refuses, before anybody is asked."""
+"""`penstock what-if`: its requests, and usage errors before any request."""
 
 from __future__ import annotations
 

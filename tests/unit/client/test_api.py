@@ -1,4 +1,4 @@
-"""Both clients offer the same: the same methods with the same arguments and answers."""
+"""The interface of both clients: equal methods, arguments and results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_there_are_the_same_methods():
 
 
 @pytest.mark.parametrize("name", sorted(set(BLOCKING) - BLOCKING_ONLY))
-def test_a_method_takes_and_gives_the_same(name):
+def test_methods_have_equal_signatures(name):
     blocking, trio = inspect.signature(BLOCKING[name]), inspect.signature(TRIO[name])
     assert blocking.parameters == trio.parameters
     assert BLOCKING[name].__doc__
@@ -49,7 +49,7 @@ def test_the_requests_by_name_are_defined_once():
     }
 
 
-def test_a_method_shows_what_it_returns():
+def test_methods_annotate_their_results():
     assert str(inspect.signature(Methods.info)) == "(self, job: 'int') -> 'JobRow'"
     assert inspect.signature(Methods.wait).return_annotation == "Stream[JobRow]"
     assert inspect.signature(Methods.jobs).return_annotation == "list[JobRow]"
@@ -61,7 +61,7 @@ def test_a_call_is_built_without_a_client():
     assert call.read({"job": {"id": 7}}) == {"id": 7}
 
 
-def test_methods_give_rows_whose_keys_are_known():
+def test_rows_are_typed():
     untyped = {
         name
         for name, method in BLOCKING.items()

@@ -1,4 +1,4 @@
-"""The Trio client against an instance that does as it is told."""
+"""The Trio client against a fake instance."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_requests_streams_and_errors(fake, answers):
     run(main)
 
 
-def test_cbor_is_sent_when_asked_for(fake):
+def test_cbor_is_sent_on_request(fake):
     fake.methods["a.b"] = lambda request: [request.respond({"got": request.object()})]
 
     async def main():
@@ -93,7 +93,7 @@ def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
     assert len(asked) == 4
 
 
-def test_nobody_there_a_refusal_and_a_lost_connection_are_told(fake, refusing, tmp_path):
+def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, refusing, tmp_path):
     async def nobody(uri):
         async with connect(uri):
             pass
@@ -122,7 +122,7 @@ def test_nobody_there_a_refusal_and_a_lost_connection_are_told(fake, refusing, t
     run(lost)
 
 
-def test_what_the_block_raises_comes_out_as_it_is(fake):
+def test_exceptions_of_the_block_are_propagated(fake):
     async def main():
         async with connect():
             raise KeyError("mine")
@@ -170,7 +170,7 @@ def test_a_service_gets_its_requests_and_answers(fake):
     ]
 
 
-def test_a_service_that_is_refused_is_not_served(fake):
+def test_a_rejected_service_is_not_served(fake):
     fake.methods["service.add"] = lambda request: [request.respond(errnum=errno.EEXIST)]
 
     async def main():
@@ -202,7 +202,7 @@ def test_a_handler_s_fault_comes_out_of_the_block(fake):
         run(main)
 
 
-def test_events_go_to_those_who_subscribed(fake):
+def test_events_go_to_subscribers(fake):
     def subscribed(request):
         yield request.respond()
         for topic in ("job-state", "other", "job-exception"):
@@ -249,7 +249,7 @@ def test_each_row_of_an_answer_is_a_place_to_be_cancelled_at(fake, answers):
     assert seen == list(range(10))
 
 
-def test_what_is_sent_in_the_block_is_written_before_it_ends(fake):
+def test_pending_output_is_written_before_the_block_ends(fake):
     text = "x" * 5_000_000
 
     async def main():

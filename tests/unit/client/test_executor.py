@@ -1,4 +1,4 @@
-"""An executor against an instance that does as it is told."""
+"""The executor against a fake instance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ids(fake):
     return given
 
 
-def test_a_job_that_was_purged_harms_nobody_else(fake, ids):
+def test_a_purged_job_does_not_affect_others(fake, ids):
     def waited(request):
         jobs = request.object()["ids"]
         if 2 in jobs:
@@ -66,7 +66,7 @@ def test_a_request_is_longer_than_its_limit_only_where_one_job_is(fake, ids, mon
     assert all(len(part) <= 4 for part in names)
 
 
-def test_what_comes_during_a_request_goes_into_the_next_one(fake, ids):
+def test_submissions_during_a_request_go_into_the_next_one(fake, ids):
     submit, requests = fake.methods["job-ingest.submit"], []
 
     def hesitate(request):

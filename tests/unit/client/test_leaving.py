@@ -1,4 +1,4 @@
-"""Leaving calls and streams early: the instance is told, late answers are dropped."""
+"""Calls and streams that are left early: the cancel is sent, late responses are dropped."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_a_stream_that_has_ended_is_not_cancelled(fake, answers):
     assert fake.received.empty()
 
 
-def test_what_was_half_written_is_written_to_its_end(fake):
+def test_a_partial_write_is_completed(fake):
     go = threading.Event()
 
     def slow(message):

@@ -1,4 +1,4 @@
-"""What each method asks and makes of the answer, over both clients."""
+"""Requests and results of each method, for both clients."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_a_ping_takes_time(fake):
     ("errnum", "reason"),
     [(errno.EINVAL, "no node has 9 cores"), (errno.ENOSYS, None), (errno.EPERM, None)],
 )
-def test_a_reason_is_told_and_an_error_is_raised(fake, errnum, reason):
+def test_a_reason_is_returned_and_an_error_is_raised(fake, errnum, reason):
     text = "no node has 9 cores"
     fake.methods["feasibility.check"] = lambda request: [
         request.respond(errnum=errnum, errtext=text)
@@ -299,7 +299,7 @@ def test_a_reason_is_told_and_an_error_is_raised(fake, errnum, reason):
     assert caught.value.errno == errnum
 
 
-def test_ids_are_not_lost_when_a_later_part_is_refused(fake, monkeypatch):
+def test_ids_are_kept_when_a_later_part_is_rejected(fake, monkeypatch):
     from penstock.client.calls import submissions
 
     for module in ("client.client", "aclient"):

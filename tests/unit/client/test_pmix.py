@@ -1,4 +1,4 @@
-"""`penstock.pmix` and `penstock elastic` against an instance that does as it is told."""
+"""`penstock.pmix` and `penstock elastic` against a fake instance."""
 
 from __future__ import annotations
 
@@ -99,14 +99,14 @@ def test_an_allocation_that_is_named_has_to_be_there(fake, says):
     assert flags[1] == {"pmix.alloc.id": ("loan", True), "pmix.timeout": (0, True)}
 
 
-def test_a_refusal_is_an_error_with_its_status(says):
+def test_a_denial_is_an_error_with_its_status(says):
     says("pmix.alloc", REFUSED)
     with Job(JOB) as job, pytest.raises(DeniedError, match="out of resources") as caught:
         job.new(nodes=1)
     assert (caught.value.status, caught.value.reason) == (-29, REFUSED["reason"])
 
 
-def test_who_does_not_wait_hears_that_it_waits_and_leaves(fake, says):
+def test_without_waiting_the_queued_request_is_returned(fake, says):
     fake.methods["pmix.alloc"] = lambda request: [request.respond(QUEUED)]
     with Job() as job:
         answer = job.new(nodes=1, wait=False)
@@ -190,7 +190,7 @@ def test_the_verbs_ask(fake, says, capsys, arguments, directive, wanted):
 @pytest.mark.parametrize(
     ("cpus", "shown"), [("4,4", ["cpus     4 each"]), ("3", ["cpus     3"]), ("", [])]
 )
-def test_the_verbs_tell_what_each_host_gives(fake, says, capsys, cpus, shown):
+def test_the_verbs_print_cpus_per_host(fake, says, capsys, cpus, shown):
     results = [{"key": "pmix.alloc.ncpulist", "type": "string", "value": cpus}]
     says("pmix.alloc", {"status": 0, "reason": "", "results": results})
     assert main(["elastic", "extend", "-N1"]) == 0

@@ -1,4 +1,4 @@
-"""The blocking client against an instance that does as it is told."""
+"""The blocking client against a fake instance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_request_gets_its_response(fake):
 @pytest.mark.parametrize(
     ("text", "said"), [("no such job", "no such job"), (None, os.strerror(errno.ENOENT))]
 )
-def test_an_error_says_what_the_service_said(fake, text, said):
+def test_an_error_has_the_text_of_the_service(fake, text, said):
     fake.methods["a.b"] = lambda request: [request.respond(errnum=errno.ENOENT, errtext=text)]
     with Client() as client, pytest.raises(RpcError) as caught:
         client.rpc("a.b")
@@ -37,7 +37,9 @@ def test_an_error_says_what_the_service_said(fake, text, said):
     assert caught.value.strerror == said
 
 
-def test_nobody_there_a_refusal_and_a_bad_address_are_told_apart(tmp_path, refusing, monkeypatch):
+def test_errors_without_an_instance_on_rejection_and_for_a_bad_address(
+    tmp_path, refusing, monkeypatch
+):
     with pytest.raises(NoInstanceError, match=r"(?s)no instance at .*hint: start one with"):
         Client(f"local://{tmp_path}/nobody")
     with pytest.raises(NoInstanceError, match="rejected the connection: Operation not permitted"):
@@ -123,7 +125,7 @@ def test_many_calls_are_sent_before_the_first_is_answered(fake):
     assert results[1].errno == errno.EPERM
 
 
-def test_a_lost_connection_is_told(fake):
+def test_a_lost_connection_is_an_error(fake):
     def hang_up(_request):
         fake.hang_up()
         return []
@@ -165,7 +167,7 @@ BAD = ["\udcff", object(), float("inf"), float("nan"), {"a": {1}}]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda it: ascii(it)[:8])
-def test_a_jobspec_without_a_json_form_is_told_and_harms_no_other(fake, bad):
+def test_a_jobspec_without_a_json_form_is_an_error_and_others_are_submitted(fake, bad):
     def submit(request):
         jobs = request.object()["jobs"]
         yield request.respond({"results": [{"ids": [job["jobspec"]["n"]]} for job in jobs]})

@@ -1,4 +1,4 @@
-"""Why a job waits, when it will start, and what would be if: as data and in words."""
+"""Explanations, estimates and what-if answers of the engine: as data and in words."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_too_few_cores_are_a_number_and_the_nearest_miss_a_node():
     assert (why.facts["need"], why.facts["free"], why.facts["used"]) == (2, 1, 11)
 
 
-def test_a_job_for_four_gpu_nodes_is_told_that_two_are_down():
+def test_the_reason_of_a_job_for_four_gpu_nodes_names_two_down_nodes():
     made = Engine(GPUS)
     made.mark_down("2-3")
     made.submit(1, made.shape(nodes=4, gpus=1))
@@ -155,7 +155,7 @@ def test_a_constraint_that_no_node_meets_and_one_that_no_node_that_is_up_meets()
     )
 
 
-def test_a_held_job_and_one_behind_a_reservation_are_told():
+def test_reasons_of_a_held_job_and_of_one_behind_a_reservation():
     made = Engine(GPUS, policy="easy")
     made.submit(1, made.shape(nodes=5, exclusive=True), 3600)
     made.submit(2, made.shape(nodes=6, exclusive=True), 60)
@@ -190,7 +190,7 @@ def test_the_first_of_the_queue_are_explained_at_once():
     assert made.explain_all(0.0)[0] == made.explain(2, 0.0)
 
 
-def test_what_a_job_that_comes_would_get():
+def test_what_if_submits_a_job():
     made = engine()
     made.schedule(0.0)
     outcome = made.what_if_submitted(0.0, made.shape(nodes=1), duration=60)
@@ -209,7 +209,7 @@ def test_what_a_job_that_comes_would_get():
         made.what_if_submitted(0.0, 0, duration=-1)
 
 
-def test_what_other_numbers_would_do():
+def test_what_if_changes_the_size_of_a_job():
     made = engine()
     outcome = made.what_if_changed(0.0, 2, units=1)
     assert (outcome.before.time, outcome.after.time) == (3600.0, 0.0)
@@ -228,7 +228,7 @@ def test_what_other_numbers_would_do():
             call()
 
 
-def test_what_a_cancelled_job_would_make_room_for():
+def test_what_if_cancels_a_job():
     outcome = engine().what_if_cancelled(0.0, 1)
     assert (outcome.before, outcome.after) == (None, None)
     first = outcome.moved[0]
@@ -237,7 +237,7 @@ def test_what_a_cancelled_job_would_make_room_for():
     assert "earlier" in str(outcome)
 
 
-def test_what_another_priority_would_do():
+def test_what_if_changes_a_priority():
     made = engine()
     outcome = made.what_if_prioritized(0.0, 3, 99)
     assert outcome.after.time < outcome.before.time
@@ -246,7 +246,7 @@ def test_what_another_priority_would_do():
     assert "held" in held.note
 
 
-def test_what_nodes_do_that_come_and_go():
+def test_what_if_marks_nodes_up_and_down():
     made = engine()
     made.mark_down("3")
     made.schedule(0.0)

@@ -1,4 +1,4 @@
-"""Columns: everything that holds numbers goes in, and what does not is named with its place."""
+"""Columns: accepted types, and errors that name column and row."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pending(**columns):
     ],
     ids=lambda it: type(it).__name__,
 )
-def test_whatever_holds_integers_is_a_column_of_them(ids):
+def test_any_sequence_of_integers_is_a_column(ids):
     assert pending(ids=ids).ids.tolist() == [1, 2, 3]
 
 
@@ -122,7 +122,7 @@ def test_the_greatest_numbers_fit():
         ({"queues": ["a", 5, "b"]}, TypeError, r"queues\[1\]: expected a name or None, found int"),
     ],
 )
-def test_what_does_not_fit_is_named_with_its_column_and_row(columns, error, text):
+def test_a_value_that_does_not_fit_is_named_by_column_and_row(columns, error, text):
     made = engine()
     with pytest.raises(error, match=text):
         made.submit(**{"ids": IDS, "shapes": 0, **columns})
@@ -167,7 +167,7 @@ def test_numpy_floats_are_durations_but_no_ids(dtype):
 
 @needs_numpy
 @pytest.mark.parametrize("numbers", [[True, False, True], [1j, 2, 3], ["1", "2", "3"], [[1], [2]]])
-def test_numpy_arrays_of_something_else_are_refused(numbers):
+def test_numpy_arrays_of_other_types_are_rejected(numbers):
     with pytest.raises(TypeError, match=r"ids(\[0\])?: expected"):
         engine().submit(np.array(numbers), 0)
 

@@ -1,4 +1,4 @@
-"""Snapshots, saved engines and pickles: the same answers, and nothing in common."""
+"""Snapshots, saved engines and pickles: equal decisions, independent state."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_copy_has_the_same_state_and_the_same_future(made_by):
 
 
 @copies
-def test_what_is_done_to_one_does_not_show_in_the_other(made_by):
+def test_copies_are_independent(made_by):
     made = engine()
     before = saved(made)
     copied = made_by(made)
@@ -122,7 +122,7 @@ def test_a_file_may_be_a_path(tmp_path):
         Engine.load(tmp_path / "nosuch")
 
 
-def test_what_is_saved_is_json_with_a_version():
+def test_a_saved_engine_is_json_with_a_version():
     document = json.loads(saved(engine()))
     assert (document["format"], document["version"]) == ("penstock-engine", 1)
     assert document["policy"] == "easy"
@@ -142,7 +142,7 @@ def test_an_engine_on_which_nothing_is_left_is_saved():
 
 
 @pytest.mark.parametrize("gone", ["1", "0-1"])
-def test_what_a_job_holds_on_ranks_that_are_gone_is_saved(gone):
+def test_allocations_on_removed_ranks_are_saved(gone):
     made = Engine(ResourceSet.uniform("0-3", "n[0-3]", cores="0-3"))
     made.submit(1, made.shape(nodes=2, exclusive=True))
     made.schedule(0.0)
@@ -184,7 +184,7 @@ def test_what_a_job_holds_on_ranks_that_are_gone_is_saved(gone):
         (lambda it: it.update(r=5), "expected a ResourceSet"),
     ],
 )
-def test_what_is_no_saved_engine_is_refused_with_the_place(change, text):
+def test_an_invalid_saved_engine_is_rejected_with_the_place(change, text):
     document = json.loads(saved(engine()))
     change(document)
     with pytest.raises(EngineError, match=f"invalid saved engine: .*{text}"):
@@ -192,6 +192,6 @@ def test_what_is_no_saved_engine_is_refused_with_the_place(change, text):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[]", b"null"])
-def test_what_is_no_json_object_is_refused(content):
+def test_a_saved_engine_must_be_a_json_object(content):
     with pytest.raises(EngineError, match="invalid saved engine: "):
         loaded(content)

@@ -1,4 +1,4 @@
-"""The engine of the library: what a program that schedules for itself meets."""
+"""`Engine` for a program that schedules for itself."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def submitted(engine, ids, shape=None, **columns):
 @pytest.mark.parametrize(
     "source", [R, json.dumps(R), json.dumps(R).encode(), ResourceSet(R)], ids=lambda it: type(it)
 )
-def test_it_is_made_of_whatever_is_an_r_and_everything_is_up(source):
+def test_it_is_constructed_from_any_r_with_all_nodes_up(source):
     engine = Engine(source)
     assert engine.ranks == engine.up == IDset("0-3")
     assert repr(engine) == "<Engine 4 nodes, 4 up, 0 pending, 0 running>"
@@ -74,7 +74,7 @@ def test_options_that_are_none_are_named(options, error, text):
         Engine(R, **options)
 
 
-def test_what_is_no_r_is_refused():
+def test_an_invalid_r_is_rejected():
     with pytest.raises(ResourceSetError, match="version"):
         Engine("{}")
     with pytest.raises(TypeError, match="expected a ResourceSet"):
@@ -96,7 +96,7 @@ def test_what_is_no_r_is_refused():
         ({"constraint": "nosuch"}, 'no node meets the constraint {"properties":["nosuch"]}'),
     ],
 )
-def test_a_denial_names_what_is_impossible_and_the_most_there_is(shape, note):
+def test_a_denial_names_the_impossible_part_and_the_maximum(shape, note):
     engine = Engine(R)
     shape = engine.shape(**shape)
     assert engine.infeasible(shape) == note
@@ -108,7 +108,7 @@ def test_a_denial_names_what_is_impossible_and_the_most_there_is(shape, note):
     assert engine.infeasible(engine.shape()) is None
 
 
-def test_equal_requests_are_one_shape_whatever_they_are_made_of():
+def test_equal_requests_share_one_shape():
     engine = Engine(R)
     shape = engine.shape(nodes=2, cores=3, constraint={"properties": ["big"]})
     again = engine.shape(spec(nodes=2, ntasks=2, cores_per_task=3, requires="big", duration=77.0))
@@ -141,7 +141,7 @@ def test_equal_requests_are_one_shape_whatever_they_are_made_of():
         ({"jobspec": b"\xff"}, JobspecError, "expected UTF-8 at byte 0"),
     ],
 )
-def test_a_shape_that_is_none_is_refused_with_the_argument(shape, error, text):
+def test_an_invalid_shape_is_rejected_with_the_argument(shape, error, text):
     engine = Engine(R)
     with pytest.raises(error, match=text):
         engine.shape(**shape)
@@ -212,7 +212,7 @@ def test_order_is_priority_then_id_and_held_jobs_wait():
     assert started(engine) == [2]
 
 
-def test_jobs_are_freed_whole_or_by_ranks_and_cancelled_while_they_wait():
+def test_jobs_are_freed_whole_or_by_ranks_and_cancelled_while_pending():
     engine = Engine(R, policy="fcfs")
     whole = engine.shape(nodes=3, slots=8)
     engine.submit([1, 2], whole, durations=[100, 100])
@@ -244,7 +244,7 @@ def test_an_allocation_that_is_not_wanted_is_taken_back():
         engine.requeue(3)
 
 
-def test_a_bad_row_refuses_the_whole_of_a_call():
+def test_an_invalid_row_rejects_the_whole_call():
     engine = submitted(Engine(R), [1, 2])
     engine.schedule(0.0)
     with pytest.raises(EngineError, match=r"ids\[1\]: job 9 holds no resources"):
@@ -274,7 +274,7 @@ def test_jobspecs_in_bulk():
     assert engine.npending == 0
 
 
-def test_a_time_that_is_none_is_refused():
+def test_an_invalid_time_is_rejected():
     engine = submitted(Engine(R), [1])
     for now in (float("nan"), float("inf"), -1.0):
         with pytest.raises(EngineError, match="now: expected seconds from 0 on, found"):
@@ -284,7 +284,7 @@ def test_a_time_that_is_none_is_refused():
     assert engine.npending == 1
 
 
-def test_pictures_of_the_queue_and_of_what_runs():
+def test_pending_and_running_jobs_are_listed():
     engine = Engine(R, policy="fcfs")
     wide = engine.shape(nodes=4, slots=3)
     engine.submit([4, 2], [wide, engine.shape(gpus=1)], durations=[60.5, 0], now=10.0)
@@ -383,7 +383,7 @@ def test_properties_come_and_go():
         engine.add_property("late", "9")
 
 
-def test_what_jobs_hold_already_is_registered():
+def test_existing_allocations_are_registered():
     engine = submitted(Engine(R), [1])
     r = engine.schedule(0.0).r(0)
     with pytest.raises(EngineError, match="core 0 of rank 0 is allocated already"):
@@ -397,7 +397,7 @@ def test_what_jobs_hold_already_is_registered():
     assert engine.allocated.summary() == "rank0/core0 rank3/core[0-1]"
 
 
-def test_a_running_job_gets_more_and_gives_some_back():
+def test_a_running_job_grows_and_shrinks():
     engine = Engine(R)
     submitted(engine, [1], engine.shape(slots=2), durations=100)
     assert started(engine) == [1]
@@ -417,7 +417,7 @@ def test_a_running_job_gets_more_and_gives_some_back():
     assert engine.nrunning == 0
 
 
-def test_what_a_running_job_cannot_get_or_give_is_refused():
+def test_an_impossible_change_of_a_running_job_is_rejected():
     engine = Engine(R)
     submitted(engine, [1], engine.shape(slots=20), durations=100)
     assert started(engine) == [1]

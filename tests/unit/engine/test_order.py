@@ -1,4 +1,4 @@
-"""Policies written in Python: who goes first is what a callable says."""
+"""Queue order by a Python callable."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def run(made, **options):
     return order
 
 
-def test_positions_say_who_is_first():
+def test_a_callable_orders_by_positions():
     made = engine(order=shortest_first)
     made.submit(range(4), 0, durations=[30, 10, 40, 20])
     assert run(made) == [1, 3, 0, 2]
 
 
-def test_scores_say_who_is_first_and_ties_stay_in_the_order_of_the_queue():
+def test_a_callable_orders_by_scores_and_ties_keep_the_queue_order():
     made = engine(score=lambda pending: [seconds // 20 for seconds in pending.durations])
     made.submit(range(4), 0, durations=[30, 10, 25, 45], priorities=[1, 1, 2, 1])
     assert run(made) == [3, 2, 0, 1]
 
 
-def test_a_callable_may_be_for_one_pass_and_priorities_are_what_they_were():
+def test_a_callable_for_one_pass_leaves_priorities_unchanged():
     made = engine()
     made.submit(range(4), 0, durations=[30, 10, 40, 20], priorities=[1, 2, 3, 4])
     assert made.schedule(0.0, order=shortest_first).ids.tolist() == [1]
@@ -54,7 +54,7 @@ def test_a_callable_may_be_for_one_pass_and_priorities_are_what_they_were():
     assert run(made) == [0, 3, 2]
 
 
-def test_jobs_left_out_do_not_start_and_held_ones_are_not_asked_about():
+def test_omitted_jobs_do_not_start_and_held_ones_are_not_passed():
     made = engine(cores=8)
     made.submit(range(4), 0, priorities=[1, 0, 1, 1])
     seen = []
@@ -153,7 +153,7 @@ def test_an_error_of_the_callable_comes_out_and_starts_nothing():
     assert made.npending == 3
 
 
-def test_a_callable_that_changes_the_queue_is_told_so():
+def test_a_callable_that_changes_the_queue_gets_an_error():
     made = engine(cores=8)
     made.submit(range(3), 0)
 
@@ -194,12 +194,12 @@ def test_a_queue_has_an_order(order, expected):
     assert made.schedule(0.0).ids.tolist() == [3, 5, 2]
 
 
-def test_an_order_that_there_is_not_is_refused():
+def test_an_unknown_order_is_rejected():
     with pytest.raises(EngineError, match="order `random`: expected `priority`, `fifo`"):
         Engine(ResourceSet.uniform("0", "n0", cores="0"), queues={"a": {"order": "random"}})
 
 
-def test_a_callable_has_its_way_whatever_order_the_queue_has():
+def test_a_callable_overrides_the_order_of_the_queue():
     made = engine(queues={"it": {"order": "shortest"}})
     made.submit(range(4), 0, durations=[30, 10, 40, 20], queues="it")
 

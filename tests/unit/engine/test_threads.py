@@ -1,4 +1,4 @@
-"""Engines and threads: several at once, each for one thread at a time."""
+"""Engines and threads: several engines at once, each used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def simulated(seed):
     return ends
 
 
-def test_engines_in_several_threads_give_what_they_give_in_one():
+def test_engines_in_several_threads_decide_as_in_one():
     expected = {seed: simulated(seed) for seed in (3, 5)}
     found = {}
     threads = [
@@ -63,7 +63,7 @@ def looked_at_while_it_works():
     return told
 
 
-def test_whoever_comes_while_an_engine_works_is_told_so():
+def test_a_busy_engine_rejects_calls_of_other_threads():
     # Whether the other thread comes in time is up to the system: it gets many chances.
     told = next(filter(None, (looked_at_while_it_works() for _ in range(100))))
     assert told == {"the engine is at work in another thread"}

@@ -1,4 +1,4 @@
-"""The configuration: what is read, what is refused, and in which words."""
+"""The configuration: keys, defaults, and error messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ kill-timeout = "1s"
 """
 
 
-def test_what_is_written_is_read_and_the_rest_has_defaults():
+def test_given_keys_are_read_and_others_have_defaults():
     config = parse(FULL)
     assert config.resource.exclude == "node[0-1]"
     assert config.resource.config[0].properties == ("big",)
@@ -234,7 +234,7 @@ def test_hooks_constraints_and_limits_without_an_end_come_back_as_they_were_writ
     assert parse(to_toml(config.to_dict())) == config
 
 
-def test_check_tells_every_problem_and_dump_shows_the_effective_one(tmp_path, capsys):
+def test_check_lists_every_problem_and_dump_shows_the_effective_configuration(tmp_path, capsys):
     file = tmp_path / "penstock.toml"
     file.write_text("queue = 1\n[resource]\nexclude = 3\n")
     assert main(["config", "check", str(file)]) == 1
@@ -249,7 +249,7 @@ def test_check_tells_every_problem_and_dump_shows_the_effective_one(tmp_path, ca
     assert capsys.readouterr().err == f"`{tmp_path / 'nosuch.toml'}`: No such file or directory\n"
 
 
-def test_a_queue_may_go_beyond_what_is_general():
+def test_a_queue_overrides_general_limits():
     config = parse(
         """
         [policy.limits]

@@ -1,4 +1,4 @@
-"""What a new configuration comes to while an instance runs."""
+"""Changes of the configuration at run time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_same_changes_nothing():
     assert changed == []
 
 
-def test_what_can_change_is_what_the_new_one_says_and_the_rest_stays():
+def test_changeable_keys_change_and_the_rest_stays():
     config, changed = reload(
         '[queues."a.b".policy.limits]\nduration = "2h"\n[queues.c]\n[penstock.exec]\n'
         "oversubscribe = true\noutput-limit = 5\n[policy.jobspec.defaults.system]\nqueue = 'c'\n"
@@ -81,6 +81,6 @@ def test_a_key_is_known_by_either_of_its_spellings():
     assert changed == ["penstock.exec.output-limit"]
 
 
-def test_what_is_wrong_is_told_like_anywhere_else():
+def test_errors_read_as_at_the_start():
     with pytest.raises(ConfigError, match=r"unknown key `resource.exclud`"):
         reload("[resource]\nexclud = '1'")

@@ -1,4 +1,4 @@
-"""`docs/configuration.md` has every key of the configuration, as it is declared."""
+"""`docs/configuration.md` lists every key of the configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_tables_are_those_of_the_declaration() -> None:
     assert rendered(TEXT) == TEXT, "run `make configuration`"
 
 
-def test_every_key_says_what_it_does() -> None:
+def test_every_key_has_a_description() -> None:
     assert len(KEYS) == len(set(KEYS))
     assert all(key.doc and not key.doc.endswith(".") for key in keys(Config))
 

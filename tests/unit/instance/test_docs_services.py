@@ -1,4 +1,4 @@
-"""Who may ask what is as `docs/services.md` says, as far as the job manager answers."""
+"""The roles in `docs/services.md` are those that the job manager enforces."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_table_has_the_requests_of_the_job_manager():
 
 
 @pytest.mark.parametrize(("topic", "who", "stream"), ROWS, ids=[row[0] for row in ROWS])
-def test_guests_may_what_the_table_says(topic, who, stream):
+def test_guests_have_the_permissions_of_the_table(topic, who, stream):
     manager = Manager()
     fields = {"ids": None} if who.startswith("own") else {}
     if topic == "job-manager.prioritize":
@@ -105,7 +105,7 @@ def test_guests_may_what_the_table_says(topic, who, stream):
 @pytest.mark.parametrize(
     "topic", [topic for topic, who, stream in ROWS if who.startswith("own,") or who == "own"]
 )
-def test_what_is_a_users_own_he_may(topic):
+def test_users_have_permissions_on_their_own_jobs(topic):
     manager = Manager()
     stream = topic.endswith("-watch")
     fields = {"ids": None}

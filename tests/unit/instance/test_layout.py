@@ -1,4 +1,4 @@
-"""Which task runs where."""
+"""The layout of tasks on nodes."""
 
 from __future__ import annotations
 

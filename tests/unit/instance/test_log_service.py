@@ -1,4 +1,4 @@
-"""The log service by itself: who may ask, and lines from other threads."""
+"""The log service alone: permissions, and lines from other threads."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ask(topic, payload=None, *, userid=1000, flags=0):
     ],
     ids=lambda it: it[0],
 )
-def test_guests_are_refused(request_):
+def test_guests_are_rejected(request_):
     topic, payload, flags = request_
 
     async def main():
@@ -81,7 +81,7 @@ def test_lines_of_other_threads_reach_followers(monkeypatch):
     assert row["text"] == "from afar, \\udcff"
 
 
-def test_what_is_logged_elsewhere_stays_as_it_was(caplog):
+def test_other_loggers_are_unchanged(caplog):
     logger = logging.getLogger("penstock")
 
     async def main():

@@ -1,4 +1,4 @@
-"""An instance in a job of Flux: asked over the wire, and gone without harm."""
+"""An instance in a job of Flux: requests to the parent, and its disconnect."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def started(flux, *options):
         assert process.wait(timeout=60) == 0
 
 
-def test_an_instance_in_a_job_of_flux_takes_its_r_and_tells_its_address(flux):
+def test_a_nested_instance_uses_the_r_of_its_job_and_publishes_its_address(flux):
     with started(flux) as process:
         asked = flux.wait_for("job-info.lookup")
         assert asked.object() == {"id": JOB, "keys": ["R", "jobspec"], "flags": 0}
@@ -151,7 +151,7 @@ def refusal(uri, *options, job=NAME):
     return done.stderr
 
 
-def test_what_flux_does_not_tell_ends_the_start(flux):
+def test_a_missing_response_of_flux_ends_the_start(flux):
     assert "look up the resources of job ƒ1 at" in refusal(flux.uri, job="ƒ1")
     assert f"the resources of job x at `{flux.uri}`: " in refusal(flux.uri, job="x")
     assert "unset FLUX_JOB_ID" in refusal("local:///nowhere")

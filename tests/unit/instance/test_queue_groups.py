@@ -1,4 +1,4 @@
-"""Which queues share an order: those that compete for nodes."""
+"""Queue groups: queues that compete for nodes share an order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resource service, round by round: who may do what, and what a round comes to."""
+"""The resource service, round by round: permissions, and the responses of a round."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_guest_may_not_change_the_configuration():
     assert broker.sent.pop().errnum == errno.ENOSYS
 
 
-def test_what_cancels_out_in_a_round_is_told_to_nobody():
+def test_changes_that_cancel_out_are_not_sent():
     bench = Bench()
     assert bench.rpc("resource.acquire", flags=STREAMING, matchtag=7).object()["up"] == "0-3"
     bench.ask("resource.drain", {"targets": "0-1"})

@@ -1,4 +1,4 @@
-"""The scheduler in the daemon: what happens when it fails."""
+"""Restarts of the scheduler in the daemon after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the modules in place of others do beyond the recorded calls."""
+"""The compatibility modules beyond the recorded calls."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TestIDset:
         with pytest.raises(OverflowError, match=r"^integer 4294967296 does not fit"):
             call(4294967296)
 
-    def test_a_range_that_ends_before_it_starts_is_refused(self):
+    def test_a_range_that_ends_before_it_starts_is_rejected(self):
         with pytest.raises(ValueError, match=r"^can't clear range with 5 > 4$"):
             IDset("1-9").clear(5, 4)
 
@@ -164,7 +164,7 @@ class TestHostlist:
         with pytest.raises(TypeError, match=r"^Invalid Hostlist index 1.5$"):
             hosts[1.5]
 
-    def test_what_cannot_be_deleted_is_an_error_and_changes_nothing(self):
+    def test_deleting_an_absent_id_is_an_error_and_changes_nothing(self):
         hosts = Hostlist("n[0-9]")
         assert hosts.delete(Hostlist("n[3-4],n3")) == 2
         for arg in ("n[", 5):
@@ -179,7 +179,7 @@ class TestHostlist:
 
 
 class TestResourceSet:
-    def test_what_is_changed_is_the_set_itself(self):
+    def test_changes_are_in_place(self):
         resources = ResourceSet(R)
         assert resources.remove_ranks("0") is resources
         other = ResourceSet(R).copy_ranks("0")
@@ -272,16 +272,16 @@ class TestResourceSet:
             ({"hostlist": ["a["]}, r"Invalid hostlist: 'a\['"),
         ],
     )
-    def test_what_is_not_a_constraint(self, constraint, message):
+    def test_an_invalid_constraint_is_rejected(self, constraint, message):
         with pytest.raises(ValueError, match=message):
             ResourceSet(R).copy_constraint(constraint)
 
-    def test_parts_of_other_types_are_refused(self):
+    def test_parts_of_other_types_are_rejected(self):
         for constraint in ([], {"and": ["batch"]}, {"properties": [5]}):
             with pytest.raises(TypeError, match=r"is (an object|a string), not"):
                 ResourceSet(R).copy_constraint(constraint)
 
-    def test_what_the_library_keeps_is_kept(self):
+    def test_carried_values_are_kept(self):
         document = {**R, "scheduling": {"graph": [1]}}
         assert ResourceSet(document).to_dict()["scheduling"] == {"graph": [1]}
 
@@ -317,7 +317,7 @@ class TestPythonHostlist:
             ("n[1-400]x[1-400]", "^results too large: "),
         ],
     )
-    def test_what_is_not_a_hostlist(self, text, message):
+    def test_an_invalid_hostlist_is_rejected(self, text, message):
         with pytest.raises(slurm.BadHostlist, match=message):
             slurm.expand_hostlist(text)
 

@@ -88,7 +88,7 @@ def test_the_document_is_up_to_date():
 @pytest.mark.parametrize(
     ("original", "name"), [(original, name) for original in NAMES for name in NAMES[original]]
 )
-def test_a_name_is_there_or_hints_at_what_is(original, name):
+def test_a_name_is_implemented_or_hints_at_its_replacement(original, name):
     found = state(original, name)
     if found != IMPLEMENTED:
         hint = found.rpartition(": ")[2]
@@ -97,7 +97,7 @@ def test_a_name_is_there_or_hints_at_what_is(original, name):
             pkgutil.resolve_name(path)
 
 
-def test_what_the_modules_export_is_listed():
+def test_exported_names_are_listed():
     for original in NAMES:
         assert set(module(original).__all__) <= set(NAMES[original])
 

@@ -23,7 +23,7 @@ def test_queries_become_objects(case):
 
 
 @pytest.mark.parametrize("case", VECTORS["bad"], ids=lambda it: it["query"])
-def test_bad_queries_say_what_was_expected_where(case):
+def test_an_invalid_query_names_the_place_and_the_expectation(case):
     expected = f"invalid constraint `{case['query']}`: {case['error']}"
     with pytest.raises(JobspecError, match=f"^{re.escape(expected)}$"):
         parse_query(case["query"], OPERATORS, "name")
@@ -59,14 +59,14 @@ def test_operators_and_their_operands(text, constraint):
         ("not " * 100 + "a", "nested too deeply"),
     ],
 )
-def test_what_is_not_a_constraint_is_told(text, error):
+def test_a_value_that_is_not_a_constraint_is_an_error(text, error):
     with pytest.raises(JobspecError) as caught:
         parse_requires(text)
     assert error in str(caught.value)
 
 
 @given(st.text(alphabet="ab:|&()-,'\" \tnotdr!ƒ", max_size=12))
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_read_or_rejected(text):
     try:
         constraint = parse_query(text, OPERATORS, "name")
     except JobspecError as error:

@@ -1,4 +1,4 @@
-"""Hostlists (RFC 29): the shared vectors and Python's habits."""
+"""Hostlists (RFC 29): the shared vectors and Python's protocols."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_doctest() -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_the_page_says_what_is_so() -> None:
+def test_the_page_is_true() -> None:
     page = Path(__file__).parents[3] / "docs" / "hostlist.md"
     tested = doctest.testfile(str(page), module_relative=False)
     assert tested.attempted > 20
@@ -137,7 +137,7 @@ def test_it_is_a_mutable_sequence() -> None:
     assert [name for name in names if not hasattr(Hostlist, name)] == []
 
 
-def test_what_a_list_can_be_made_of() -> None:
+def test_a_list_is_constructed_from_many_types() -> None:
     assert Hostlist() == Hostlist(None) == Hostlist("") == Hostlist([])
     assert str(Hostlist(["foo1", "foo2", "bar"])) == "foo[1-2],bar"
     assert str(Hostlist(["foo[1-3]", "foo7,x"])) == "foo[1-3,7],x"
@@ -149,7 +149,7 @@ def test_what_a_list_can_be_made_of() -> None:
 
 
 @pytest.mark.parametrize("made_of", [5, 1.5, object(), [1], [None], ["a", b"b"], b"foo"])
-def test_what_is_no_list(made_of: Any) -> None:
+def test_invalid_lists_are_rejected(made_of: Any) -> None:
     with pytest.raises(TypeError, match=r"expected a (Hostlist|host name)"):
         Hostlist(made_of)
 
@@ -487,7 +487,7 @@ def test_a_great_list_costs_nothing() -> None:
     assert len(hosts) == 4020000003
 
 
-def test_iteration_goes_on_with_the_list_as_it_is() -> None:
+def test_iteration_follows_changes_of_the_list() -> None:
     hosts, names = Hostlist("n[0-4]"), [f"n{i}" for i in range(5)]
     for some in (hosts, names):
         seen = []

@@ -1,4 +1,4 @@
-"""Idsets (RFC 22): the shared vectors, Python's habits, and the verb `penstock idset`."""
+"""Idsets (RFC 22): the shared vectors, Python's protocols, and the verb `penstock idset`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_it_is_a_mutable_set() -> None:
     assert [name for name in names if not hasattr(IDset, name)] == []
 
 
-def test_what_a_set_can_be_made_of() -> None:
+def test_a_set_is_constructed_from_many_types() -> None:
     assert IDset() == IDset(None) == IDset("") == IDset([]) == set()
     assert str(IDset(5)) == "5"
     assert str(IDset([3, 1, 2, 1])) == "1-3"
@@ -96,12 +96,12 @@ def test_numbers_out_of_range(made_of: Any) -> None:
 @pytest.mark.parametrize(
     "made_of", [1.5, object(), ["1"], [None], [1, 2.0], b"1-3", bytearray(b"1")]
 )
-def test_what_is_no_id(made_of: Any) -> None:
+def test_invalid_ids_are_rejected(made_of: Any) -> None:
     with pytest.raises(TypeError, match="expected"):
         IDset(made_of)
 
 
-def test_surrogates_are_refused_as_any_other_character() -> None:
+def test_surrogates_are_rejected_like_any_other_character() -> None:
     with pytest.raises(IdsetError, match="expected a number at byte 0"):
         IDset("\ud800")
 
@@ -310,7 +310,7 @@ def test_copies(text: str) -> None:
     assert str(ids) == text
 
 
-def test_iteration_gives_the_ids_that_were_there_when_it_began() -> None:
+def test_iteration_yields_the_ids_at_its_start() -> None:
     ids = IDset("1-5,100-200,4294967294")
     seen = []
     for member in ids:
@@ -453,7 +453,7 @@ def test_ranges_are_added_and_taken_out_at_once() -> None:
         ids.pop_last()
 
 
-def test_a_pool_gives_the_lowest_ids_and_takes_them_back_once() -> None:
+def test_a_pool_allocates_the_lowest_ids_and_frees_them_once() -> None:
     free = IDset("1,3-5,70000")
     assert str(free.allocate()) == "1"
     assert str(free.allocate(3)) == "3-5"
@@ -469,7 +469,7 @@ def test_a_pool_gives_the_lowest_ids_and_takes_them_back_once() -> None:
         free.allocate(-1)
 
 
-def test_intersections_are_asked_for() -> None:
+def test_intersection_predicates() -> None:
     ids = IDset("1-3,100000")
     assert ids.has_intersection("3-9")
     assert ids.has_intersection([100000])
@@ -516,7 +516,7 @@ def test_text_that_cannot_be_mended(row: dict[str, Any]) -> None:
     assert (str(caught.value), caught.value.offset) == (row["error"], row["offset"])
 
 
-def test_what_others_write_is_mended_with_a_warning() -> None:
+def test_nonstandard_text_is_corrected_with_a_warning() -> None:
     with pytest.warns(
         MendedWarning, match=r'mended "5, 1-3": left out blanks at byte 2, put in order'
     ):
@@ -573,7 +573,7 @@ def test_ranges_are_read_by_their_ends() -> None:
         IDset("0-4294967294").split(10**9)
 
 
-def test_what_an_operand_raises_is_not_swallowed() -> None:
+def test_an_exception_of_an_operand_is_propagated() -> None:
     class Broken:
         def __iter__(self) -> Iterator[int]:
             raise RuntimeError("broken")
@@ -582,7 +582,7 @@ def test_what_an_operand_raises_is_not_swallowed() -> None:
         IDset("1") | Broken()
 
 
-def test_what_stands_for_an_int_is_an_id() -> None:
+def test_an_object_with_index_is_an_id() -> None:
     class Five:
         def __index__(self) -> int:
             return 5

@@ -1,4 +1,4 @@
-"""What an import brings in: the library is for programs that want nothing else."""
+"""Modules that an import loads: `import penstock` loads no other package."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def test_job_ids_cost_no_more_than_the_library():
     assert imported_by("import penstock.jobid") == {*library, "penstock.jobid"}
 
 
-def test_the_executor_is_imported_when_it_is_asked_for():
+def test_the_executor_is_imported_on_first_use():
     assert "penstock.executor" not in imported_by("import penstock")
     assert "penstock.executor" in imported_by("from penstock import JobExecutor")
 
 
-def test_the_engine_is_imported_when_it_is_asked_for():
+def test_the_engine_is_imported_on_first_use():
     assert "penstock.engine" not in imported_by("import penstock")
     assert "penstock.engine" in imported_by("from penstock import Engine")
 
 
-def test_the_library_does_not_import_what_stands_in_for_others():
+def test_the_library_does_not_import_the_compat_modules():
     assert not {name for name in imported_by("import penstock") if "compat" in name}
 
 

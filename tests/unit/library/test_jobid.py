@@ -24,14 +24,14 @@ def test_every_form_is_the_same_id():
 
 
 @pytest.mark.parametrize("text", VECTORS["bad"])
-def test_what_is_no_id_is_refused(text):
+def test_an_invalid_id_is_rejected(text):
     with pytest.raises(JobspecError, match="invalid job id"):
         jobid.parse(text)
 
 
 @pytest.mark.parametrize("form", [jobid.f58, jobid.dothex])
 @pytest.mark.parametrize("number", [-1, 1 << 64])
-def test_what_does_not_fit_is_refused(form, number):
+def test_an_id_that_does_not_fit_is_rejected(form, number):
     with pytest.raises(OverflowError):
         form(number)
 

@@ -33,7 +33,7 @@ def test_a_good_jobspec_is_summed_up(case):
     assert {key: summary[key] for key in case["summary"]} == case["summary"]
 
 
-def test_a_bad_jobspec_is_refused_with_the_place_and_what_was_expected():
+def test_an_invalid_jobspec_names_the_place_and_the_expectation():
     for case in vectors("jobspec.json")["bad"]:
         with pytest.raises(JobspecError) as caught:
             validate_jobspec(json.dumps(case["jobspec"]))
@@ -177,13 +177,13 @@ def test_ranges_become_counts(options, expected):
         ({"setattr": {"duration.x": 1}}, "attribute `duration.x`: `duration` is not an object"),
     ],
 )
-def test_options_that_contradict_each_other_are_told(options, text):
+def test_contradicting_options_are_an_error(options, text):
     with pytest.raises(JobspecError) as caught:
         made(**options)
     assert str(caught.value) == text
 
 
-def test_everything_else_goes_where_rfc_14_has_it():
+def test_other_options_go_where_rfc_14_has_them():
     spec, _ = made(
         duration=60.0,
         queue="q",

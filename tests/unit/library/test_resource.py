@@ -1,4 +1,4 @@
-"""R (RFC 20): the shared vectors, what Python adds to them, and the verb `penstock R`."""
+"""R (RFC 20): the shared vectors, the Python interface, and the verb `penstock R`."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_problem_vectors() -> None:
         assert (raised.value.path or "").startswith("scheduling.graph"), name
 
 
-def test_verify_takes_what_the_constructor_takes() -> None:
+def test_verify_accepts_the_arguments_of_the_constructor() -> None:
     assert ResourceSet.verify(R1) == ResourceSet.verify(json.dumps(R1).encode()) == []
     assert ResourceSet.verify(ResourceSet(R1)) == []
     assert ResourceSet.verify(b"{\xff}") == ["invalid R: expected UTF-8 at byte 1"]
@@ -271,7 +271,7 @@ def test_differing_scheduling() -> None:
     assert one.union(ResourceSet(R2)).scheduling == {"graph": 1}
 
 
-def test_what_is_carried_keeps_every_byte() -> None:
+def test_carried_values_keep_every_byte() -> None:
     scheduling = '{ "n" : 1.10,\n\t"e": "\\u00fc", "n": 12345678901234567890123 }'
     r = ResourceSet(
         f'{{"version":1,"execution":{{"R_lite":[],"nodelist":[]}},"scheduling":{scheduling}}}'

@@ -1,4 +1,4 @@
-"""`examples/simulate.py`: the simulator as a researcher uses it from Python."""
+"""`examples/simulate.py`: the simulator from Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def example():
     return runpy.run_path(str(EXAMPLE))
 
 
-def test_what_estimates_are_worth(example):
+def test_accuracy_of_estimates(example):
     make = partial(example["workloads"], jobs=300)
     found = list(example["compare"](make, machine.pool(example["CORES"])))
     rows = {(row["policy"], row["estimates"]): row for row in found}
@@ -37,7 +37,7 @@ def test_what_estimates_are_worth(example):
     ("arguments", "said"),
     [(["nosuch.swf"], "nosuch.swf"), (["a.swf", "0"], "pace"), (["a.swf", "fast"], "fast")],
 )
-def test_what_is_wrong_is_said_in_a_line(example, tmp_path, monkeypatch, arguments, said):
+def test_errors_take_one_line(example, tmp_path, monkeypatch, arguments, said):
     monkeypatch.chdir(tmp_path)
     Path("a.swf").write_bytes(Workload.lublin(5, cores=16, seed=1).to_swf())
     with pytest.raises(SystemExit, match=f"^simulate.py: .*{said}"):

@@ -1,4 +1,4 @@
-"""What `penstock sim` writes, and what it leaves as it was."""
+"""Files that `penstock sim` writes, replaces, and leaves alone."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_file_is_written_once(here):
     assert (here / "one").read_text() == "a"
 
 
-def test_what_remains_of_earlier_results_goes(here, capsys, monkeypatch):
+def test_earlier_results_are_removed(here, capsys, monkeypatch):
     (here / "out").mkdir()
     stale = here / "out" / "jobs.parquet"
     stale.write_text("of other jobs")
@@ -124,7 +124,7 @@ def test_parquet(here, capsys):
     assert (table["end"], table["backfilled"]) == ([10, 15, 9.5], [False, False, True])
 
 
-def test_files_stay_as_they_were_if_anything_goes_wrong(here, capsys, monkeypatch):
+def test_files_are_unchanged_after_an_error(here, capsys, monkeypatch):
     sim(capsys, "a.swf", "--out", "out")
     before = {path.name: path.read_bytes() for path in (here / "out").iterdir()}
 
@@ -138,7 +138,7 @@ def test_files_stay_as_they_were_if_anything_goes_wrong(here, capsys, monkeypatc
     assert {path.name: path.read_bytes() for path in (here / "out").iterdir()} == before
 
 
-def test_what_is_no_file_is_not_replaced_by_one(here, capsys):
+def test_only_regular_files_are_replaced(here, capsys):
     """A rename over a device or a pipe would take it away from everybody."""
     os.mkfifo(here / "pipe")
     (here / "link").symlink_to("pipe")

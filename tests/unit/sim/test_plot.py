@@ -1,4 +1,4 @@
-"""Charts: well-formed, in place, and with ticks that people can read."""
+"""Charts: well-formed SVG, lines inside their axes, readable ticks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parts(svg, tag, kind):
     step=st.booleans(),
 )
 @example(points=[(1.0, 1.0), (1.0, 1.000000001)], log=True, unit="number", step=False)
-def test_any_points_give_a_chart_whose_line_stays_inside(points, log, unit, step):
+def test_the_line_of_any_points_stays_inside_the_chart(points, log, unit, step):
     points.sort()
     line = Line("<&>", [x for x, _ in points], [y for _, y in points])
     svg = lines(
@@ -66,7 +66,7 @@ def test_boxes_without_values_are_left_out():
     ]
 
 
-def test_a_histogram_tells_its_bins():
+def test_a_histogram_labels_its_bins():
     svg = histogram([0, 1, 2], [("x", [3, 4])], x=Axis(), y=Axis())
     told = [hit.find("title").text for hit in parts(svg, "rect", "hit")]
     assert told == ["0 to 1\nx: 3", "1 to 2\nx: 4"]
@@ -150,7 +150,7 @@ def hits(svg):
         yield left, left + float(hit.get("width")), hit.find("title").text.split("\n")
 
 
-def test_each_step_is_told_where_it_is_drawn():
+def test_each_step_has_its_label():
     edges = [float(n) for n in range(241)]
     line = Line("a", edges, [float(n % 7) for n in range(240)] + [6.0])
     svg = lines([line], x=Axis(low=0, high=240), y=Axis(), step=True, size=Size(1080, 260))
@@ -162,7 +162,7 @@ def test_each_step_is_told_where_it_is_drawn():
         assert right == pytest.approx(told[0][0] + (n + 1) * wide, abs=0.21)
 
 
-def test_between_points_that_are_joined_the_line_is_told():
+def test_joined_points_have_a_label_between_them():
     line = Line("a", [0.0, 10.0], [0.0, 1000.0])
     other = Line("b", [0.0, 5.0], [4.0, 4.0])
     svg = lines([line, other], x=Axis(low=0, high=10), y=Axis(low=0, high=1000))
@@ -175,7 +175,7 @@ def test_between_points_that_are_joined_the_line_is_told():
         assert ("b" in said) == (part < 0.5)
 
 
-def test_on_a_logarithmic_axis_the_line_is_told_as_it_is_drawn():
+def test_labels_on_a_logarithmic_axis_follow_the_drawing():
     line = Line("", [1.0, 100.0], [1.0, 10000.0])
     svg = lines([line], x=Axis(log=True, low=1, high=100), y=Axis(log=True, low=1, high=10000))
     for _, _, (x, y) in hits(svg):

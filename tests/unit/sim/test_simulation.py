@@ -7,6 +7,7 @@ import math
 import random
 import signal
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_series_and_summary():
     ]
 
 
-def test_the_pool_is_the_trace_s_own_unless_told_otherwise():
+def test_the_pool_defaults_to_that_of_the_trace():
     swf = b"; MaxProcs: 4\n1 0 -1 10 3 -1 -1 3 10 -1 1 -1 -1 -1 -1 -1 -1 -1\n"
     jobs = Workload.from_swf(swf, name="a.swf")
     assert Simulation(None, jobs, policy="fcfs").cores == 4
@@ -131,7 +132,7 @@ def test_nodes_and_allocations():
         result.allocation(3)
 
 
-def test_estimates_are_what_the_policy_would_do_without_further_arrivals():
+def test_estimates_assume_no_further_arrivals():
     # The third is told 15: after the second. The first ends at 6, four seconds early, so both
     # start four seconds earlier than was said. The last need not wait.
     jobs = workload((0, 6, 4, 10), (1, 5, 4, 5), (2, 9, 4, 9), (20, 1, 1, 1))
@@ -174,7 +175,7 @@ def test_denials_have_their_reasons():
     assert rest == [1, 4]
 
 
-def test_what_is_not_known_is_none():
+def test_unknown_values_are_none():
     summary = run(None, workload((0, 10, 5, 10)), pool_cores=4).summary()
     assert summary["denied"] == 1
     names = [f"{what}_{part}" for what in ("wait", "slowdown") for part in ("mean", "p95", "max")]
@@ -194,18 +195,18 @@ def test_what_is_not_known_is_none():
         ((nodes(2, 2),), {"pool_cores": 3}, "pool_cores: expected no inventory beside it"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(arguments, options, message):
+def test_invalid_simulations_are_rejected(arguments, options, message):
     options = {"policy": "fcfs", **options}
     with pytest.raises(WorkloadError, match=message):
         Simulation(*arguments, workload((0, 1, 1, 1)), **options)
 
 
-def test_a_bad_inventory_is_refused():
+def test_an_invalid_inventory_is_rejected():
     with pytest.raises(ResourceSetError):
         Simulation("{}", workload((0, 1, 1, 1)), policy="fcfs")
 
 
-def test_equal_input_gives_equal_output():
+def test_simulations_are_deterministic():
     jobs = Workload.lublin(2000, cores=128, seed=3, load=1.1)
     results = [run(None, jobs, policy="easy") for _ in range(2)]
     first, second = (
@@ -226,7 +227,7 @@ def deep(jobs):
     )
 
 
-def test_what_is_told_may_stop_a_simulation_and_it_goes_on():
+def test_a_callback_can_stop_a_simulation_which_continues_later():
     told = []
 
     def stop(*progress):
@@ -280,8 +281,12 @@ def test_a_signal_is_heeded_while_jobs_are_made_up(make_up):
 
 def test_a_signal_is_heeded_within_an_estimate():
     simulation = deep(200_000)
-    interrupt(lambda: simulation.advance(1))
-    estimates = simulation.result().columns()["estimate_start"]
+    estimates = None
+    while estimates is None:
+        interrupt(lambda: simulation.advance(1))
+        # The signal may come within the pass before; the next call goes on from there.
+        with suppress(WorkloadError):
+            estimates = simulation.result().columns()["estimate_start"]
     assert math.isnan(estimates[-1]), "it was stopped before the end of the estimate"
 
 

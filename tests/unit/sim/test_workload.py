@@ -1,4 +1,4 @@
-"""`Workload`: traces read, made and written."""
+"""`Workload`: reading, generating and writing traces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SWF = b"""\
 """
 
 
-def test_a_trace_and_what_was_assumed():
+def test_a_trace_with_its_assumptions():
     workload = Workload.from_swf(SWF, name="a.swf")
     assert (workload.name, workload.jobs, len(workload)) == ("a.swf", 2, 2)
     assert (workload.max_cores, workload.pool_origin) == (64, "MaxProcs of the header")
@@ -103,7 +103,7 @@ def test_an_empty_trace():
         ),
     ],
 )
-def test_what_is_wrong_is_named(make, message, line):
+def test_errors_name_the_line_and_the_field(make, message, line):
     with pytest.raises(WorkloadError) as caught:
         make()
     assert str(caught.value) == message
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_named(make, message, line):
     assert isinstance(caught.value, (Error, ValueError))
 
 
-def test_a_seed_gives_the_same_jobs_for_ever():
+def test_a_seed_determines_the_jobs():
     made = Workload.lublin(1000, cores=128, seed=1, load=0.8)
     assert made.to_swf() == Workload.lublin(1000, cores=128, seed=1, load=0.8).to_swf()
     digest = hashlib.sha256(made.to_swf()).hexdigest()
@@ -124,7 +124,7 @@ def test_a_seed_gives_the_same_jobs_for_ever():
     )
 
 
-def test_a_made_workload_says_what_it_is():
+def test_a_generated_workload_describes_itself():
     made = Workload.lublin(10, cores=128, seed=1, load=0.8, estimates="factor:3", kinds="batch")
     assert made.jobs == 10
     assert made.max_cores == 128
