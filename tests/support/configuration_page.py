@@ -25,7 +25,7 @@ def table(rows: list[Key]) -> str:
 
 
 def rendered(page: str) -> str:
-    """The page with the table of each section made anew.
+    """The page with the table of each section regenerated.
 
     The section of a table is headed by the table's name, such as `## policy`.
     """

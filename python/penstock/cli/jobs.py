@@ -142,7 +142,7 @@ def since(text: str) -> float:
 def main(args: argparse.Namespace) -> int:
     """Runs the verb."""
     ids = args.id or None
-    # A slip in the format is told before anything is asked.
+    # Reject an invalid format before any request.
     formatter = RowFormatter(args.format) if args.format else None
     constraint = _constraint(args)
     with Client() as client:

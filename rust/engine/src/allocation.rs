@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Takes back an unused allocation: the job is pending again, at its former position.
+    /// Undoes an unused allocation: the job is pending again, at its former position.
     pub fn requeue(&mut self, id: u64) -> Result<(), Error> {
         let run = self.run_index(id)?;
         if self.run(id)?.asked.is_none() {

@@ -8,7 +8,7 @@ use crate::payload::{Json, Member, Payload, Text, object, parse_u64, write_value
 /// `job-manager.sched-hello`: a scheduler asks which jobs hold resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelloRequest {
-    /// Whether the scheduler takes allocations back in parts (current version).
+    /// Whether the scheduler accepts releases of parts of an allocation (current version).
     #[serde(rename = "partial-ok", default)]
     pub partial_ok: bool,
 }

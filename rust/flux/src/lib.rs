@@ -5,7 +5,7 @@
 //! of RFC 27, RFC 28 and RFC 32 are read and written: what only the current one has is optional. Unknown keys are
 //! skipped, so that later versions may add some.
 //!
-//! The crate is vocabulary only: who may send what, and when, is decided by the peers.
+//! The crate is vocabulary only: the peers decide on roles and on the order of messages.
 //!
 //! ```
 //! use penstock_flux::{Payload, alloc, read};

@@ -16,7 +16,7 @@ type Properties = BTreeMap<String, IdSet>;
 
 /// The one `resource.acquire` stream of an instance: the inventory and its changes, for one scheduler at a time.
 ///
-/// An additional response is the difference between what there is, by [`AcquireProvider::update`], and what the
+/// An additional response is the difference between the inventory of [`AcquireProvider::update`] and what the
 /// scheduler knows. So it holds transitions only, never contradicts itself, and changes that cancel each other are
 /// never sent.
 ///
@@ -145,7 +145,7 @@ impl AcquireProvider {
 
     /// The additional response with all that has changed since the last one (RFC 28, "Additional Acquire Responses").
     ///
-    /// `None` if nobody holds the resources, or nothing has changed.
+    /// `None` if no scheduler holds the resources, or nothing has changed.
     pub fn take_changes(&mut self) -> Option<Message> {
         if !std::mem::take(&mut self.updated) {
             return None;

@@ -14,7 +14,7 @@ fn request(grow_ok: bool) -> Message {
     request
 }
 
-/// What there is, as the resource service would tell the provider.
+/// The inventory, as the resource service passes it to the provider.
 #[derive(Clone, Debug)]
 struct State {
     ranks: IdSet,
@@ -178,7 +178,7 @@ fn one_scheduler_at_a_time_holds_the_resources() {
     assert_eq!(provider.acquire(&request(false)).errnum(), 0);
     // That the resources are held comes before everything else that is wrong.
     assert_eq!(provider.acquire(&plain).errnum(), EBUSY);
-    assert!(!provider.disconnect(b"somebody else"));
+    assert!(!provider.disconnect(b"another"));
     assert!(provider.cancel(b"", 4).is_none() && provider.cancel(b"x", 3).is_none());
     let last = provider.cancel(b"", 3).unwrap();
     assert_eq!(

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// The reason why the inventory or the state of a target cannot be what is asked for.
+/// The reason why the inventory or the state of a target cannot be changed as requested.
 ///
 /// The text names everything that is wrong, not the first thing alone.
 #[derive(Clone, Debug, PartialEq)]

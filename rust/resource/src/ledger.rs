@@ -200,7 +200,7 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// There are none, or some are there already or were removed for good; all of these are named.
+    /// `more` has no ranks, or some exist already or were removed for good; all of these are named.
     pub fn check_growth(&self, more: &ResourceSet) -> Result<(), Error> {
         let ranks = more.ranks();
         if ranks.is_empty() {
@@ -314,7 +314,7 @@ impl Ledger {
         self.resources.ranks_on(hosts)
     }
 
-    /// Makes the inventory anew of what the instance was started with, configuration and events.
+    /// Rebuilds the inventory from the initial one, the configuration and the events.
     fn rebuild(&mut self) -> Result<(), Error> {
         let mut resources = (*self.base).clone();
         for grown in &self.grown {

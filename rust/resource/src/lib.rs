@@ -5,7 +5,7 @@
 //! [`ResourceModule`] serves both to peers: messages in, messages out, with the time as an argument and the
 //! [`Instance`]'s eventlog and allocations behind a trait.
 //!
-//! Costs go by runs of equal nodes and by ranges of ranks: 100,000 equal nodes cost what one costs.
+//! Costs grow with runs of equal nodes and ranges of ranks: 100,000 equal nodes cost what one costs.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -634,7 +634,7 @@ impl ResourceModule {
         Ok(Some(HistoryResponse { events }.to_payload()))
     }
 
-    /// Keeps the events about some ranks or hosts, which need not be in the inventory any more.
+    /// Keeps the events about some ranks or hosts, which may have left the inventory.
     fn select(&self, events: &mut Vec<Map<String, Value>>, text: &str) -> Result<(), Rejection> {
         if let Ok(ranks) = text.parse::<IdSet>() {
             events.retain(|event| named::<IdSet>(event, "idset").intersects(&ranks));
