@@ -71,7 +71,7 @@ pub struct Engine {
 }
 
 /// How far the books had come when a pass last left nothing to decide. The count of a machine's
-/// changes begins anew in a copy, so a copy is not settled.
+/// changes restarts in a copy, so a copy is not settled.
 #[derive(Debug, Default)]
 struct Settled(Option<[u64; 4]>);
 

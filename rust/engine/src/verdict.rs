@@ -16,9 +16,9 @@ pub(crate) enum Verdict {
 pub(crate) enum Cause {
     /// Its shape does not fit into what is free.
     Unfit,
-    /// Its shape would not fit if every running job had ended: nodes are down. It blocks nobody.
+    /// Its shape would not fit if every running job had ended: nodes are down. It blocks no other job.
     Unreachable,
-    /// Its queue is at a limit. It blocks nobody.
+    /// Its queue is at a limit. It blocks no other job.
     QueueFull,
     /// The policy lets no job pass the blocked head of its group.
     Behind,

@@ -34,7 +34,7 @@ pub(crate) fn job_name(id: u64) -> String {
 fn max_explained_ends(policy: Policy) -> usize {
     match policy {
         Policy::Fcfs | Policy::Easy => 256,
-        // Each pass makes all reservations anew.
+        // Each pass recomputes all reservations.
         Policy::Hybrid { .. } => 8,
         // Pending jobs have reservations.
         Policy::Conservative => 0,

@@ -253,12 +253,15 @@ def interrupt(work):
     def handler(*_):
         raise InterruptedError
 
+    def interrupted():
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        work()
+
     before = signal.signal(signal.SIGALRM, handler)
     try:
+        # The timer starts within: on a busy machine the signal may come before the work.
         with pytest.raises(InterruptedError):
-            # Within the block: on a busy machine the signal may come before the work.
-            signal.setitimer(signal.ITIMER_REAL, 0.001)
-            work()
+            interrupted()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

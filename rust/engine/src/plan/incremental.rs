@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::{Plan, planned};
 use crate::books::Books;
 
-/// A plan of running jobs and reservations, with how far it has followed the running jobs.
+/// A plan of running jobs and reservations, with its position in the log of running jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub plan: Plan,

@@ -74,7 +74,7 @@ impl Easy {
     }
 
     /// When the blocked head of a group can start as planned; infinite if no planned end lets it.
-    /// `None` if nothing waits. Found anew where the pass had no use for it.
+    /// `None` if nothing waits. Recomputed if the pass had no use for it.
     pub fn start_of_head(&self, books: &mut Books, group: u32) -> Option<f64> {
         let first = self.firsts.get(group as usize)?;
         let shape = first.shape?;

@@ -6,7 +6,7 @@
 //! quarter of a second late, as its nodes were not free on the dot, others wait for it only once it
 //! is not over by the time for which it was planned.
 //!
-//! A job that starts gets what the selection policy says, as far as that is nobody else's. What it
+//! A job that starts gets what the selection policy says, as far as no other job has it. What it
 //! had reserved instead is free then, as if something had ended early.
 //!
 //! The plan is kept from pass to pass. A reservation can only move to where something has become
