@@ -23,17 +23,25 @@ __all__ = [
     "FormatError",
     "HostlistError",
     "IdsetError",
+    "InventoryError",
     "JobException",
     "JobspecError",
+    "LayoutError",
     "MachineError",
     "MendedWarning",
     "NoInstanceError",
     "NotFoundError",
+    "OutputError",
+    "PmixError",
+    "ProtocolError",
+    "RequestError",
     "ResourceSetError",
     "RpcError",
     "ScriptError",
+    "SpawnError",
     "StartError",
     "StoreError",
+    "TargetError",
     "TraceError",
     "WireError",
     "WorkloadError",
@@ -244,3 +252,47 @@ class FailuresError(Error, ValueError):
 
 class FilesError(Error, ValueError):
     """The files of a simulation's results cannot be written; the text says why."""
+
+
+class InventoryError(Error, ValueError):
+    """The inventory cannot be determined; the text says what is wrong and where."""
+
+
+class OutputError(Error, OSError):
+    """An output file cannot be opened, or its template cannot be filled in."""
+
+
+class PmixError(Error):
+    """The PMIx server of a job cannot be started."""
+
+
+class ProtocolError(RuntimeError):
+    """A response that RFC 32 does not allow now: a fault of this service, not of its peer."""
+
+
+class RequestError(Exception):
+    """A request is rejected.
+
+    Args:
+        errnum: the errno of the response.
+        text: the reason, for the requester; empty for the errno's usual text.
+    """
+
+    def __init__(self, errnum: int, text: str = "") -> None:
+        super().__init__(errnum, text)
+        self.errnum = errnum
+        self.text = text
+
+
+class SpawnError(Exception):
+    """A task cannot be started.
+
+    Args:
+        text: the reason, in the words of a shell.
+        status: the task's wait status.
+    """
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.text = text
+        self.status = status

@@ -12,7 +12,7 @@ from tests.conformance.requirements import requirement
 from penstock import ResourceSet
 from penstock._core import lay_out
 from penstock.errors import ResourceSetError
-from penstock.instance.inventory import from_file
+from penstock.inventory import from_file
 
 EXAMPLE = {
     "version": 1,

@@ -31,12 +31,13 @@ from penstock import ResourceSet
 from penstock._core import Batch, Message, MockExec
 from penstock.client import Client
 from penstock.config import Config, ExecSettings
+from penstock.errors import ProtocolError
 from penstock.instance.clock import SystemClock
 from penstock.instance.exec_service import LocalExecService
 from penstock.instance.host import host_system
 from penstock.instance.services import MockExecService
 from penstock.instance.startup import StartOptions
-from penstock.protocol.execution import ProtocolError, StartStream
+from penstock.protocol.execution import StartStream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -17,11 +17,11 @@ import trio
 from runners import run
 
 from penstock._core import Message
+from penstock.errors import SpawnError
 from penstock.instance import runner as runner_module
 from penstock.instance.environment import own_mark
 from penstock.instance.processes import Children
 from penstock.instance.reaper import Reaper, own_children
-from penstock.instance.system import SpawnError
 
 
 def test_a_task_that_cannot_be_started_ends_the_others(tmp_path, monkeypatch):

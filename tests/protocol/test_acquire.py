@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import IDset, ResourceSet
 from penstock._core import STREAMING, Message
-from penstock.instance.inventory import made_up
+from penstock.inventory import simulated
 from penstock.protocol.acquire import AcquireProvider
 
 NOBODY = IDset()
@@ -22,7 +22,7 @@ def request(payload=None, *, flags=STREAMING, matchtag=3):
 
 
 def provider(nodes=4, exclude="", up="0-2"):
-    return AcquireProvider(made_up(nodes, 2), IDset(exclude), IDset(up))
+    return AcquireProvider(simulated(nodes, 2), IDset(exclude), IDset(up))
 
 
 def told(made):
@@ -63,7 +63,7 @@ def test_a_cancel_ends_the_stream_and_frees_it():
     (last,) = made.cancel(b"", 3)
     assert (last.errnum, last.matchtag, last.streaming) == (errno.ENODATA, 3, True)
     assert made.cancel(b"", 3) == []
-    made.update(made_up(4, 2), NOBODY, NOBODY)
+    made.update(simulated(4, 2), NOBODY, NOBODY)
     assert made.changes() == []
     assert made.acquire(request()).object()["up"] == ""
 
@@ -76,7 +76,7 @@ def test_a_payload_that_means_nothing_is_refused(payload):
 
 
 def test_only_transitions_are_told_in_one_response():
-    made, resources = provider(up="0-1"), made_up(4, 2)
+    made, resources = provider(up="0-1"), simulated(4, 2)
     assert told(made) == []
     assert made.acquire(request()).object()["up"] == "0-1"
     made.update(resources, NOBODY, IDset("1-3"))
@@ -92,7 +92,7 @@ def test_only_transitions_are_told_in_one_response():
 
 
 def test_ranks_that_are_gone_are_told_once_and_in_down_where_they_were_up():
-    made, resources = provider(), made_up(4, 2)
+    made, resources = provider(), simulated(4, 2)
     made.acquire(request())
     resources.remove_ranks("2-3")
     made.update(resources, NOBODY, IDset("0-1"))
@@ -102,7 +102,7 @@ def test_ranks_that_are_gone_are_told_once_and_in_down_where_they_were_up():
 
 
 def test_properties_and_the_end_of_the_resources_are_told():
-    made, resources = provider(), made_up(4, 2)
+    made, resources = provider(), simulated(4, 2)
     resources.add_property("old", "0-2")
     made.update(resources, NOBODY, IDset("0-2"))
     made.acquire(request())
@@ -122,7 +122,7 @@ def test_properties_and_the_end_of_the_resources_are_told():
 
 
 def test_new_ranks_are_told_to_those_who_ask_for_it_and_to_others_at_their_next_acquire():
-    more = made_up(6, 2)
+    more = simulated(6, 2)
     more.add_property("p", "3-4")
     asking, other = provider(), provider()
     asking.acquire(request({"grow-ok": True}))
@@ -145,7 +145,7 @@ def test_new_ranks_are_told_to_those_who_ask_for_it_and_to_others_at_their_next_
 
 
 def test_a_rank_excluded_from_now_on_goes_down_and_may_come_back():
-    made, resources = provider(), made_up(4, 2)
+    made, resources = provider(), simulated(4, 2)
     made.acquire(request({"grow-ok": True}))
     made.update(resources, IDset("1"), IDset("0,2"))
     assert told(made) == [{"down": "1"}]
@@ -239,7 +239,7 @@ step = st.one_of(
 
 
 def inventory(state):
-    resources = made_up(RANKS, 2)
+    resources = simulated(RANKS, 2)
     resources.remove_ranks(resources.ranks - state["there"])
     for name in ("a", "b"):
         if here := state[name] & state["there"]:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock._core import Message
-from penstock.protocol.execution import ProtocolError, StartStream
+from penstock.errors import ProtocolError
+from penstock.protocol.execution import StartStream
 
 
 def stream():

@@ -7,8 +7,8 @@ from inprocess import Instance
 from recordings import Differences, frames, payload_of
 
 from penstock._core import Message, ResourceSet
-from penstock.instance.inventory import made_up
 from penstock.instance.services import SchedulerService
+from penstock.inventory import simulated
 
 SERVICES = frames("services")
 # The recorded lookup is for the R of one job, the recorded cancel for another one.
@@ -48,7 +48,7 @@ def test_the_recorded_requests_get_answers_of_the_recorded_kind() -> None:
 
 
 def test_commits_are_numbered_in_their_order() -> None:
-    instance = Instance(made_up(1, 1))
+    instance = Instance(simulated(1, 1))
     client = instance.connect()
     commits = [it for it in SERVICES if it.to_broker and it.message.topic == "kvs.commit"]
     numbers = [

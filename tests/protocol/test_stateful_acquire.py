@@ -17,7 +17,7 @@ from recordings import payload_of
 
 from penstock import IDset, ResourceSet
 from penstock._core import STREAMING
-from penstock.instance.inventory import made_up
+from penstock.inventory import simulated
 
 if TYPE_CHECKING:
     from penstock._core import Message
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # The first six are there from the start; the others come when the inventory grows.
 RANKS, MOST, CORES = 6, 8, 4
 EXCLUDED = IDset("5")
-EVERYTHING = made_up(MOST, CORES)
+EVERYTHING = simulated(MOST, CORES)
 KEYS = {"up", "down", "shrink", "grow", "property-add", "property-remove", "expiration"}
 # Among those that are there, mostly; any, whether there or not, now and then.
 places = st.sets(st.integers(0, MOST - 1), min_size=1, max_size=3)
@@ -108,7 +108,9 @@ class Acquisition(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.instance = Instance(made_up(RANKS, CORES), exclude=str(EXCLUDED), manages=SlowManager)
+        self.instance = Instance(
+            simulated(RANKS, CORES), exclude=str(EXCLUDED), manages=SlowManager
+        )
         self.user = User(self.instance)
         self.execution = ExecutionService(self.instance)
         self.stranger = self.instance.connect()

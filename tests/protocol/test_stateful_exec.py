@@ -18,13 +18,14 @@ from services import Answers, Service, Simulated
 from watch import ExecutionWatch, ManagerWatch
 
 from penstock import IDset
-from penstock.instance.inventory import made_up
-from penstock.protocol.execution import ProtocolError, StartStream
+from penstock.errors import ProtocolError
+from penstock.inventory import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock._core import Message
+    from penstock.protocol.execution import StartStream
 
 NODES, CORES = 3, 2
 MAX_JOBS = 8
@@ -77,7 +78,7 @@ class Execution(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.instance = Instance(
-            made_up(NODES, CORES), manages=SlowManager, settings={"exec_hello": self.policy}
+            simulated(NODES, CORES), manages=SlowManager, settings={"exec_hello": self.policy}
         )
         self.manager: SlowManager = self.instance.jobs
         self.manager.quick = {"sched"}

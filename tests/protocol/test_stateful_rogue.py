@@ -15,12 +15,12 @@ from watch import ANNOTATE, CANCEL, DENY, SUCCESS
 
 from penstock import ResourceSet
 from penstock._core import STREAMING, Message, fluid_dothex
-from penstock.instance.inventory import made_up
+from penstock.inventory import simulated
 
 if TYPE_CHECKING:
     from inprocess import Peer
 
-R = ResourceSet(made_up(NODES + 1, CORES + 1))
+R = ResourceSet(simulated(NODES + 1, CORES + 1))
 # Often what another job has or what there is not, now and then right.
 documents = st.one_of(
     st.builds(
@@ -31,7 +31,7 @@ documents = st.one_of(
         st.lists(st.integers(0, NODES), min_size=1, max_size=2, unique=True).map(sorted),
         st.integers(0, CORES),
     ).map(ResourceSet.to_json),
-    st.sampled_from(["", "{}", "[1]", '{"version": 2}', made_up(NODES, CORES).to_json()]),
+    st.sampled_from(["", "{}", "[1]", '{"version": 2}', simulated(NODES, CORES).to_json()]),
 )
 KINDS = st.sampled_from([SUCCESS, SUCCESS, ANNOTATE, DENY, CANCEL, 4, -1, "0", None])
 extras = st.sampled_from(
@@ -44,7 +44,7 @@ extras = st.sampled_from(
         {"note": "no"},
         {"note": 3},
         {"R": 7},
-        {"R": made_up(1, 1).to_dict()},
+        {"R": simulated(1, 1).to_dict()},
         {"id": 0},
         {"id": "f1"},
         {"id": 1 << 63},

@@ -10,7 +10,7 @@ from inprocess import Instance
 
 from penstock import ResourceSet
 from penstock._core import STREAMING, fluid_parse
-from penstock.instance.inventory import made_up
+from penstock.inventory import simulated
 from penstock.pmix import attributes
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class World:
 
     def start(self) -> None:
         """A daemon starts, on what is in the store."""
-        self.instance = Instance(made_up(NODES, self.cores), store=self.store, clock=self.clock)
+        self.instance = Instance(simulated(NODES, self.cores), store=self.store, clock=self.clock)
         self.user = User(self.instance)
         self.scheduler = self.attach(self.instance)
         self.execution = ExecutionService(self.instance)

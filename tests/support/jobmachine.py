@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from inprocess import Instance
 from watch import ManagerWatch
 
-from penstock.instance.inventory import made_up
+from penstock.inventory import simulated
 
 if TYPE_CHECKING:
     from penstock._core import Message
@@ -57,7 +57,7 @@ class Jobs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.instance = Instance(made_up(NODES, CORES), manages=SlowManager)
+        self.instance = Instance(simulated(NODES, CORES), manages=SlowManager)
         self.manager: SlowManager = self.instance.jobs
         self.user = User(self.instance)
         self.execution = ExecutionService(self.instance)

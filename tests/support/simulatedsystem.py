@@ -25,9 +25,10 @@ from penstock._core import JobManager, parse_duration
 from penstock.aclient import Client, NoInstanceError
 from penstock.client.trio_connection import running
 from penstock.config import parse
+from penstock.errors import SpawnError
 from penstock.instance.daemon import Instance
 from penstock.instance.startup import StartOptions
-from penstock.instance.system import SpawnError, System
+from penstock.instance.system import System
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -287,7 +287,7 @@ def _machine(args: argparse.Namespace) -> Machine:
     if args.inventory is not None:
         return machine.from_file(args.inventory)
     if args.nodes is not None:
-        return machine.made_up(args.nodes, args.cores, args.gpus or 0)
+        return machine.simulated(args.nodes, args.cores, args.gpus or 0)
     return machine.pool(args.cores or (None if args.traces else DEFAULT_CORES))
 
 

@@ -7,10 +7,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from penstock._core import Batch
-from penstock.errors import Error
+from penstock.errors import Error, RequestError
 from penstock.instance.requests import (
     Methods,
-    RequestError,
     echo,
     payload_of,
     require_owner,

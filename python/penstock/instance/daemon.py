@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from penstock import inventory
 from penstock._core import Batch, Message, ResourceSet, fluid_f58
 from penstock.errors import Error, StartError, StoreError
-from penstock.instance import inventory
 from penstock.instance.broker import Broker
 from penstock.instance.config_reload import check_queues, merge, queues_lost
 from penstock.instance.control import ControlService
@@ -445,7 +445,7 @@ def _named_resources(options: StartOptions) -> ResourceSet:
     if options.R is not None:
         return inventory.from_file(options.R)
     if options.nodes is not None:
-        return inventory.made_up(options.nodes, options.cores or 1, options.gpus or 0)
+        return inventory.simulated(options.nodes, options.cores or 1, options.gpus or 0)
     if resource.path is not None:
         return inventory.from_file(resource.path)
     if resource.config:

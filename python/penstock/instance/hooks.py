@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import ResourceSet, fluid_f58
-from penstock.errors import Error
+from penstock.errors import Error, RequestError
 from penstock.instance.environment import command_environment
 from penstock.instance.requests import (
     DEFERRED,
     MAX_JOB_ID,
     Methods,
-    RequestError,
     error_response,
     integer_field,
     internal_error,

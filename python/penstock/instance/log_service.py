@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from penstock.errors import RequestError
 from penstock.instance.requests import (
     DEFERRED,
     Methods,
-    RequestError,
     payload_of,
     printable,
     requester,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from penstock._core import fluid_f58
-from penstock.errors import Error
+from penstock.errors import OutputError
 from penstock.instance.file_watch import FileWatcher
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 STREAMS = ("stdout", "stderr")
 # Output files that the daemon has open for one job; a template can name one for every task.
 MAX_OPEN_FILES = 16
-
-
-class OutputError(Error, OSError):
-    """An output file cannot be opened, or its template cannot be filled in."""
 
 
 class JobOutput:

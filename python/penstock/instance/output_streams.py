@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import fluid_f58
+from penstock.errors import RequestError
 from penstock.instance.output_files import STREAMS
 from penstock.instance.requests import (
     DEFERRED,
-    RequestError,
     error_response,
     internal_error,
     payload_of,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import STREAMING, Decoder, Message, fluid_f58
-from penstock.errors import Error
+from penstock.errors import Error, PmixError
 from penstock.instance.requests import printable
 from penstock.instance.supervision import FAULTS
 
@@ -47,10 +47,6 @@ MAX_OUTSTANDING_REQUESTS = 10_000
 MAX_FRAME_BYTES = 1 << 20
 # The requests of tasks that are forwarded to the instance.
 TOPICS = frozenset({"pmix.alloc", "pmix.query", "pmix.cancel", "pmix.events"})
-
-
-class PmixError(Error):
-    """The PMIx server of a job cannot be started."""
 
 
 def find_server() -> Path | None:

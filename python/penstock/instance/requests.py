@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import WireError
+from penstock.errors import RequestError, WireError
 from penstock.instance.supervision import FAULTS
 
 if TYPE_CHECKING:
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock")
 
 MAX_JOB_ID = 2**64 - 1
-
-
-class RequestError(Exception):
-    """A request is rejected.
-
-    Args:
-        errnum: the errno of the response.
-        text: the reason, for the requester; empty for the errno's usual text.
-    """
-
-    def __init__(self, errnum: int, text: str = "") -> None:
-        super().__init__(errnum, text)
-        self.errnum = errnum
-        self.text = text
 
 
 class Deferred(Enum):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from penstock._core import IDset, ResourceSet, fluid_f58, lay_out
-from penstock.errors import Error
+from penstock.errors import Error, RequestError, SpawnError
 from penstock.instance import pmix_server
 from penstock.instance.environment import job_environment, own_mark, task_environment
 from penstock.instance.output_streams import OutputStreams
@@ -20,7 +20,6 @@ from penstock.instance.requests import (
     DEFERRED,
     MAX_JOB_ID,
     Methods,
-    RequestError,
     error_response,
     integer_field,
     payload_of,
@@ -29,7 +28,6 @@ from penstock.instance.requests import (
     serve,
 )
 from penstock.instance.supervision import FAULTS, contain
-from penstock.instance.system import SpawnError
 from penstock.protocol.execution import StartStream
 
 if TYPE_CHECKING:

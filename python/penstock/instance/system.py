@@ -118,20 +118,6 @@ class Task(Protocol):
         """Sends a signal to the task's process group, if the task has not been reaped."""
 
 
-class SpawnError(Exception):
-    """A task cannot be started.
-
-    Args:
-        text: the reason, in the words of a shell.
-        status: the task's wait status.
-    """
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.text = text
-        self.status = status
-
-
 class Tasks(Protocol):
     """Spawns and reaps the tasks of jobs."""
 

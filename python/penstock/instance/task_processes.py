@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from penstock.errors import SpawnError
 from penstock.instance.orphans import Orphans
 from penstock.instance.reaper import Reaper
-from penstock.instance.system import SpawnError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

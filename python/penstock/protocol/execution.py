@@ -16,6 +16,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from penstock.errors import ProtocolError
+
 if TYPE_CHECKING:
     from penstock._core import Message
 
@@ -27,10 +29,6 @@ class State(Enum):
     RUNNING = "running"
     FINISHED = "finished"
     RELEASED = "released"
-
-
-class ProtocolError(RuntimeError):
-    """A response that RFC 32 does not allow now: a fault of this service, not of its peer."""
 
 
 class StartStream:

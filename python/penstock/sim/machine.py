@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock import inventory
 from penstock._core import ResourceLedger
-from penstock.errors import Error, MachineError
-from penstock.instance import inventory
+from penstock.errors import Error, InventoryError, MachineError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock._core import ResourceSet
 
-__all__ = ["Machine", "MachineError", "from_file", "made_up", "pool", "read_with"]
+__all__ = ["Machine", "MachineError", "from_file", "pool", "read_with", "simulated"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def pool(cores: int | None = None) -> Machine:
     return Machine(f"one pool of {_number(cores, 'core')}", pool_cores=cores, assumptions=(said,))
 
 
-def made_up(nodes: int, cores: int, gpus: int = 0) -> Machine:
+def simulated(nodes: int, cores: int, gpus: int = 0) -> Machine:
     """Nodes that are all alike.
 
     Args:
@@ -78,8 +78,8 @@ def made_up(nodes: int, cores: int, gpus: int = 0) -> Machine:
         MachineError: a number is out of range.
     """
     try:
-        resources = inventory.made_up(nodes, cores, gpus)
-    except inventory.InventoryError as error:
+        resources = inventory.simulated(nodes, cores, gpus)
+    except InventoryError as error:
         raise MachineError(str(error)) from error
     return Machine(_describe(resources), resources)
 
@@ -100,7 +100,7 @@ def from_file(path: Path) -> Machine:
             resources, left_out = _from_config(path)
         else:
             resources, left_out = inventory.from_file(path), 0
-    except inventory.InventoryError as error:
+    except InventoryError as error:
         raise MachineError(str(error)) from error
     assumptions = [f"{_number(left_out, 'node')} left out: `resource.exclude`"] * bool(left_out)
     if resources.expiration:

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from penstock import Engine
 from penstock._core import lay_out
-from penstock.errors import LayoutError
+from penstock.errors import InventoryError, LayoutError
 from penstock.instance.environment import job_environment, task_environment
-from penstock.instance.inventory import InventoryError, from_config, from_file, made_up
+from penstock.inventory import from_config, from_file, simulated
 from penstock.jobspec import from_command
 
 
 def allocate(count, ncores, ngpus=0, /, **options):
     """The layout of a job on what the engine gives it."""
     spec = from_command(["app"], environment={}, cwd="/", **options)
-    resources = made_up(count, ncores, ngpus)
+    resources = simulated(count, ncores, ngpus)
     engine = Engine(resources)
     engine.submit_jobspecs(1, [spec])
     decisions = engine.schedule(0.0)
@@ -51,7 +51,7 @@ def test_an_exclusive_node_s_cores_are_shared_out():
 
 def test_tasks_may_share_all_that_the_job_has_on_their_node():
     spec = from_command(["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/")
-    resources = made_up(2, 4, 4)
+    resources = simulated(2, 4, 4)
     options = spec["attributes"]["system"]["shell"] = {"options": {"cpu-affinity": "off"}}
     assert shown(lay_out(spec, resources))[4:] == [
         (4, 0, "node1", "0-3", "0-1"),
@@ -64,22 +64,22 @@ def test_tasks_may_share_all_that_the_job_has_on_their_node():
 def test_one_task_starts_an_instance_with_all_that_its_node_has():
     spec = from_command(["app"], ntasks=6, gpus_per_task=1, environment={}, cwd="/")
     spec["attributes"]["system"]["shell"] = {"options": {"instance": True}}
-    assert shown(lay_out(spec, made_up(2, 4, 4))) == [(0, 0, "node0", "0-3", "0-3")]
+    assert shown(lay_out(spec, simulated(2, 4, 4))) == [(0, 0, "node0", "0-3", "0-3")]
     spec = from_command(["app"], ntasks=3, nodes=3, environment={}, cwd="/")
     spec["attributes"]["system"]["shell"] = {"options": {"instance": True}}
-    assert shown(lay_out(spec, made_up(3, 2))) == [(0, 0, "node0", "0-1", "")]
+    assert shown(lay_out(spec, simulated(3, 2))) == [(0, 0, "node0", "0-1", "")]
 
 
 def test_too_small_an_r_is_an_error():
     spec = from_command(["app"], ntasks=3, environment={}, cwd="/")
     with pytest.raises(LayoutError, match="R has 2 slots, the jobspec asks for 3"):
-        lay_out(spec, made_up(1, 2))
+        lay_out(spec, simulated(1, 2))
 
 
 def granted(count, ncores, ngpus=0, /, nslots=None, **options):
     """The layout on all of a made-up R, with its number of slots or without."""
     spec = from_command(["app"], environment={}, cwd="/", **options)
-    resources = made_up(count, ncores, ngpus)
+    resources = simulated(count, ncores, ngpus)
     resources.nslots = nslots
     return shown(lay_out(spec, resources))
 
@@ -175,4 +175,4 @@ def test_inventories_from_files_and_configuration(tmp_path):
     with pytest.raises(InventoryError, match=r"no cores are given for c\[0-1\]"):
         from_config(parse('[[resource.config]]\nhosts = "c[0-1]"\n').resource.config)
     with pytest.raises(InventoryError, match="0 nodes: expected 1 to"):
-        made_up(0, 1)
+        simulated(0, 1)

@@ -12,8 +12,8 @@ from penstock._core import NORESPONSE, STREAMING, Batch, JobManager, Message
 from penstock.config import Resource
 from penstock.instance.clock import SystemClock
 from penstock.instance.control import ControlService
-from penstock.instance.inventory import made_up
 from penstock.instance.resource import ResourceService
+from penstock.inventory import simulated
 
 OWNER, GUEST = 1000, 2000
 
@@ -47,7 +47,7 @@ class Bench:
     def __init__(self, manager=None, **config):
         self.manager = manager or JobManager(None, json.dumps({"owner": OWNER}), 1.0)
         self.broker = Broker()
-        resources = made_up(4, 2)
+        resources = simulated(4, 2)
         self.service = ResourceService(
             self.broker, self.manager, resources, Resource(**config), lambda _resources: None
         )

@@ -1,4 +1,4 @@
-"""Where an instance's resources come from: this machine, a file, the configuration, or thin air."""
+"""Sources of an inventory: this host, a file with R, the configuration, or simulated nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock._core import Hostlist, IDset, ResourceSet
-from penstock.errors import Error
+from penstock.errors import Error, InventoryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,15 +20,11 @@ AMD = "0x1002"
 MAX_NODES = 10_000_000
 
 
-class InventoryError(Error, ValueError):
-    """The resources of an instance cannot be made out; the text says what is wrong and where."""
-
-
 def discover() -> ResourceSet:
-    """This machine as one execution target of rank 0.
+    """This host as one execution target of rank 0.
 
-    Its cores are the CPUs that this process may run on (numbers as the kernel has them), its
-    gpus those that NVIDIA's or AMD's driver shows, less what `CUDA_VISIBLE_DEVICES` hides.
+    Its cores are the CPUs that this process may run on (the kernel's numbers), its gpus those of
+    NVIDIA's or AMD's driver, without those hidden by `CUDA_VISIBLE_DEVICES`.
     """
     host = re.sub(r"[^!-~]|[\[\],]", "_", socket.gethostname()) or "localhost"
     return resource_set("0", [host], IDset(os.sched_getaffinity(0)), _gpus())
@@ -49,7 +45,7 @@ def from_file(path: Path) -> ResourceSet:
     """The R in a file (RFC 20).
 
     Raises:
-        InventoryError: the file cannot be read, or is no R with execution targets.
+        InventoryError: the file cannot be read, or is not an R with execution targets.
     """
     try:
         resources = ResourceSet(path.read_text())
@@ -66,11 +62,11 @@ def from_config(entries: Iterable[HostEntry]) -> ResourceSet:
     """The resources of the table `resource.config`.
 
     Args:
-        entries: what some hosts have each. Hosts get ranks in the order in which they are first
-            named; later entries add to what is known of a host.
+        entries: The resources of hosts. Hosts get ranks in the order of their first mention; a
+            later entry for the same host adds to it.
 
     Raises:
-        InventoryError: an entry is wrong, or a host has no cores in the end.
+        InventoryError: an entry is invalid, or a host has no cores.
     """
     ranks: dict[str, int] = {}
     cores: dict[str, IDset] = {}
@@ -114,8 +110,8 @@ def from_config(entries: Iterable[HostEntry]) -> ResourceSet:
         raise InventoryError(f"resource.config: {error}") from error
 
 
-def made_up(nodes: int, cores: int, gpus: int = 0) -> ResourceSet:
-    """Nodes `node0`, `node1`, … that do not exist, all alike.
+def simulated(nodes: int, cores: int, gpus: int = 0) -> ResourceSet:
+    """Equal simulated nodes `node0`, `node1`, ….
 
     Raises:
         InventoryError: a number is out of range.
