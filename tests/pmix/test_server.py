@@ -359,7 +359,7 @@ def test_a_request_that_is_too_long_is_refused_alone(start: Start, tmp_path: Pat
     for request in requests(daemon, "pmix.alloc"):
         Decoder(MAX_FRAME_BYTES).feed(request.encode())
     refused = daemon.stderr.read_text().splitlines()
-    assert [line.partition(", ")[2] for line in refused] == ["at most 1048576"] * 2
+    assert [line.partition(", ")[2] for line in refused] == ["expected at most 1048576"] * 2
     assert daemon.stats()["parked"] == 0
     assert daemon.close() == 0
 

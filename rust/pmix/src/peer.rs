@@ -1,14 +1,14 @@
-//! Whose the other end of a connection within this machine is: what `/proc/net/tcp` says (proc(5)).
+//! The user at the other end of a TCP connection within this machine, by `/proc/net/tcp` (proc(5)).
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The tables of connections over IPv4 and IPv6; one of the latter may be to an address of the former.
+/// The tables of connections over IPv4 and IPv6; the latter may hold IPv4 addresses too.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
-/// The state of a connection of which both ends are open.
+/// The state of a connection with both ends open.
 const ESTABLISHED: &str = "01";
 
-/// The user id of who opened the connection from `local` to `remote`; `None` if there is none that both ends keep open.
+/// The user id of the process that opened the connection from `local` to `remote`; `None` unless both ends are open.
 pub fn owner(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     TABLES.iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
@@ -16,7 +16,7 @@ pub fn owner(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     })
 }
 
-/// The same, in one table.
+/// Looks a connection up in one table.
 fn owner_in(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let ends = (plain(local), plain(remote));
     table.lines().skip(1).find_map(|line| {
@@ -24,13 +24,13 @@ fn owner_in(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         let [_, local, remote, state, _, _, _, uid, _, inode, ..] = fields[..] else {
             return None;
         };
-        // One that nobody holds any more is said to be root's.
+        // The kernel attributes a closed socket to root.
         let held = state == ESTABLISHED && inode != "0";
         (held && (address(local)?, address(remote)?) == ends).then(|| uid.parse().ok())?
     })
 }
 
-/// An address as the table writes it: words of 32 bits in the machine's order, and the port.
+/// Reads an address of the table: 32-bit words in the machine's byte order, and the port.
 fn address(text: &str) -> Option<(IpAddr, u16)> {
     let (words, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -59,7 +59,7 @@ mod tests {
 
     const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
-    /// 127.0.0.1 from port 4096 to port 80, as a machine of this order of bytes writes it.
+    /// 127.0.0.1 from port 4096 to port 80, in this machine's byte order.
     fn row(state: &str, uid: u32, inode: u32) -> String {
         let ip = u32::from_ne_bytes([127, 0, 0, 1]);
         format!(
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_row_of_the_other_end_tells_its_user() {
+    fn the_user_is_in_the_row_of_the_other_end() {
         assert_eq!(look(&(HEAD.to_owned() + &row("01", 1000, 7))), Some(1000));
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let turned = owner_in(&(HEAD.to_owned() + &row("01", 1000, 7)), at(80), at(4096));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_not_roots() {
+    fn a_closed_socket_is_not_attributed_to_root() {
         // FIN_WAIT2, TIME_WAIT, and a socket that is closed already.
         for row in [row("05", 0, 0), row("06", 0, 0), row("01", 0, 0)] {
             assert_eq!(look(&(HEAD.to_owned() + &row)), None);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_passed_over() {
+    fn malformed_rows_are_skipped() {
         let table = format!(
             "{HEAD}\n x: y\n 0: é:1 :: 01 a b c d e f\n{}",
             row("01", 5, 7)
@@ -99,10 +99,10 @@ mod tests {
     }
 
     #[test]
-    fn a_real_connection_is_this_users_while_it_is_open() {
+    fn a_real_connection_is_attributed_while_it_is_open() {
         let own = fs::metadata("/proc/self").unwrap().uid();
         for listen in ["127.0.0.1:0", "[::]:0"] {
-            // Where there is no IPv6, there is nothing to look at.
+            // A machine without IPv6 cannot listen on `[::]`.
             let Ok(listener) = TcpListener::bind(listen) else {
                 continue;
             };

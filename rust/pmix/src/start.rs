@@ -3,36 +3,42 @@ use std::path::PathBuf;
 
 use serde_json::Value as Json;
 
-/// The longest namespace, in bytes (`PMIX_MAX_NSLEN`).
-const MAX_NAMESPACE: usize = 255;
-/// The most tasks a job may have here: ranks above have a meaning of their own (`PMIX_RANK_VALID`).
-const MAX_SIZE: u32 = u32::MAX - 51;
+use crate::Error;
 
-/// What a server is told of its job: the payload of `pmix.start`.
+/// Bytes of the longest namespace (`PMIX_MAX_NSLEN`).
+const MAX_NAMESPACE: usize = 255;
+/// The greatest number of tasks: higher ranks are reserved (`PMIX_RANK_VALID`).
+const MAX_TASKS: u32 = u32::MAX - 51;
+
+/// The payload of `pmix.start`: the job that a server is to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// The job's name among processes: nobody else's, and not to be guessed.
+pub struct StartRequest {
+    /// The PMIx namespace of the job: unique, and not to be guessed.
     pub namespace: String,
-    /// The job's id, as users write it.
+    /// The job id in F58.
     pub job: String,
-    /// How many tasks the job has.
+    /// The number of tasks.
     pub size: u32,
-    /// How many it could have.
+    /// The number of tasks that the job could have.
     pub universe: u32,
-    /// The ranks that run here, in order: all of one node or, where several nodes are this machine, of each of those.
+    /// The local ranks, ascending: all of one node, or of each of several nodes if all of them are this machine.
     pub local: Vec<u32>,
-    /// The nodes' hostnames, this one's among them.
+    /// The hostnames of the nodes, this one included.
     pub nodes: Vec<String>,
-    /// The ranks on each node, in order.
+    /// The ranks on each node, ascending.
     pub ranks_per_node: Vec<Vec<u32>>,
-    /// A directory that is the user's alone.
+    /// A directory that only the user can enter.
     pub directory: PathBuf,
 }
 
-impl Start {
-    /// Reads the payload; the error names what is wrong and what was expected.
-    pub fn read(payload: &[u8]) -> Result<Self, String> {
-        let json: Json = serde_json::from_slice(payload).map_err(|error| error.to_string())?;
+impl StartRequest {
+    /// Reads and checks the payload.
+    ///
+    /// # Errors
+    ///
+    /// A key is missing or has an invalid value, or two of them contradict each other.
+    pub fn read(payload: &[u8]) -> Result<Self, Error> {
+        let json: Json = serde_json::from_slice(payload).map_err(|error| Error::syntax(&error))?;
         let start = Self {
             namespace: text(&json, "namespace")?,
             job: text(&json, "job")?,
@@ -43,7 +49,7 @@ impl Start {
                 .iter()
                 .map(|node| node.as_str().map(str::to_owned))
                 .collect::<Option<_>>()
-                .ok_or("`nodes`: expected hostnames")?,
+                .ok_or_else(|| Error::value("`nodes`: expected hostnames"))?,
             ranks_per_node: array(&json["ranks_per_node"], "ranks_per_node")?
                 .iter()
                 .map(|ranks| numbers(ranks, "ranks_per_node"))
@@ -54,76 +60,83 @@ impl Start {
         Ok(start)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Error> {
         if self.namespace.is_empty() || self.namespace.len() > MAX_NAMESPACE {
-            return Err(format!(
+            return Err(Error::value(format!(
                 "`namespace`: expected 1 to {MAX_NAMESPACE} bytes, found {}",
                 self.namespace.len()
-            ));
+            )));
         }
         for (name, text) in [("namespace", &self.namespace), ("job", &self.job)] {
             if text.contains('\0') {
-                return Err(format!("`{name}`: expected a text without NUL"));
+                return Err(Error::value(format!(
+                    "`{name}`: expected a text without NUL"
+                )));
             }
         }
-        if self.size == 0 || self.size > MAX_SIZE {
-            return Err(format!(
-                "`size`: expected 1 to {MAX_SIZE}, found {}",
+        if self.size == 0 || self.size > MAX_TASKS {
+            return Err(Error::value(format!(
+                "`size`: expected 1 to {MAX_TASKS}, found {}",
                 self.size
-            ));
+            )));
         }
         if self.nodes.len() != self.ranks_per_node.len() {
-            return Err(format!(
+            return Err(Error::value(format!(
                 "`ranks_per_node`: expected {} lists, one for each node, found {}",
                 self.nodes.len(),
                 self.ranks_per_node.len()
-            ));
+            )));
         }
-        // A comma would be the end of the name, a bracket the start of a range.
+        // In PMIx's regular expressions a comma ends a name and a bracket begins a range.
         if let Some(node) = self
             .nodes
             .iter()
             .find(|node| node.is_empty() || node.contains([',', '[', ']', '\0']))
         {
-            return Err(format!("`nodes`: expected hostnames, found `{node}`"));
+            return Err(Error::value(format!(
+                "`nodes`: expected hostnames, found `{node}`"
+            )));
         }
         let mut placed: Vec<u32> = self.ranks_per_node.iter().flatten().copied().collect();
         placed.sort_unstable();
         if !placed.iter().copied().eq(0..self.size) {
-            return Err(format!(
+            return Err(Error::value(format!(
                 "`ranks_per_node`: expected each rank of 0-{} once",
                 self.size - 1
-            ));
+            )));
         }
-        let mut served: Vec<u32> = self.served().flat_map(|it| it.1).copied().collect();
+        let mut served: Vec<u32> = self
+            .served()
+            .flat_map(|(_, ranks)| ranks)
+            .copied()
+            .collect();
         served.sort_unstable();
         if served.is_empty() || served != self.local {
-            return Err(
-                "`local`: expected the ranks of one or more of the nodes, in order".to_owned(),
-            );
+            let text = "`local`: expected the ranks of one or more of the nodes, in order";
+            return Err(Error::value(text));
         }
         Ok(())
     }
 
-    /// The nodes whose tasks run here: their hostnames, and their ranks.
+    /// The hostnames and ranks of the nodes that this server serves.
     pub fn served(&self) -> impl Iterator<Item = (&str, &[u32])> {
         let nodes = self.nodes.iter().map(String::as_str);
         nodes
             .zip(self.ranks_per_node.iter().map(Vec::as_slice))
-            .filter(|(_, ranks)| ranks.first().is_some_and(|it| self.local.contains(it)))
+            .filter(|(_, ranks)| ranks.first().is_some_and(|rank| self.local.contains(rank)))
     }
 
-    /// The node that a rank runs on: its place among the nodes, and the rank's among the node's ranks.
-    pub fn place(&self, rank: u32) -> Option<(usize, usize)> {
+    /// The position of a rank's node among the nodes, and of the rank among the node's ranks.
+    pub fn position(&self, rank: u32) -> Option<(usize, usize)> {
         self.ranks_per_node
             .iter()
             .enumerate()
-            .find_map(|(node, ranks)| Some((node, ranks.iter().position(|&it| it == rank)?)))
+            .find_map(|(node, ranks)| Some((node, ranks.iter().position(|&other| other == rank)?)))
     }
 }
 
-/// The nodes as PMIx writes them, e.g. `pmix[node[2:8-11],login]`: names that differ in a number of as many digits are
-/// folded where they follow one another.
+/// The nodes in PMIx's form, e.g. `pmix[node[2:8-11],login]`: neighbours that differ in a number of the same width are
+/// folded.
 pub fn nodes_regex<S: AsRef<str>>(nodes: &[S]) -> String {
     let mut regex = "pmix[".to_owned();
     let mut rest = nodes;
@@ -154,7 +167,7 @@ pub fn nodes_regex<S: AsRef<str>>(nodes: &[S]) -> String {
     regex
 }
 
-/// The ranks on each node as PMIx writes them, e.g. `pmix[0-3;4,6]`.
+/// The ranks on each node in PMIx's form, e.g. `pmix[0-3;4,6]`.
 pub fn ranks_regex(ranks_per_node: &[Vec<u32>]) -> String {
     let lists: Vec<String> = ranks_per_node
         .iter()
@@ -163,15 +176,15 @@ pub fn ranks_regex(ranks_per_node: &[Vec<u32>]) -> String {
     format!("pmix[{}]", lists.join(";"))
 }
 
-/// The name of a node without the number at its end, and that number's digits, where 64 bits hold it.
+/// Splits a hostname into prefix and final digits; `None` unless 64 bits hold the number.
 fn split(node: &str) -> Option<(&str, &str)> {
     let prefix = node.trim_end_matches(|digit: char| digit.is_ascii_digit());
     let digits = &node[prefix.len()..];
-    // A name that is nothing but digits would be taken for a range.
+    // A name of digits alone would read as a range.
     (!prefix.is_empty() && digits.parse::<u64>().is_ok()).then_some((prefix, digits))
 }
 
-/// `1-3,7`: in the order given, with runs folded.
+/// Folds runs of numbers in the given order: `1-3,7`.
 fn ranges(numbers: &[u64]) -> String {
     let runs = numbers.chunk_by(|before, after| before.checked_add(1) == Some(*after));
     let runs: Vec<String> = runs
@@ -183,25 +196,29 @@ fn ranges(numbers: &[u64]) -> String {
     runs.join(",")
 }
 
-fn text(json: &Json, name: &str) -> Result<String, String> {
+fn text(json: &Json, name: &str) -> Result<String, Error> {
     json[name]
         .as_str()
         .map(str::to_owned)
-        .ok_or_else(|| format!("`{name}`: expected a text, found {}", json[name]))
+        .ok_or_else(|| Error::value(format!("`{name}`: expected a text, found {}", json[name])))
 }
 
-fn array<'a>(json: &'a Json, name: &str) -> Result<&'a Vec<Json>, String> {
+fn array<'a>(json: &'a Json, name: &str) -> Result<&'a Vec<Json>, Error> {
     json.as_array()
-        .ok_or_else(|| format!("`{name}`: expected an array, found {json}"))
+        .ok_or_else(|| Error::value(format!("`{name}`: expected an array, found {json}")))
 }
 
-fn number(json: &Json, name: &str) -> Result<u32, String> {
+fn number(json: &Json, name: &str) -> Result<u32, Error> {
     json.as_u64()
         .and_then(|number| u32::try_from(number).ok())
-        .ok_or_else(|| format!("`{name}`: expected a number of 32 bits, found {json}"))
+        .ok_or_else(|| {
+            Error::value(format!(
+                "`{name}`: expected a number of 32 bits, found {json}"
+            ))
+        })
 }
 
-fn numbers(json: &Json, name: &str) -> Result<Vec<u32>, String> {
+fn numbers(json: &Json, name: &str) -> Result<Vec<u32>, Error> {
     array(json, name)?
         .iter()
         .map(|it| number(it, name))
@@ -224,10 +241,10 @@ mod tests {
 
     #[test]
     fn a_start_is_read() {
-        let start = Start::read(payload().to_string().as_bytes()).unwrap();
+        let start = StartRequest::read(payload().to_string().as_bytes()).unwrap();
         assert_eq!((start.size, start.universe), (3, 8));
-        assert_eq!(start.place(2), Some((0, 1)));
-        assert_eq!(start.place(3), None);
+        assert_eq!(start.position(2), Some((0, 1)));
+        assert_eq!(start.position(3), None);
         assert_eq!(start.served().collect::<Vec<_>>(), [("n1", &[0, 2][..])]);
     }
 
@@ -235,13 +252,13 @@ mod tests {
     fn several_nodes_may_be_this_machine() {
         let mut payload = payload();
         payload["local"] = json!([0, 1, 2]);
-        let start = Start::read(payload.to_string().as_bytes()).unwrap();
+        let start = StartRequest::read(payload.to_string().as_bytes()).unwrap();
         let served: Vec<_> = start.served().collect();
         assert_eq!(served, [("n1", &[0, 2][..]), ("n2", &[1][..])]);
     }
 
     #[test]
-    fn a_start_that_does_not_hold_together_is_refused() {
+    fn an_inconsistent_start_is_rejected() {
         for (name, wrong, expected) in [
             (
                 "namespace",
@@ -290,8 +307,9 @@ mod tests {
         ] {
             let mut payload = payload();
             payload[name] = wrong;
-            let error = Start::read(payload.to_string().as_bytes()).unwrap_err();
-            assert!(error.starts_with(expected), "{name}: {error}");
+            let error = StartRequest::read(payload.to_string().as_bytes()).unwrap_err();
+            assert!(error.is_value());
+            assert!(error.to_string().starts_with(expected), "{name}: {error}");
         }
     }
 
@@ -318,7 +336,7 @@ mod tests {
         assert_eq!(ranks_regex(&ranks), "pmix[0-2,5;3;]");
     }
 
-    /// What the form means, read in the simplest way.
+    /// A naive reader of the form.
     fn expand(regex: &str) -> Vec<String> {
         let inner = regex
             .strip_prefix("pmix[")
@@ -351,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn folding_loses_nothing(nodes in prop::collection::vec("[a-c]{1,2}0?[0-9]{0,2}", 0..30)) {
+        fn a_folded_list_expands_to_the_same_nodes(nodes in prop::collection::vec("[a-c]{1,2}0?[0-9]{0,2}", 0..30)) {
             prop_assert_eq!(expand(&nodes_regex(&nodes)), nodes);
         }
     }

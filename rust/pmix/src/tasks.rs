@@ -1,68 +1,75 @@
 use std::collections::BTreeMap;
 
-/// How a task stands with the library.
+/// The connection of a task to libpmix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
-    /// It has never connected.
-    None,
-    /// It is connected, or was and has not said that it goes.
+enum Connection {
+    /// The task has never connected.
+    Never,
+    /// The task is connected, or has been and has not finalized.
     Open,
-    /// It has finalized.
+    /// The task has finalized.
     Finalized,
 }
 
-/// The tasks that go on, and those that have ended and that the library still counts.
+/// The running tasks, and the ended ones that libpmix still counts.
 ///
-/// libpmix (4.2, 5.0) counts how many tasks a fence waits for, and takes off one for each connection that is lost
-/// without a finalize: from the fences that are under way, and from the number for those to come. A task that ends
-/// before it connects, or after it has finalized, is never taken off the latter; it is *owed*: somebody has to connect
-/// in its place and be lost.
+/// libpmix (4.2, 5.0) counts the tasks that a fence waits for, and subtracts one for each connection that is lost
+/// without a finalize: from the fences in progress, and from the number for later ones. It never subtracts a task that
+/// ends before it connects, or after it has finalized, from the latter. Such a task is *stale*: a stand-in has to
+/// connect for it and lose its connection.
 #[derive(Debug)]
 pub struct Tasks {
-    running: BTreeMap<u32, Link>,
-    owed: Vec<u32>,
+    running: BTreeMap<u32, Connection>,
+    stale: Vec<u32>,
 }
 
 impl Tasks {
-    /// None of them has connected yet.
+    /// Makes the tasks of these ranks, none of which has connected.
     pub fn new(ranks: &[u32]) -> Self {
         Self {
-            running: ranks.iter().map(|&rank| (rank, Link::None)).collect(),
-            owed: Vec::new(),
+            running: ranks
+                .iter()
+                .map(|&rank| (rank, Connection::Never))
+                .collect(),
+            stale: Vec::new(),
         }
     }
 
-    /// A connection in a task's name; one in the name of a task that has ended is no task's.
+    /// Records that a task has connected; a connection for an ended task is a stand-in's.
     pub fn connected(&mut self, rank: u32) {
-        self.set(rank, Link::Open);
+        self.set(rank, Connection::Open);
     }
 
-    /// A task has said that it goes.
+    /// Records that a task has finalized.
     pub fn finalized(&mut self, rank: u32) {
-        self.set(rank, Link::Finalized);
+        self.set(rank, Connection::Finalized);
     }
 
-    fn set(&mut self, rank: u32, link: Link) {
-        if let Some(it) = self.running.get_mut(&rank) {
-            *it = link;
+    fn set(&mut self, rank: u32, new: Connection) {
+        if let Some(connection) = self.running.get_mut(&rank) {
+            *connection = new;
         }
     }
 
-    /// A task has ended: whether the library has taken it off, or takes it off as soon as it sees the connection's end.
+    /// Records that a task has ended. Returns whether libpmix subtracts it by itself, by the loss of its connection.
     pub fn ended(&mut self, rank: u32) -> bool {
         match self.running.remove(&rank) {
-            Some(Link::None | Link::Finalized) => {
-                self.owed.push(rank);
+            Some(Connection::Never | Connection::Finalized) => {
+                self.stale.push(rank);
                 false
             }
-            Some(Link::Open) | None => true,
+            Some(Connection::Open) | None => true,
         }
     }
 
-    /// A task that is owed, to be taken off now; none while nobody is connected who could wait for it.
-    pub fn next_owed(&mut self) -> Option<u32> {
-        if self.running.values().any(|link| *link == Link::Open) {
-            self.owed.pop()
+    /// The next stale task; `None` while no task is connected that could wait for it in a fence.
+    pub fn next_stale(&mut self) -> Option<u32> {
+        if self
+            .running
+            .values()
+            .any(|connection| *connection == Connection::Open)
+        {
+            self.stale.pop()
         } else {
             None
         }
@@ -92,9 +99,9 @@ mod tests {
     }
 
     proptest! {
-        /// As the library counts: what it takes off by itself and what is owed is each task that has ended, once.
+        /// A model of libpmix: lost connections and stale tasks together are each ended task, once.
         #[test]
-        fn each_task_that_has_ended_is_taken_off_once(steps in prop::collection::vec(step(), 0..40)) {
+        fn each_ended_task_is_subtracted_once(steps in prop::collection::vec(step(), 0..40)) {
             let mut tasks = Tasks::new(&[0, 1, 2, 3]);
             let mut open = [false; 4];
             let mut running = [true; 4];
@@ -117,7 +124,7 @@ mod tests {
                     }
                     _ => {}
                 }
-                while let Some(rank) = tasks.next_owed() {
+                while let Some(rank) = tasks.next_stale() {
                     prop_assert!(!running[rank as usize]);
                     counted -= 1;
                 }
@@ -130,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_in_the_place_of_a_task_is_no_task() {
+    fn a_stand_in_is_no_task() {
         let mut tasks = Tasks::new(&[0, 1]);
         tasks.connected(0);
         assert!(!tasks.ended(1));
-        assert_eq!(tasks.next_owed(), Some(1));
+        assert_eq!(tasks.next_stale(), Some(1));
         tasks.connected(1);
         assert!(tasks.ended(0));
-        assert_eq!(tasks.next_owed(), None);
+        assert_eq!(tasks.next_stale(), None);
     }
 }

@@ -1,9 +1,11 @@
 use serde_json::{Map, Value as Json, json};
 
-/// How deep arrays may lie in arrays; what is deeper is refused.
+use crate::Error;
+
+/// The greatest nesting depth of arrays; deeper ones are rejected.
 pub const MAX_DEPTH: usize = 8;
 
-/// The numbers of the types of PMIx that hold a pointer (`pmix_common.h`).
+/// Numbers of PMIx types whose values hold a pointer (`pmix_common.h`).
 pub mod types {
     /// No value.
     pub const UNDEF: u16 = 0;
@@ -19,7 +21,7 @@ pub mod types {
     pub const DATA_ARRAY: u16 = 39;
 }
 
-/// A type that a value holds in itself, in the first bytes of its union.
+/// A type whose values lie in the union itself, in its first bytes.
 trait Scalar: Sized {
     fn from_word(word: u64) -> Self;
     fn word(&self) -> u64;
@@ -83,7 +85,7 @@ impl Scalar for f64 {
     fn word(&self) -> u64 {
         self.to_bits()
     }
-    // What is not finite has no number in JSON.
+    // JSON has no number for infinities and NaN.
     fn json(&self) -> Json {
         json!(self)
     }
@@ -99,7 +101,7 @@ impl Scalar for f32 {
     fn word(&self) -> u64 {
         self.to_bits().word()
     }
-    // The shortest number that means the same: 1.386, not 1.38600003719…
+    // The shortest decimal of the same float: 1.386, not 1.38600003719…
     fn json(&self) -> Json {
         self.to_string()
             .parse::<f64>()
@@ -112,7 +114,7 @@ impl Scalar for f32 {
 
 macro_rules! values {
     ($($(#[$doc:meta])* $variant:ident($scalar:ty) = $number:literal, $name:literal;)*) => {
-        /// The value of an attribute, by the type PMIx has for it.
+        /// The value of an attribute, by its PMIx type.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Value {
             $($(#[$doc])* $variant($scalar),)*
@@ -124,7 +126,7 @@ macro_rules! values {
             Infos(Vec<Info>),
             /// Several values.
             Values(Vec<Value>),
-            /// Of a type that is not carried, by its number.
+            /// A value of an unsupported type, by the type's number.
             Other(u16),
         }
 
@@ -225,11 +227,11 @@ values! {
     Time(i64) = 19, "time";
     /// A status code.
     Status(i32) = 20, "status";
-    /// To whom something is told.
+    /// The recipients of an event.
     Range(u8) = 33, "range";
     /// The rank of a process.
     Rank(u32) = 40, "rank";
-    /// What is asked of an allocation.
+    /// An allocation directive.
     Directive(u8) = 43, "directive";
 }
 
@@ -242,13 +244,19 @@ impl Value {
         members
     }
 
-    /// Reads the members `type` and `value`; the error says what was expected.
-    pub fn from_json(json: &Json) -> Result<Self, String> {
+    /// Reads the members `type` and `value`.
+    ///
+    /// # Errors
+    ///
+    /// The type is missing or unknown, or the value is not of that type.
+    pub fn from_json(json: &Json) -> Result<Self, Error> {
         Self::read(json, 0)
     }
 
-    fn read(json: &Json, depth: usize) -> Result<Self, String> {
-        let name = json["type"].as_str().ok_or("expected a `type`")?;
+    fn read(json: &Json, depth: usize) -> Result<Self, Error> {
+        let name = json["type"]
+            .as_str()
+            .ok_or_else(|| Error::value("expected a `type`"))?;
         let value = &json["value"];
         let read = match name {
             "string" => value.as_str().map(|text| Self::String(text.to_owned())),
@@ -259,18 +267,19 @@ impl Value {
             "array" => return Self::read_array(value, depth),
             _ => Self::read_scalar(name, value),
         };
-        read.ok_or_else(|| format!("expected a value of type `{name}`, found {value}"))
+        read.ok_or_else(|| {
+            Error::value(format!("expected a value of type `{name}`, found {value}"))
+        })
     }
 
-    fn read_array(json: &Json, depth: usize) -> Result<Self, String> {
+    fn read_array(json: &Json, depth: usize) -> Result<Self, Error> {
         if depth == MAX_DEPTH {
-            return Err(format!(
-                "expected at most {MAX_DEPTH} arrays in one another"
-            ));
+            let text = format!("expected at most {MAX_DEPTH} nested arrays");
+            return Err(Error::value(text));
         }
-        let elements = json
-            .as_array()
-            .ok_or_else(|| format!("expected a value of type `array`, found {json}"))?;
+        let elements = json.as_array().ok_or_else(|| {
+            Error::value(format!("expected a value of type `array`, found {json}"))
+        })?;
         if elements.iter().all(|element| element.get("key").is_some()) {
             let infos = elements.iter().map(|it| Info::read(it, depth + 1));
             infos.collect::<Result<_, _>>().map(Self::Infos)
@@ -286,14 +295,14 @@ impl Value {
 pub struct Info {
     /// The key, e.g. `pmix.alloc.nnodes`.
     pub key: String,
-    /// Whether the request is to be refused where this cannot be met.
+    /// Whether the request is to be denied if this cannot be met.
     pub required: bool,
     /// The value.
     pub value: Value,
 }
 
 impl Info {
-    /// An attribute that is not required.
+    /// Makes an attribute that is not required.
     pub fn new(key: &str, value: Value) -> Self {
         Self {
             key: key.to_owned(),
@@ -302,7 +311,7 @@ impl Info {
         }
     }
 
-    /// The object of a payload: `key`, `required`, `type` and `value`.
+    /// The attribute as an object of a payload: `key`, `required`, `type` and `value`.
     pub fn to_json(&self) -> Json {
         let mut members = Map::new();
         members.insert("key".to_owned(), json!(self.key));
@@ -311,14 +320,20 @@ impl Info {
         Json::Object(members)
     }
 
-    /// Reads the object of a payload; `required` may be left out. The error names the key and what was expected.
-    pub fn from_json(json: &Json) -> Result<Self, String> {
+    /// Reads the object of a payload; `required` may be left out.
+    ///
+    /// # Errors
+    ///
+    /// The key is missing, or the value is invalid; the text names the key.
+    pub fn from_json(json: &Json) -> Result<Self, Error> {
         Self::read(json, 0)
     }
 
-    fn read(json: &Json, depth: usize) -> Result<Self, String> {
-        let key = json["key"].as_str().ok_or("expected a `key`")?;
-        let value = Value::read(json, depth).map_err(|text| format!("`{key}`: {text}"))?;
+    fn read(json: &Json, depth: usize) -> Result<Self, Error> {
+        let key = json["key"]
+            .as_str()
+            .ok_or_else(|| Error::value("expected a `key`"))?;
+        let value = Value::read(json, depth).map_err(|error| error.at(key))?;
         Ok(Self {
             key: key.to_owned(),
             required: json["required"].as_bool().unwrap_or(false),
@@ -363,7 +378,7 @@ mod tests {
         })
     }
 
-    /// Whether a number lies in it that JSON does not have.
+    /// Whether a number in it is not finite.
     fn infinite(value: &Value) -> bool {
         match value {
             Value::Float(number) => !number.is_finite(),
@@ -376,7 +391,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(value in value(), required in any::<bool>()) {
+        fn an_attribute_is_read_as_it_was_written(value in value(), required in any::<bool>()) {
             prop_assume!(!infinite(&value));
             let info = Info { key: "pmix.alloc.id".to_owned(), required, value };
             let text = info.to_json().to_string();
@@ -391,7 +406,7 @@ mod tests {
         }
 
         #[test]
-        fn any_json_is_read_or_refused(text in "[\\[\\]{}:,\"a-z0-9.]{0,40}") {
+        fn any_json_is_read_or_rejected(text in "[\\[\\]{}:,\"a-z0-9.]{0,40}") {
             if let Ok(json) = serde_json::from_str::<Json>(&text) {
                 let _ = Info::from_json(&json);
             }
@@ -418,29 +433,29 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_not_carried_is_named() {
+    fn an_unsupported_type_is_named() {
         let json = Info::new("pmix.x", Value::Other(31)).to_json();
         assert_eq!(json["type"], "type 31");
         assert!(json["value"].is_null());
         let error = Info::from_json(&json).unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "`pmix.x`: expected a value of type `type 31`, found null"
         );
     }
 
     #[test]
-    fn a_number_that_does_not_fit_is_refused() {
+    fn a_number_out_of_range_is_rejected() {
         let json = json!({"key": "pmix.alloc.time", "type": "uint32", "value": 4_294_967_296_u64});
         let error = Info::from_json(&json).unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "`pmix.alloc.time`: expected a value of type `uint32`, found 4294967296"
         );
     }
 
     #[test]
-    fn arrays_end_somewhere() {
+    fn deeply_nested_arrays_are_rejected() {
         let mut json = json!({"type": "array", "value": []});
         for _ in 0..MAX_DEPTH {
             json = json!({"type": "array", "value": [json]});

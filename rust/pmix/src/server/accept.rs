@@ -1,7 +1,7 @@
-//! Keeps strangers away from libpmix, which (4.2) stands still while one is connected that says nothing, and for good
-//! once it has refused one.
+//! Keeps connections of other users away from libpmix, which (4.2) blocks while a silent one is connected, and forever
+//! once it has rejected one.
 
-#![expect(unsafe_code, reason = "takes the place of a function of C")]
+#![expect(unsafe_code, reason = "replaces a function of the C library")]
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::net::TcpStream;
@@ -12,11 +12,11 @@ use penstock_pmix::peer;
 
 use super::{ffi, library};
 
-/// How long the library waits for each part of what a task says of itself when it connects.
+/// The time for which libpmix waits for each part of a task's handshake.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// What the library calls instead of the C library's `accept`: connections of other users are closed at once, and are
-/// to it as if nobody had come: what else it could be told would end its listening (5.0).
+/// Replaces the C library's `accept` for libpmix: connections of other users are closed at once, and libpmix is told
+/// that there is none (`EAGAIN`), since other errors would end its listening (5.0).
 ///
 /// # Safety
 /// As `accept(2)`: `address` is null, or points to as many bytes as `length` says.
@@ -27,32 +27,35 @@ pub unsafe extern "C" fn accept(socket: c_int, address: *mut c_void, length: *mu
     if fd < 0 {
         return fd;
     }
-    // SAFETY: new, and nobody else's yet.
+    // SAFETY: the descriptor is new and owned by nobody else.
     let stream = unsafe { TcpStream::from_raw_fd(fd) };
-    // The library reads without it from when it knows the task; 5.0 does not heed it.
-    if ours(&stream) && speaks(&stream) && stream.set_read_timeout(Some(HANDSHAKE)).is_ok() {
+    // libpmix removes the timeout once it knows the task; 5.0 ignores it.
+    if is_own_user(&stream)
+        && sends_first(&stream)
+        && stream.set_read_timeout(Some(HANDSHAKE)).is_ok()
+    {
         return stream.into_raw_fd();
     }
     drop(stream);
-    // SAFETY: this thread's own, always there.
+    // SAFETY: this thread's `errno`, which always exists.
     unsafe { *ffi::__errno_location() = ffi::EAGAIN };
     -1
 }
 
-/// Whether the other end says something, as a task does at once.
-fn speaks(stream: &TcpStream) -> bool {
+/// Whether the other end sends something in time, as a task does at once.
+fn sends_first(stream: &TcpStream) -> bool {
     let mut entry = ffi::Poll {
         fd: stream.as_raw_fd(),
         events: ffi::POLLIN,
         revents: 0,
     };
     let limit = c_int::try_from(HANDSHAKE.as_millis()).unwrap_or(c_int::MAX);
-    // SAFETY: one entry, as it is told.
+    // SAFETY: one entry.
     unsafe { ffi::poll(&raw mut entry, 1, limit) > 0 }
 }
 
 /// Whether the other end belongs to the user that this process runs as.
-fn ours(stream: &TcpStream) -> bool {
+fn is_own_user(stream: &TcpStream) -> bool {
     match (stream.local_addr(), stream.peer_addr()) {
         (Ok(here), Ok(there)) => peer::owner(there, here) == Some(library::user().0),
         _ => false,

@@ -1,4 +1,4 @@
-//! The clients that are connected: the library does not say, but their sockets do.
+//! The connected clients, by their sockets: libpmix does not list them.
 
 #![expect(unsafe_code, reason = "looks at descriptors of the library")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::ffi;
 
-/// What is asked of each client's connection: whether its other end is closed.
+/// A poll entry for each client's connection: whether its other end is closed.
 fn entries() -> Vec<ffi::Poll> {
     let entry = |fd| ffi::Poll {
         fd,
@@ -20,8 +20,8 @@ fn entries() -> Vec<ffi::Poll> {
     connected().into_iter().map(entry).collect()
 }
 
-/// Waits until no client is connected, for so long at most.
-pub fn wait(limit: Duration) {
+/// Waits until no client is connected, or until the limit.
+pub fn wait_for_disconnects(limit: Duration) {
     let deadline = Instant::now() + limit;
     let mut entries = entries();
     while !entries.is_empty() {
@@ -30,34 +30,34 @@ pub fn wait(limit: Duration) {
         let Ok(count) = entries.len().try_into() else {
             return;
         };
-        // SAFETY: as many entries as it is told.
-        let came = unsafe { ffi::poll(entries.as_mut_ptr(), count, left) };
-        if came == 0 {
+        // SAFETY: `count` entries.
+        let ready = unsafe { ffi::poll(entries.as_mut_ptr(), count, left) };
+        if ready == 0 {
             return;
         }
-        // Closed at the other end, or by the library, which has seen that first. Where a signal came, nothing is.
-        if came > 0 {
+        // Closed at the other end, or by libpmix, which saw that first. After a signal no entry is ready.
+        if ready > 0 {
             entries.retain(|entry| entry.revents == 0);
         }
     }
 }
 
-/// Whether a client is connected that has closed its end.
+/// Whether libpmix still has a connection that its client has closed.
 pub fn any_closed() -> bool {
     let mut entries = entries();
     let Ok(count) = entries.len().try_into() else {
         return false;
     };
-    // SAFETY: as many entries as it is told.
-    let came = unsafe { ffi::poll(entries.as_mut_ptr(), count, 0) };
-    // What the library has closed in between is no descriptor any more.
-    came > 0
+    // SAFETY: `count` entries.
+    let ready = unsafe { ffi::poll(entries.as_mut_ptr(), count, 0) };
+    // A descriptor that libpmix has closed in between is invalid.
+    ready > 0
         && entries
             .iter()
             .any(|entry| entry.revents & !ffi::POLLNVAL != 0)
 }
 
-/// The descriptors of sockets that are connected over TCP: the library's, one to each client.
+/// The descriptors of connected TCP sockets: libpmix's, one for each client.
 fn connected() -> Vec<RawFd> {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else {
         return Vec::new();
@@ -65,7 +65,7 @@ fn connected() -> Vec<RawFd> {
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|&fd| {
-            // SAFETY: asked for its other end only, and not closed; what is no such socket has none.
+            // SAFETY: used to get its peer only, and not closed; other descriptors have none.
             let stream = ManuallyDrop::new(unsafe { TcpStream::from_raw_fd(fd) });
             stream.peer_addr().is_ok()
         })

@@ -7,27 +7,27 @@ use std::env;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use penstock_pmix::{Info, Start, Value, nodes_regex, ranks_regex};
+use penstock_pmix::{Info, StartRequest, Value, nodes_regex, ranks_regex};
 
 use super::native::{Infos, proc, read_text};
 use super::{ffi, upcalls};
 
-/// The variables of a task.
+/// The environment variables by which a task finds its server.
 pub type Environment = BTreeMap<String, String>;
 
-/// Settings of the library, and what they are for.
+/// Settings of libpmix, as environment variables.
 const SETTINGS: [(&str, &str); 3] = [
-    // Job data in each client's own memory: the other way needs files that outlive a crash.
+    // Job data in each client's own memory: shared memory needs files that outlive a crash.
     ("PMIX_MCA_gds", "hash"),
-    // Who registers late hears of all that is over: of the last 4,096 requests, of a year.
+    // A task that registers late gets cached events: those of the last 4,096 requests, up to a year old.
     ("PMIX_MCA_pmix_max_events", "4096"),
     ("PMIX_MCA_pmix_event_caching_window", "31536000"),
 ];
 
-/// Seconds until a process that is to connect in a task's place ends.
-const STAND_IN_LIMIT: c_uint = 10;
+/// Seconds until a stand-in process is killed.
+const STAND_IN_LIMIT_S: c_uint = 10;
 
-/// Sets what the library reads from this process's environment.
+/// Sets the environment variables that libpmix reads.
 ///
 /// # Safety
 /// No other thread runs.
@@ -37,7 +37,7 @@ pub unsafe fn prepare_environment() {
         .filter(|name| name.as_encoded_bytes().starts_with(b"PMIX_"))
         .collect();
     for name in inherited {
-        // SAFETY: no other thread runs. They belong to the server of a job that this instance runs in.
+        // SAFETY: no other thread runs. In a nested instance they belong to the server of the enclosing job.
         unsafe { env::remove_var(name) };
     }
     for (name, value) in SETTINGS {
@@ -52,17 +52,20 @@ pub fn user() -> (u32, u32) {
     unsafe { (ffi::getuid(), ffi::getgid()) }
 }
 
-/// The library's version, as it says it.
+/// The version text of libpmix.
 pub fn version() -> String {
     // SAFETY: text that ends in NUL and lives as long as the process.
     unsafe { read_text(ffi::PMIx_Get_version()) }.unwrap_or_default()
 }
 
-/// Starts the library; the tasks' environments, by rank.
+/// Starts libpmix; the environment of each local task, by rank.
 ///
 /// # Safety
-/// Called once, when `server()` is there for the upcalls.
-pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Environment>, String> {
+/// Called once, after `server()` is set for the upcalls.
+pub unsafe fn start(
+    start: &StartRequest,
+    namespace: &CStr,
+) -> Result<BTreeMap<u32, Environment>, String> {
     let (here, _) = start.served().next().ok_or("no node has the local ranks")?;
     let directory = start
         .directory
@@ -75,15 +78,15 @@ pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Env
         string("pmix.sys.tmpdir", directory),
         string("pmix.hname", here),
     ];
-    let infos = made(&own)?;
+    let infos = to_native(&own)?;
     let mut module = upcalls::module();
     // SAFETY: both live until the call returns, which copies them; the upcalls have their server.
     check("PMIx_server_init", unsafe {
         ffi::PMIx_server_init(&raw mut module, infos.first(), infos.count())
     })?;
     let local = c_int::try_from(start.local.len()).map_err(|error| error.to_string())?;
-    let infos = made(&job_data(start))?;
-    // SAFETY: without a callback the library is done with them when it returns.
+    let infos = to_native(&job_data(start))?;
+    // SAFETY: without a callback libpmix does not use them after the call.
     check("PMIx_server_register_nspace", unsafe {
         ffi::PMIx_server_register_nspace(
             namespace.as_ptr(),
@@ -114,8 +117,8 @@ pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Env
         .iter()
         .map(|&rank| {
             let mut variables = environment(&proc(namespace, rank))?;
-            if let Some((node, _)) = start.place(rank) {
-                // Where the library has this machine's name, or that of the first of several nodes.
+            if let Some((node, _)) = start.position(rank) {
+                // libpmix sets this machine's name, or that of the first of several nodes.
                 variables.insert("PMIX_HOSTNAME".to_owned(), start.nodes[node].clone());
             }
             Ok((rank, variables))
@@ -123,30 +126,30 @@ pub unsafe fn start(start: &Start, namespace: &CStr) -> Result<BTreeMap<u32, Env
         .collect()
 }
 
-/// Connects as the task whose variables this process has; an exit code.
-pub fn join() -> i32 {
-    // SAFETY: nothing is wanted back, and nothing given; `alarm` ends a process that comes to no end.
+/// Connects as the task whose environment this process has; returns an exit code.
+pub fn connect() -> i32 {
+    // SAFETY: no arguments and no results; `alarm` kills the process if the call blocks.
     let code = unsafe {
-        ffi::alarm(STAND_IN_LIMIT);
+        ffi::alarm(STAND_IN_LIMIT_S);
         ffi::PMIx_Init(ptr::null_mut(), ptr::null_mut(), 0)
     };
     // Statuses are negative, and small.
     -code
 }
 
-/// Has the library know a task no more whose connection it has seen closed.
-pub fn forget(namespace: &CStr, rank: u32) {
+/// Deregisters a task whose connection libpmix has seen closed.
+pub fn deregister(namespace: &CStr, rank: u32) {
     let proc = proc(namespace, rank);
     // SAFETY: the process is copied; with a callback, the call does not wait.
     unsafe {
-        ffi::PMIx_server_deregister_client(&raw const proc, Some(forgotten), ptr::null_mut());
+        ffi::PMIx_server_deregister_client(&raw const proc, Some(deregistered), ptr::null_mut());
     }
 }
 
-unsafe extern "C" fn forgotten(_status: c_int, _cbdata: *mut c_void) {}
+unsafe extern "C" fn deregistered(_status: c_int, _cbdata: *mut c_void) {}
 
-/// What every task of the job may know of it.
-fn job_data(start: &Start) -> Vec<Info> {
+/// The job data that PMIx offers to every task.
+fn job_data(start: &StartRequest) -> Vec<Info> {
     let list = |ranks: &[u32]| {
         ranks
             .iter()
@@ -184,16 +187,16 @@ fn job_data(start: &Start) -> Vec<Info> {
             }),
     );
     infos.extend((0..start.size).filter_map(|rank| {
-        let (node, place) = start.place(rank)?;
-        let place = u16::try_from(place).unwrap_or(u16::MAX);
+        let (node, position) = start.position(rank)?;
+        let local_rank = u16::try_from(position).unwrap_or(u16::MAX);
         Some(Info::new(
             "pmix.pdata",
             Value::Infos(vec![
                 Info::new("pmix.rank", Value::Rank(rank)),
                 Info::new("pmix.grank", Value::Rank(rank)),
                 Info::new("pmix.appnum", Value::Uint32(0)),
-                Info::new("pmix.lrank", Value::Uint16(place)),
-                Info::new("pmix.nrank", Value::Uint16(place)),
+                Info::new("pmix.lrank", Value::Uint16(local_rank)),
+                Info::new("pmix.nrank", Value::Uint16(local_rank)),
                 Info::new(
                     "pmix.nodeid",
                     Value::Uint32(u32::try_from(node).unwrap_or(u32::MAX)),
@@ -209,13 +212,15 @@ fn string(key: &str, text: &str) -> Info {
     Info::new(key, Value::String(text.to_owned()))
 }
 
-fn made(infos: &[Info]) -> Result<Infos, String> {
-    let mut faults = Vec::new();
-    let infos = Infos::new(infos, &mut faults);
-    if faults.is_empty() {
+/// The attributes in libpmix's form; the error names those that have none.
+fn to_native(infos: &[Info]) -> Result<Infos, String> {
+    let mut errors = Vec::new();
+    let infos = Infos::new(infos, &mut errors);
+    if errors.is_empty() {
         Ok(infos)
     } else {
-        Err(faults.join("; "))
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        Err(errors.join("; "))
     }
 }
 
@@ -228,10 +233,10 @@ fn check(function: &str, code: c_int) -> Result<(), String> {
     Err(format!("{function}: {text} ({code})"))
 }
 
-/// The variables by which a task finds its server.
+/// The environment variables by which a task finds its server.
 fn environment(proc: &ffi::Proc) -> Result<Environment, String> {
     let mut list: *mut *mut c_char = ptr::null_mut();
-    // SAFETY: the library makes the list, of text that ends in NUL, with null at its end.
+    // SAFETY: libpmix makes the list, of text that ends in NUL, with null at its end.
     check("PMIx_server_setup_fork", unsafe {
         ffi::PMIx_server_setup_fork(ptr::from_ref(proc), &raw mut list)
     })?;

@@ -1,23 +1,23 @@
-//! Attributes in the form of libpmix: read where it owns them, made where it borrows ours.
+//! Attributes in libpmix's form: read from its memory, and made in ours for it to borrow.
 
 #![expect(unsafe_code, reason = "reads and makes what C declares")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 
-use penstock_pmix::{Info, MAX_DEPTH, Value, types};
+use penstock_pmix::{Error, Info, MAX_DEPTH, Value, types};
 
 use super::ffi;
 
-/// Why attributes cannot be read.
+/// The reason why libpmix's attributes cannot be read.
 #[derive(Debug)]
-pub struct Unreadable(pub &'static str);
+pub struct InvalidInfo(pub &'static str);
 
 /// Reads `count` attributes.
 ///
 /// # Safety
 /// `infos` is null or points to `count` attributes that are valid, with all they point to.
-pub unsafe fn read_infos(infos: *const ffi::Info, count: usize) -> Result<Vec<Info>, Unreadable> {
+pub unsafe fn read_infos(infos: *const ffi::Info, count: usize) -> Result<Vec<Info>, InvalidInfo> {
     // SAFETY: as the caller promises.
     unsafe { read_all(infos, count, 0) }
 }
@@ -28,7 +28,7 @@ unsafe fn read_all(
     infos: *const ffi::Info,
     count: usize,
     depth: usize,
-) -> Result<Vec<Info>, Unreadable> {
+) -> Result<Vec<Info>, InvalidInfo> {
     // SAFETY: the caller promises `count` valid attributes.
     let infos = unsafe { slice(infos, count) };
     infos
@@ -46,7 +46,7 @@ unsafe fn read_all(
 
 /// # Safety
 /// `value` is valid with all it points to.
-unsafe fn read_value(value: &ffi::Value, depth: usize) -> Result<Value, Unreadable> {
+unsafe fn read_value(value: &ffi::Value, depth: usize) -> Result<Value, InvalidInfo> {
     match value.kind {
         types::STRING => {
             // SAFETY: a value of this type holds a pointer to text.
@@ -61,7 +61,7 @@ unsafe fn read_value(value: &ffi::Value, depth: usize) -> Result<Value, Unreadab
         }
         types::DATA_ARRAY => {
             if depth == MAX_DEPTH {
-                return Err(Unreadable("arrays too deep in one another"));
+                return Err(InvalidInfo("too deeply nested arrays"));
             }
             // SAFETY: a value of this type holds a pointer to an array, or null.
             match unsafe { value.data.array.as_ref() } {
@@ -71,7 +71,7 @@ unsafe fn read_value(value: &ffi::Value, depth: usize) -> Result<Value, Unreadab
             }
         }
         number => {
-            // SAFETY: every bit pattern is a word; what the type leaves unused of it is not looked at.
+            // SAFETY: every bit pattern is a word; its unused bytes are ignored.
             let word = unsafe { value.data.words[0] };
             Ok(Value::from_word(number, word).unwrap_or(Value::Other(number)))
         }
@@ -80,7 +80,7 @@ unsafe fn read_value(value: &ffi::Value, depth: usize) -> Result<Value, Unreadab
 
 /// # Safety
 /// `array` is valid with all it points to.
-unsafe fn read_array(array: &ffi::DataArray, depth: usize) -> Result<Value, Unreadable> {
+unsafe fn read_array(array: &ffi::DataArray, depth: usize) -> Result<Value, InvalidInfo> {
     let (first, count) = (array.array, array.size);
     match array.kind {
         types::INFO => {
@@ -118,7 +118,7 @@ unsafe fn read_array(array: &ffi::DataArray, depth: usize) -> Result<Value, Unre
             };
             let size = count
                 .checked_mul(width)
-                .ok_or(Unreadable("an array without end"))?;
+                .ok_or(InvalidInfo("an array that exceeds memory"))?;
             // SAFETY: an array of this type holds `count` elements of that width.
             let bytes = unsafe { slice(first.cast::<u8>(), size) };
             let values = bytes.chunks_exact(width).filter_map(|bytes| {
@@ -142,11 +142,11 @@ unsafe fn slice<'a, T>(first: *const T, count: usize) -> &'a [T] {
     }
 }
 
-/// Reads text; what is null is empty.
+/// Reads text; null is empty.
 ///
 /// # Safety
 /// `text` is null or ends in NUL.
-pub unsafe fn read_text(text: *const c_char) -> Result<String, Unreadable> {
+pub unsafe fn read_text(text: *const c_char) -> Result<String, InvalidInfo> {
     if text.is_null() {
         return Ok(String::new());
     }
@@ -154,24 +154,24 @@ pub unsafe fn read_text(text: *const c_char) -> Result<String, Unreadable> {
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str()
         .map(str::to_owned)
-        .map_err(|_| Unreadable("text that is not UTF-8"))
+        .map_err(|_| InvalidInfo("a text that is not UTF-8"))
 }
 
-fn read_proc(proc: &ffi::Proc) -> Result<Value, Unreadable> {
+fn read_proc(proc: &ffi::Proc) -> Result<Value, InvalidInfo> {
     Ok(Value::Proc(text_in(&proc.nspace)?, proc.rank))
 }
 
-/// The text at the start of a field, up to its NUL.
-fn text_in(field: &[c_char]) -> Result<String, Unreadable> {
+/// Reads the text of a field, up to its NUL.
+fn text_in(field: &[c_char]) -> Result<String, InvalidInfo> {
     let bytes: Vec<u8> = field
         .iter()
         .map(|&byte| byte.to_ne_bytes()[0])
         .take_while(|&byte| byte != 0)
         .collect();
-    String::from_utf8(bytes).map_err(|_| Unreadable("text that is not UTF-8"))
+    String::from_utf8(bytes).map_err(|_| InvalidInfo("a text that is not UTF-8"))
 }
 
-/// A process, by its namespace and rank.
+/// Makes the name of a process.
 pub fn proc(namespace: &CStr, rank: u32) -> ffi::Proc {
     let mut proc = ffi::Proc {
         nspace: [0; ffi::MAX_NAMESPACE + 1],
@@ -181,7 +181,7 @@ pub fn proc(namespace: &CStr, rank: u32) -> ffi::Proc {
     proc
 }
 
-/// Copies bytes into a field that is zero, and leaves the NUL at its end.
+/// Copies bytes into a zeroed field, and leaves a NUL at its end.
 fn fill(field: &mut [c_char], bytes: &[u8]) {
     let room = field.len() - 1;
     for (to, &byte) in field[..room].iter_mut().zip(bytes) {
@@ -189,7 +189,7 @@ fn fill(field: &mut [c_char], bytes: &[u8]) {
     }
 }
 
-/// Attributes of ours that libpmix looks at, and all they point to: let go of when this is dropped.
+/// Attributes for libpmix, with all that they point to; freed when this is dropped.
 pub struct Infos {
     first: *mut ffi::Info,
     count: usize,
@@ -199,7 +199,7 @@ pub struct Infos {
 // SAFETY: it owns what it points to, and nothing else does.
 unsafe impl Send for Infos {}
 
-/// Something that came from `into_raw`.
+/// A piece of memory that came from `into_raw`.
 enum Piece {
     Text(*mut c_char),
     Proc(*mut ffi::Proc),
@@ -209,10 +209,10 @@ enum Piece {
 }
 
 impl Infos {
-    /// Makes them; those that libpmix has no form for are left out and noted.
-    pub fn new(infos: &[Info], faults: &mut Vec<String>) -> Self {
+    /// Makes the attributes; those without a form in libpmix are left out, with an error each.
+    pub fn new(infos: &[Info], errors: &mut Vec<Error>) -> Self {
         let mut pieces = Vec::new();
-        let (first, count) = make_infos(infos, &mut pieces, faults);
+        let (first, count) = make_infos(infos, &mut pieces, errors);
         Self {
             first,
             count,
@@ -220,7 +220,7 @@ impl Infos {
         }
     }
 
-    /// The first of them, null if there is none.
+    /// The first attribute; null if there is none.
     pub fn first(&self) -> *mut ffi::Info {
         if self.count == 0 {
             ptr::null_mut()
@@ -229,7 +229,7 @@ impl Infos {
         }
     }
 
-    /// How many they are.
+    /// The number of attributes.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -259,20 +259,20 @@ impl Drop for Infos {
 fn make_infos(
     infos: &[Info],
     pieces: &mut Vec<Piece>,
-    faults: &mut Vec<String>,
+    errors: &mut Vec<Error>,
 ) -> (*mut ffi::Info, usize) {
-    let made: Box<[ffi::Info]> = infos
+    let native: Box<[ffi::Info]> = infos
         .iter()
-        .filter_map(|info| match make_info(info, pieces, faults) {
+        .filter_map(|info| match make_info(info, pieces, errors) {
             Ok(info) => Some(info),
-            Err(fault) => {
-                faults.push(format!("`{}`: {fault}", info.key));
+            Err(text) => {
+                errors.push(Error::attribute(&info.key, &text));
                 None
             }
         })
         .collect();
-    let count = made.len();
-    let first = Box::into_raw(made).cast::<ffi::Info>();
+    let count = native.len();
+    let first = Box::into_raw(native).cast::<ffi::Info>();
     pieces.push(Piece::Infos(first, count));
     (first, count)
 }
@@ -280,7 +280,7 @@ fn make_infos(
 fn make_info(
     info: &Info,
     pieces: &mut Vec<Piece>,
-    faults: &mut Vec<String>,
+    errors: &mut Vec<Error>,
 ) -> Result<ffi::Info, String> {
     let bytes = info.key.as_bytes();
     if bytes.len() > ffi::MAX_KEY || bytes.contains(&0) {
@@ -294,16 +294,16 @@ fn make_info(
     Ok(ffi::Info {
         key,
         flags: if info.required { ffi::REQUIRED } else { 0 },
-        value: make_value(&info.value, pieces, faults)?,
+        value: make_value(&info.value, pieces, errors)?,
     })
 }
 
 fn make_value(
     value: &Value,
     pieces: &mut Vec<Piece>,
-    faults: &mut Vec<String>,
+    errors: &mut Vec<Error>,
 ) -> Result<ffi::Value, String> {
-    // Zero first: the library may copy the whole union.
+    // Zeroed, since libpmix may copy the whole union.
     let mut data = ffi::Data { words: [0; 3] };
     let kind = match value {
         Value::String(text) => {
@@ -321,14 +321,14 @@ fn make_value(
             types::PROC
         }
         Value::Infos(infos) => {
-            let (first, count) = make_infos(infos, pieces, faults);
+            let (first, count) = make_infos(infos, pieces, errors);
             data.array = make_array(types::INFO, first.cast(), count, pieces);
             types::DATA_ARRAY
         }
         Value::Values(values) => {
             let made: Result<Box<[_]>, _> = values
                 .iter()
-                .map(|it| make_value(it, pieces, faults))
+                .map(|it| make_value(it, pieces, errors))
                 .collect();
             let made = made?;
             let count = made.len();

@@ -1,18 +1,18 @@
-//! What libpmix asks of its host. All of it comes on the library's thread, and none of it waits.
+//! The upcalls of libpmix to its host. All come on libpmix's thread, and none of them blocks.
 
 #![expect(unsafe_code, reason = "is called by C")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use penstock_pmix::answer::Answer;
+use penstock_pmix::response::Response;
 use penstock_pmix::{Info, request, status};
 
-use super::answers::{Caller, Cookie};
-use super::native::{Unreadable, read_infos, read_text};
-use super::{Waiter, ffi, server};
+use super::callbacks::{Callback, CallbackData};
+use super::native::{InvalidInfo, read_infos, read_text};
+use super::{TaskRequest, ffi, server};
 
-/// The table of upcalls; what is not in it, the library refuses by itself.
+/// The table of upcalls; libpmix rejects those that are not in it.
 pub fn module() -> ffi::Module {
     ffi::Module {
         client_connected: ptr::null(),
@@ -32,14 +32,15 @@ pub fn module() -> ffi::Module {
     }
 }
 
-/// Says yes.
-fn grant(callback: ffi::OpCallback, cbdata: *mut c_void) -> c_int {
-    let caller = Caller::Op(callback, Cookie(cbdata));
-    server().answers.put(caller, Answer::of(status::SUCCESS));
+/// Responds with success.
+fn succeed(callback: ffi::OpCallback, cbdata: *mut c_void) -> c_int {
+    let callback = Callback::Op(callback, CallbackData(cbdata));
+    let response = Response::of_status(status::SUCCESS);
+    server().callbacks.enqueue(callback, response);
     ffi::SUCCESS
 }
 
-/// The rank of the process that calls.
+/// The rank of the calling process.
 ///
 /// # Safety
 /// `proc` is null or points to a process.
@@ -57,28 +58,28 @@ unsafe extern "C" fn client_connected(
     callback: ffi::OpCallback,
     cbdata: *mut c_void,
 ) -> c_int {
-    // SAFETY: the library gives the process, or null.
+    // SAFETY: libpmix gives the process, or null.
     if let Some(rank) = unsafe { rank_of(proc) } {
         server().connected(rank);
     }
-    grant(callback, cbdata)
+    succeed(callback, cbdata)
 }
 
-/// Done at once, so that the library knows of it, too, before it sees the connection's end.
+/// Completes at once, so that libpmix records the finalize before it sees the connection's end.
 unsafe extern "C" fn client_finalized(
     proc: *const ffi::Proc,
     _object: *mut c_void,
     _callback: ffi::OpCallback,
     _cbdata: *mut c_void,
 ) -> c_int {
-    // SAFETY: the library gives the process, or null.
+    // SAFETY: libpmix gives the process, or null.
     if let Some(rank) = unsafe { rank_of(proc) } {
         server().tasks().finalized(rank);
     }
     ffi::OPERATION_SUCCEEDED
 }
 
-// The library itself knows who registered for what, and keeps events for those who come late.
+// libpmix itself knows who registered for what, and caches events for late registrations.
 unsafe extern "C" fn register_events(
     _codes: *mut c_int,
     _ncodes: usize,
@@ -87,7 +88,7 @@ unsafe extern "C" fn register_events(
     callback: ffi::OpCallback,
     cbdata: *mut c_void,
 ) -> c_int {
-    grant(callback, cbdata)
+    succeed(callback, cbdata)
 }
 
 unsafe extern "C" fn deregister_events(
@@ -96,10 +97,10 @@ unsafe extern "C" fn deregister_events(
     callback: ffi::OpCallback,
     cbdata: *mut c_void,
 ) -> c_int {
-    grant(callback, cbdata)
+    succeed(callback, cbdata)
 }
 
-/// All tasks run here: when the library asks, all have come, and what they put in is what they get.
+/// Completes a fence: all tasks are local, so libpmix calls when all have come, with the data of all.
 unsafe extern "C" fn fence(
     _procs: *const ffi::Proc,
     _nprocs: usize,
@@ -113,11 +114,12 @@ unsafe extern "C" fn fence(
     let copy = if data.is_null() {
         Vec::new()
     } else {
-        // SAFETY: not null, and the library gives `size` bytes.
+        // SAFETY: not null, and libpmix gives `size` bytes.
         unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec()
     };
-    let caller = Caller::Modex(callback, Cookie(cbdata), copy);
-    server().answers.put(caller, Answer::of(status::SUCCESS));
+    let callback = Callback::Modex(callback, CallbackData(cbdata), copy);
+    let response = Response::of_status(status::SUCCESS);
+    server().callbacks.enqueue(callback, response);
     ffi::SUCCESS
 }
 
@@ -131,15 +133,15 @@ unsafe extern "C" fn abort(
     callback: ffi::OpCallback,
     cbdata: *mut c_void,
 ) -> c_int {
-    // SAFETY: the library gives the process that calls, or null.
+    // SAFETY: libpmix gives the process that calls, or null.
     let rank = unsafe { proc.as_ref() }.map_or(ffi::RANK_UNDEF, |proc| proc.rank);
     // SAFETY: null, or text that ends in NUL.
     let text = unsafe { read_text(message) }.unwrap_or_default();
-    let caller = Caller::Op(callback, Cookie(cbdata));
-    server().ask(
+    let callback = Callback::Op(callback, CallbackData(cbdata));
+    server().send_request(
         "pmix.abort",
         &request::abort(rank, code, &text),
-        Waiter::Plain(caller),
+        TaskRequest::Plain(callback),
     );
     ffi::SUCCESS
 }
@@ -152,17 +154,17 @@ unsafe extern "C" fn allocate(
     callback: ffi::InfoCallback,
     cbdata: *mut c_void,
 ) -> c_int {
-    let caller = Caller::Info(callback, Cookie(cbdata));
-    // SAFETY: the library gives the process that calls, or null.
+    let callback = Callback::Info(callback, CallbackData(cbdata));
+    // SAFETY: libpmix gives the process that calls, or null.
     let rank = unsafe { rank_of(client) };
-    // SAFETY: the library gives `ndata` attributes, valid until our callback.
+    // SAFETY: libpmix gives `ndata` attributes, valid until our callback.
     match unsafe { read_infos(data, ndata) } {
-        Ok(infos) => server().ask(
+        Ok(infos) => server().send_request(
             "pmix.alloc",
             &request::alloc(rank, directive, &infos),
-            Waiter::Alloc(caller),
+            TaskRequest::Alloc(callback),
         ),
-        Err(fault) => refuse(caller, &fault),
+        Err(error) => reject(callback, &error),
     }
     ffi::SUCCESS
 }
@@ -174,24 +176,24 @@ unsafe extern "C" fn query(
     callback: ffi::InfoCallback,
     cbdata: *mut c_void,
 ) -> c_int {
-    let caller = Caller::Info(callback, Cookie(cbdata));
-    // SAFETY: the library gives `nqueries` queries, valid until our callback.
+    let callback = Callback::Info(callback, CallbackData(cbdata));
+    // SAFETY: libpmix gives `nqueries` queries, valid until our callback.
     match unsafe { read_queries(queries, nqueries) } {
-        Ok((wanted, foreign)) => server().query(caller, wanted, foreign),
-        Err(fault) => refuse(caller, &fault),
+        Ok((ids, has_unsupported)) => server().query(callback, ids, has_unsupported),
+        Err(error) => reject(callback, &error),
     }
     ffi::SUCCESS
 }
 
-/// The requests that are asked for, each by its id or all of them, and whether there was a key of another kind.
+/// The ids of the requests that are queried, `None` for all of them, and whether a key is not supported.
 ///
 /// # Safety
 /// `queries` is null or points to `count` queries that are valid with all they point to.
 unsafe fn read_queries(
     queries: *const ffi::Query,
     count: usize,
-) -> Result<(Vec<Option<String>>, bool), Unreadable> {
-    let (mut wanted, mut foreign) = (Vec::new(), false);
+) -> Result<(Vec<Option<String>>, bool), InvalidInfo> {
+    let (mut ids, mut has_unsupported) = (Vec::new(), false);
     for index in 0..if queries.is_null() { 0 } else { count } {
         // SAFETY: within what the caller promises.
         let query = unsafe { &*queries.add(index) };
@@ -202,18 +204,19 @@ unsafe fn read_queries(
         while !key.is_null() && !unsafe { *key }.is_null() {
             // SAFETY: not the last; a key is text that ends in NUL.
             if unsafe { read_text(*key)? } == request::QUERY {
-                wanted.push(request::named(&qualifiers).map(str::to_owned));
+                ids.push(request::request_id(&qualifiers).map(str::to_owned));
             } else {
-                foreign = true;
+                has_unsupported = true;
             }
             // SAFETY: not past the last.
             key = unsafe { key.add(1) };
         }
     }
-    Ok((wanted, foreign))
+    Ok((ids, has_unsupported))
 }
 
-fn refuse(caller: Caller, Unreadable(fault): &Unreadable) {
-    eprintln!("penstock-pmix: request refused: {fault}");
-    server().answers.put(caller, Answer::of(status::BAD_PARAM));
+fn reject(callback: Callback, InvalidInfo(text): &InvalidInfo) {
+    eprintln!("penstock-pmix: request rejected: {text}");
+    let response = Response::of_status(status::BAD_PARAM);
+    server().callbacks.enqueue(callback, response);
 }

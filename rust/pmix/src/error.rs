@@ -1,0 +1,61 @@
+use std::fmt;
+
+/// The reason why a payload or one of its attributes is rejected: the key, what was expected, what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Syntax,
+    Value,
+}
+
+impl Error {
+    pub(crate) fn syntax(error: &serde_json::Error) -> Self {
+        Self {
+            kind: Kind::Syntax,
+            text: error.to_string(),
+        }
+    }
+
+    pub(crate) fn value(text: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Value,
+            text: text.into(),
+        }
+    }
+
+    /// Makes the error of an attribute that has no form in libpmix.
+    pub fn attribute(key: &str, text: &str) -> Self {
+        Self::value(text).at(key)
+    }
+
+    /// The same error of a value at this key.
+    pub(crate) fn at(&self, key: &str) -> Self {
+        Self {
+            text: format!("`{key}`: {}", self.text),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the payload is not JSON.
+    pub fn is_syntax(&self) -> bool {
+        self.kind == Kind::Syntax
+    }
+
+    /// Whether a value is missing, of the wrong type, or contradicts another one.
+    pub fn is_value(&self) -> bool {
+        self.kind == Kind::Value
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}

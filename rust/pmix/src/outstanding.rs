@@ -1,0 +1,141 @@
+use std::collections::BTreeMap;
+
+/// The requests in flight, each under a matchtag of its own.
+///
+/// A request is moved in and moved out, so that it is answered exactly once.
+#[derive(Debug)]
+pub struct Outstanding<T> {
+    requests: BTreeMap<u32, T>,
+    last_tag: u32,
+    is_open: bool,
+}
+
+impl<T> Default for Outstanding<T> {
+    fn default() -> Self {
+        Self {
+            requests: BTreeMap::new(),
+            last_tag: 0,
+            is_open: true,
+        }
+    }
+}
+
+impl<T> Outstanding<T> {
+    /// Adds a request and allots its matchtag: never 0, nor that of another one.
+    ///
+    /// # Errors
+    ///
+    /// After [`Outstanding::close`] the request is returned.
+    pub fn insert(&mut self, request: T) -> Result<u32, T> {
+        if !self.is_open {
+            return Err(request);
+        }
+        loop {
+            self.last_tag = self.last_tag.wrapping_add(1);
+            if self.last_tag != 0 && !self.requests.contains_key(&self.last_tag) {
+                self.requests.insert(self.last_tag, request);
+                return Ok(self.last_tag);
+            }
+        }
+    }
+
+    /// Removes the request with this matchtag.
+    pub fn remove(&mut self, tag: u32) -> Option<T> {
+        self.requests.remove(&tag)
+    }
+
+    /// Removes every request, and accepts none from now on.
+    pub fn close(&mut self) -> Vec<T> {
+        self.is_open = false;
+        std::mem::take(&mut self.requests).into_values().collect()
+    }
+
+    /// The number of requests.
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether there are no requests.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::rc::Rc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert,
+        Remove(u32),
+        Close,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            10 => Just(Step::Insert),
+            10 => (0_u32..20).prop_map(Step::Remove),
+            1 => Just(Step::Close),
+        ]
+    }
+
+    /// A request that records its response.
+    #[derive(Debug)]
+    struct Request(u32, Rc<RefCell<Vec<u32>>>);
+
+    impl Request {
+        fn respond(self) {
+            self.1.borrow_mut().push(self.0);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_request_is_answered_once(steps in prop::collection::vec(step(), 0..60)) {
+            let mut outstanding = Outstanding::default();
+            let answered = Rc::new(RefCell::new(Vec::new()));
+            let mut count = 0;
+            for step in steps {
+                match step {
+                    Step::Insert => {
+                        count += 1;
+                        if let Err(request) = outstanding.insert(Request(count, Rc::clone(&answered))) {
+                            request.respond();
+                        }
+                    }
+                    Step::Remove(tag) => {
+                        if let Some(request) = outstanding.remove(tag) {
+                            request.respond();
+                        }
+                    }
+                    Step::Close => outstanding.close().into_iter().for_each(Request::respond),
+                }
+            }
+            outstanding.close().into_iter().for_each(Request::respond);
+            let mut answered = answered.borrow().clone();
+            answered.sort_unstable();
+            prop_assert_eq!(answered, (1..=count).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_matchtag_in_use_is_not_allotted_after_a_wrap() {
+        let mut outstanding = Outstanding::default();
+        let first = outstanding.insert("first").unwrap();
+        outstanding.last_tag = u32::MAX - 1;
+        let tags: BTreeSet<u32> = (0..3)
+            .map(|_| outstanding.insert("later").unwrap())
+            .collect();
+        assert_eq!(tags.len(), 3);
+        assert!(!tags.contains(&0) && !tags.contains(&first));
+        assert_eq!(outstanding.remove(first), Some("first"));
+        assert_eq!(outstanding.remove(first), None);
+    }
+}
