@@ -1,11 +1,12 @@
-//! An attribute of a request or a result (`pmix_info_t`), and its JSON form.
+//! Attributes of requests and results (`pmix_info_t`), and their JSON form.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::error::Error;
 use crate::names::Key;
 
-/// A value, of the types that the attributes of allocations have.
+/// The value of an attribute, by the types that RFC 0005 uses.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
     /// A whole number of any width, 0 or more.
@@ -16,14 +17,14 @@ pub enum Data {
     Text(String),
     /// An array of attributes.
     Array(Vec<Attribute>),
-    /// A value of a type that no attribute of allocations has, such as a flag.
+    /// A value of a type that RFC 0005 does not use, such as a flag.
     Other,
 }
 
 /// One attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// Its name, as it came.
+    /// The key as the sender wrote it.
     pub key: String,
     /// The flag `PMIX_INFO_REQD`.
     pub required: bool,
@@ -42,7 +43,7 @@ struct Json {
     value: Value,
 }
 
-/// Whether values of a type are numbers: any width, with a sign or without.
+/// Whether the values of a type are numbers of any width, signed or not.
 fn is_number(kind: &str) -> bool {
     let width = kind.trim_start_matches('u').trim_start_matches("int");
     let whole = kind.trim_start_matches('u').starts_with("int");
@@ -60,7 +61,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Attribute {
-    /// An attribute of a result.
+    /// Makes an attribute of a result.
     pub fn result(key: Key, data: Data) -> Self {
         Self {
             key: key.name().to_owned(),
@@ -69,18 +70,24 @@ impl Attribute {
         }
     }
 
-    /// Reads `{"key", "required", "type", "value"}`; all but the key may be left out. The error
-    /// names the place.
-    pub fn from_json(value: &Value) -> Result<Self, String> {
-        let json = Json::deserialize(value).map_err(|error| format!("attribute: {error}"))?;
+    /// Reads `{"key", "required", "type", "value"}`; all but the key may be left out.
+    ///
+    /// # Errors
+    ///
+    /// The object is malformed, or the value is not of its type; the text names the key.
+    pub fn from_json(value: &Value) -> Result<Self, Error> {
+        let json = Json::deserialize(value)
+            .map_err(|error| Error::attribute(format!("attribute: {error}")))?;
         let key = json.key;
         let wrong = |expected: &str| {
             let found = &json.value;
-            format!("attribute `{key}`: expected {expected}, found {found}")
+            Error::attribute(format!(
+                "attribute `{key}`: expected {expected}, found {found}"
+            ))
         };
         let data = match (&json.value, json.kind.as_deref()) {
             (Value::String(text), None | Some("string")) => Data::Text(text.clone()),
-            // An array of bare values, which no attribute of allocations has.
+            // An array of bare values, which RFC 0005 does not use.
             (Value::Array(all), None | Some("array"))
                 if !all.iter().all(|it| it["key"].is_string()) =>
             {
@@ -88,7 +95,9 @@ impl Attribute {
             }
             (Value::Array(all), None | Some("array")) => {
                 let all: Result<_, _> = all.iter().map(Self::from_json).collect();
-                Data::Array(all.map_err(|error| format!("`{key}`: {error}"))?)
+                Data::Array(
+                    all.map_err(|error: Error| Error::attribute(format!("`{key}`: {error}")))?,
+                )
             }
             (_, Some(kind @ ("string" | "array"))) => return Err(wrong(kind)),
             (Value::Bool(_) | Value::Null | Value::Object(_), None) => Data::Other,
@@ -109,7 +118,7 @@ impl Attribute {
         })
     }
 
-    /// The JSON form, with the type that PMIx wants. Of a number that this has not, its largest one.
+    /// The JSON form, with the type that PMIx expects; a number out of its range becomes the largest one.
     pub fn to_json(&self) -> Value {
         let usual = Key::named(&self.key).map(Key::kind);
         let (kind, value) = match &self.data {
@@ -139,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn types_are_told_or_guessed() {
+    fn types_are_given_or_inferred() {
         let read = |value| Attribute::from_json(&value).map(|it| it.data);
         assert_eq!(read(json!({"key": "k", "value": 3})), Ok(Data::Whole(3)));
         let told = json!({"key": "k", "type": "float", "value": 3});

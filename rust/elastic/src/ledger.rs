@@ -1,14 +1,13 @@
-//! Who has asked for what, how it ended, and what is lent: a state machine that events drive.
+//! The requests and loans of jobs: a state machine that events drive.
 //!
-//! | event in a job's log | what it tells |
+//! | event in a job's eventlog | meaning |
 //! |---|---|
-//! | `penstock.alloc-request` | a request of the job begins: it waits |
-//! | `penstock.alloc-again` | it is asked for from the beginning: another job stands for it |
-//! | `penstock.alloc-end` | it is over, and how it ended: what of a loan is back, or what is lent |
-//! | `penstock.loan-end` | the allocation of which something is lent has ended: so have its loans |
+//! | `penstock.alloc-request` | a request of the job is pending |
+//! | `penstock.alloc-again` | the request starts over: another job represents it |
+//! | `penstock.alloc-end` | the request has ended, with its status, the reclaimed nodes and new loans |
+//! | `penstock.loan-end` | the allocation has ended of which nodes were on loan, and its loans with it |
 //!
-//! A request is over once. What of a loan was asked back and did not come is lent again, until
-//! the same time as before.
+//! A request ends once. Nodes that a reclaim did not get stay on loan, until the same time as before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,19 +16,19 @@ use serde_json::{Map, Value};
 
 use crate::names::{Directive, Key, Status};
 
-/// Requests that are over, of one job, that are remembered.
-const REMEMBERED: usize = 1024;
+/// The number of ended requests of a job that are kept.
+const MAX_ENDED_REQUESTS: usize = 1024;
 
-/// How far a request has come.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It waits.
+    /// The request is pending.
     Queued,
-    /// It was granted, if need be in part.
+    /// The request was granted, perhaps in part.
     Granted,
-    /// It was refused.
+    /// The request was denied.
     Refused,
-    /// It was taken back.
+    /// The request was cancelled.
     Cancelled,
 }
 
@@ -43,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// The name that a query tells.
+    /// The name in responses to queries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -54,47 +53,47 @@ impl Progress {
     }
 }
 
-/// One request of a job, as its event begins it.
+/// A request of a job, as its event records it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Entry {
-    /// Its number among the job's.
+    /// The number of the request within the job.
     pub seq: u32,
     /// The user's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What is to be done.
+    /// The directive.
     pub directive: String,
-    /// The task that asks.
+    /// The rank of the requesting task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The job that stands for the request in the queue, and for what it is granted.
+    /// The job that represents the request in the queue, and holds what it is granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alloc: Option<u64>,
-    /// The allocation that is meant, where it is not the requester's own.
+    /// The target allocation, if not the requester's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<u64>,
-    /// Nodes asked for; 0 where they are not counted.
+    /// Requested nodes; 0 if they are not counted.
     pub nodes: u32,
-    /// Cpus asked for, of each node or altogether; 0 for whole nodes.
+    /// Requested cpus, of each node or in total; 0 for whole nodes.
     pub cpus: u32,
-    /// Seconds asked for.
+    /// Requested time in seconds.
     pub time: u32,
-    /// Whether it is refused where it cannot be had now.
+    /// Whether it is denied unless it can be granted now.
     pub required: bool,
-    /// When the caller waits no longer, seconds since the epoch.
+    /// The end of the caller's timeout, seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<f64>,
-    /// Names of attributes that were wished for and mean nothing to it.
+    /// Names of preferred attributes that have no effect on it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// Loans that are asked back: their numbers, and how many nodes of each.
+    /// The loans to reclaim: their numbers, and the nodes of each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub returns: Vec<(u32, u32)>,
-    /// Its status.
+    /// The status, once it has ended.
     #[serde(skip)]
     pub status: Option<Status>,
-    /// Why it ended as it did, for people.
+    /// The reason of the status, human-readable.
     #[serde(skip)]
     pub reason: String,
     /// The results, as JSON attributes.
@@ -103,7 +102,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// How far it has come.
+    /// The state.
     pub fn progress(&self) -> Progress {
         Progress::of(self.status.unwrap_or(Status::QUEUED))
     }
@@ -115,92 +114,92 @@ impl Entry {
         found.get("value")
     }
 
-    /// Whether it waits.
+    /// Whether the request is pending.
     pub fn is_open(&self) -> bool {
         self.status.is_none()
     }
 
-    /// What is to be done.
+    /// The directive.
     pub fn directive(&self) -> Option<Directive> {
         Directive::named(&self.directive)
     }
 }
 
-/// Nodes of one kind that a job has lent, by one release.
+/// Nodes of one kind that a job has lent by one release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lend {
     /// The user's id of the release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Nodes lent.
+    /// The number of nodes.
     pub nodes: u32,
-    /// Cpus lent of each of them.
+    /// Cpus of each.
     pub cpus: u32,
-    /// Gpus lent of each of them.
+    /// Gpus of each.
     pub gpus: u32,
-    /// Whether they are lent with all that they have.
+    /// Whether whole nodes are on loan.
     pub whole: bool,
-    /// Whether they were the job's own, not granted to a request.
+    /// Whether they are the job's own, not granted to a request.
     pub own: bool,
-    /// Their names.
+    /// Their hosts.
     pub hosts: String,
-    /// The allocation that they were part of, where it is not the job's own.
+    /// The allocation that they belong to, if not the job's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<u64>,
-    /// When they are to come back by themselves, seconds since the epoch.
+    /// The time of the automatic reclaim, seconds since the epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<f64>,
-    /// Nodes that are asked back now.
+    /// Nodes that are being reclaimed.
     #[serde(skip)]
     pub returning: u32,
-    /// Nodes that have come back.
+    /// Nodes that were reclaimed.
     #[serde(skip)]
     pub returned: u32,
 }
 
 impl Lend {
-    /// Nodes that are lent and not asked for.
+    /// Nodes on loan that are not being reclaimed.
     pub fn outstanding(&self) -> u32 {
         self.nodes - self.returned - self.returning
     }
 
-    /// Whether one request can ask for both: nodes of one kind, for one allocation.
+    /// Whether one request can reclaim both: nodes of one kind, for one allocation.
     pub fn is_like(&self, other: &Self) -> bool {
         let kind = |it: &Self| (it.target, it.own, it.whole, it.cpus, it.gpus);
         kind(self) == kind(other)
     }
 }
 
-/// What an event has changed.
+/// The change that an event has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A request waits.
+    /// A request is pending.
     Began(u32),
-    /// A request is over.
+    /// A request has ended.
     Ended(u32),
-    /// A request is over by which something was lent.
+    /// A request has ended that made loans.
     Lent(u32),
-    /// Nothing that anybody has to hear of.
+    /// No change that concerns a waiting caller.
     Other,
 }
 
-/// The requests and loans of one job. Those that wait, and names, are found without looking at all.
+/// The requests and loans of one job, indexed by state, deadline and id.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     entries: BTreeMap<u32, Entry>,
-    /// Those that wait, and those that are over.
+    /// The pending and the ended ones.
     open: BTreeSet<u32>,
-    over: BTreeSet<u32>,
-    /// When callers wait no longer, in milliseconds, and for which request.
-    limits: BTreeSet<(u64, u32)>,
-    /// By the user's id, and by the job that stands for them.
+    ended: BTreeSet<u32>,
+    /// The ends of timeouts in milliseconds, and their requests.
+    deadlines: BTreeSet<(u64, u32)>,
+    /// By the user's id, and by the job that represents them.
     names: HashMap<String, BTreeSet<u32>>,
     allocs: HashMap<u64, u32>,
-    lends: BTreeMap<u32, Lend>,
+    loans: BTreeMap<u32, Lend>,
     last: u32,
-    /// Loans so far.
-    lent: u32,
+    /// The number of loans so far.
+    last_loan: u32,
 }
 
 impl Account {
@@ -230,37 +229,37 @@ impl Account {
         all.filter_map(|seq| self.entry(*seq))
     }
 
-    /// The request that this job stands for.
+    /// The request that this job represents.
     pub fn standing(&self, alloc: u64) -> Option<&Entry> {
         self.entry(*self.allocs.get(&alloc)?)
     }
 
-    /// Requests that wait.
+    /// The pending requests.
     pub fn open(&self) -> impl Iterator<Item = &Entry> {
         self.open.iter().filter_map(|seq| self.entry(*seq))
     }
 
-    /// Requests that wait, and for which the caller waits no longer.
+    /// The pending requests whose timeout has expired.
     pub fn late(&self, now: f64) -> impl Iterator<Item = &Entry> {
-        let late = self.limits.range(..=(milliseconds(now), u32::MAX));
+        let late = self.deadlines.range(..=(milliseconds(now), u32::MAX));
         let late = late.filter_map(|(_, seq)| self.entry(*seq));
         late.filter(move |it| it.deadline.is_some_and(|limit| limit <= now))
     }
 
-    /// Loans by number.
+    /// The loans by number.
     pub fn lends(&self) -> impl Iterator<Item = (u32, &Lend)> {
-        self.lends.iter().map(|(seq, lend)| (*seq, lend))
+        self.loans.iter().map(|(seq, lend)| (*seq, lend))
     }
 
     /// The loan with this number.
     pub fn lend(&self, seq: u32) -> Option<&Lend> {
-        self.lends.get(&seq)
+        self.loans.get(&seq)
     }
 
-    /// What to ask back: of the loans with this id, or of all, up to `most` nodes.
-    pub fn to_return(&self, id: Option<&str>, most: Option<u32>) -> Vec<(u32, u32)> {
-        let mut left = most.unwrap_or(u32::MAX);
-        let lends = self.lends.iter();
+    /// The nodes to reclaim, by loan: of the loans with this id, or of all, up to `limit` nodes.
+    pub fn to_return(&self, id: Option<&str>, limit: Option<u32>) -> Vec<(u32, u32)> {
+        let mut left = limit.unwrap_or(u32::MAX);
+        let lends = self.loans.iter();
         let meant = lends.filter(|(_, lend)| id.is_none() || lend.id.as_deref() == id);
         let parts = meant.map(|(seq, lend)| {
             let nodes = lend.outstanding().min(left);
@@ -274,13 +273,13 @@ impl Account {
         let seq = entry.seq;
         self.last = self.last.max(seq);
         for (lend, nodes) in &entry.returns {
-            if let Some(lend) = self.lends.get_mut(lend) {
+            if let Some(lend) = self.loans.get_mut(lend) {
                 lend.returning += (*nodes).min(lend.outstanding());
             }
         }
         self.open.insert(seq);
         if let Some(limit) = entry.deadline {
-            self.limits.insert((milliseconds(limit), seq));
+            self.deadlines.insert((milliseconds(limit), seq));
         }
         if let Some(id) = &entry.id {
             self.names.entry(id.clone()).or_default().insert(seq);
@@ -311,13 +310,13 @@ impl Account {
         entry.reason = ended.reason;
         entry.results = ended.results;
         self.open.remove(&ended.seq);
-        self.over.insert(ended.seq);
+        self.ended.insert(ended.seq);
         if let Some(limit) = entry.deadline {
-            self.limits.remove(&(milliseconds(limit), ended.seq));
+            self.deadlines.remove(&(milliseconds(limit), ended.seq));
         }
         let mut left = ended.nodes;
         for (lend, nodes) in std::mem::take(&mut entry.returns) {
-            if let Some(lend) = self.lends.get_mut(&lend) {
+            if let Some(lend) = self.loans.get_mut(&lend) {
                 let nodes = nodes.min(lend.returning);
                 let back = nodes.min(left);
                 lend.returning -= nodes;
@@ -325,22 +324,22 @@ impl Account {
                 left -= back;
             }
         }
-        self.lends.retain(|_, lend| lend.returned < lend.nodes);
+        self.loans.retain(|_, lend| lend.returned < lend.nodes);
         self.forget_oldest();
         let mut change = Change::Ended(ended.seq);
         for lend in ended.lent.into_iter().filter(|lend| lend.nodes > 0) {
-            self.lent += 1;
-            self.lends.insert(self.lent, lend);
+            self.last_loan += 1;
+            self.loans.insert(self.last_loan, lend);
             change = Change::Lent(ended.seq);
         }
         change
     }
 
     fn forget_oldest(&mut self) {
-        if self.over.len() <= REMEMBERED {
+        if self.ended.len() <= MAX_ENDED_REQUESTS {
             return;
         }
-        let oldest = self.over.pop_first();
+        let oldest = self.ended.pop_first();
         let Some(oldest) = oldest.and_then(|seq| self.entries.remove(&seq)) else {
             return;
         };
@@ -376,7 +375,7 @@ struct Ended {
     reason: String,
     #[serde(default)]
     results: Vec<Value>,
-    /// Nodes that were granted: they count against what was asked back.
+    /// Granted nodes: they count against those to reclaim.
     #[serde(default)]
     nodes: u32,
     #[serde(default)]
@@ -394,16 +393,16 @@ struct LoanEnd {
     target: u64,
 }
 
-/// The accounts of all jobs that have asked for something.
+/// The accounts of all jobs with requests.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     accounts: BTreeMap<u64, Account>,
-    /// By allocation, the other jobs that have asked for more for it, or lent of it.
+    /// By allocation, the other jobs with requests or loans for it.
     about: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Ledger {
-    /// The first word of the events that it understands.
+    /// The prefix of the events that the ledger reads.
     pub const PREFIX: &str = "penstock.";
 
     /// A job's account.
@@ -411,14 +410,14 @@ impl Ledger {
         self.accounts.get(&job)
     }
 
-    /// The jobs that may have asked for more for an allocation that is not their own, or lent of it.
+    /// The other jobs that may have requests or loans for an allocation.
     pub fn about(&self, target: u64) -> impl Iterator<Item = (u64, &Account)> {
         let jobs = self.about.get(&target).into_iter().flatten();
         jobs.filter_map(|job| Some((*job, self.account(*job)?)))
     }
 
-    /// Takes in an event of a job: the only way by which anything changes, live and in replay.
-    /// What cannot be read changes nothing.
+    /// Applies an event of a job, the only way by which the ledger changes, live and in replay. A malformed event changes
+    /// nothing.
     pub fn apply(&mut self, job: u64, name: &str, context: Option<&Map<String, Value>>) -> Change {
         fn read<T: serde::de::DeserializeOwned>(context: &Map<String, Value>) -> Option<T> {
             serde_json::from_value(Value::Object(context.clone())).ok()
@@ -450,7 +449,7 @@ impl Ledger {
             "penstock.loan-end" => read(context).and_then(|it: LoanEnd| {
                 let account = self.accounts.get_mut(&job)?;
                 account
-                    .lends
+                    .loans
                     .retain(|_, lend| lend.target != Some(it.target));
                 Some(Change::Other)
             }),
@@ -459,7 +458,7 @@ impl Ledger {
         change.unwrap_or(Change::Other)
     }
 
-    /// Forgets a job that is not known any more.
+    /// Removes a purged job.
     pub fn forget(&mut self, job: u64) {
         self.accounts.remove(&job);
         self.about.remove(&job);

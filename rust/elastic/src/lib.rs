@@ -1,24 +1,23 @@
-//! Flexible allocations (PMIx RFC 0005): what a running job may ask for, give back, lend and take back.
+//! Flexible allocations (PMIx RFC 0005): requests of running jobs for more resources or time, releases, and loans.
 //!
-//! The crate is pure. [`Request::read`] turns PMIx attributes into a request, or into a [`Refusal`]
-//! with its PMIx status and reason; [`Ask`] is what of it a scheduler is asked for; [`Ledger`] keeps
-//! the requests of every job, and changes by events alone, so that a replay of them brings it back.
+//! The crate is pure. [`Request::read`] turns PMIx attributes into a request, or into a [`Refusal`] with its PMIx status
+//! and reason; [`Ask`] is the part of it that goes to a scheduler, as a jobspec; [`Ledger`] holds the requests and
+//! loans of every job, and changes by events alone, so that a replay restores it.
 
-mod ask;
 mod attribute;
+mod demand;
+mod error;
 mod ledger;
 mod lists;
 mod names;
-mod part;
+mod release;
 mod request;
 mod time;
-mod wanted;
 
-pub use ask::{Ask, Form};
 pub use attribute::{Attribute, Data};
+pub use demand::{Ask, Form};
+pub use error::Error;
 pub use ledger::{Account, Change, Entry, Ledger, Lend, Progress};
-pub use lists::{counts, cpus, hosts};
 pub use names::{Directive, Key, Status};
-pub use part::{Holding, Part, share};
+pub use release::{Holding, Part, share};
 pub use request::{Refusal, Request, Wish};
-pub use time::seconds;

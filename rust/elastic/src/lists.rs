@@ -1,40 +1,44 @@
-//! Lists as PMIx programs write them: hostlists, plain lists, and PMIx regular expressions.
+//! Lists in the forms of PMIx programs: hostlists, plain lists, and PMIx regular expressions.
 
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 
-/// The most names or numbers that a list may stand for.
-const MOST: usize = 1 << 20;
+use crate::error::Error;
 
-fn wrong(text: &str, what: &str) -> String {
-    format!("`{}`: {what}", text.escape_debug())
+/// The greatest number of names or numbers in a list.
+const MAX_ELEMENTS: usize = 1 << 20;
+
+fn malformed(text: &str, expected: &str) -> Error {
+    Error::list(format!("`{}`: {expected}", text.escape_debug()))
 }
 
 /// Reads a list of nodes: `n[1-3],m7` (RFC 29), `n1,n2`, or `pmix[n[3:1-5,7],login]` as
-/// `PMIx_generate_regex` makes it, where `3:` is the number of digits. A form that is compressed
-/// is refused: only a PMIx library can read it.
-pub fn hosts(text: &str) -> Result<Hostlist, String> {
+/// `PMIx_generate_regex` makes it, where `3:` is the number of digits. A compressed form is
+/// rejected: only a PMIx library can read it.
+pub fn hosts(text: &str) -> Result<Hostlist, Error> {
     let text = text.trim();
     if text.starts_with("blob:") {
-        return Err(wrong("blob:", "a compressed list cannot be read"));
+        return Err(malformed("blob:", "expected a list that is not compressed"));
     }
     let list = match inner(text)? {
-        Some(names) => Hostlist::try_from_hosts(&names).map_err(|error| error.to_string())?,
+        Some(names) => {
+            Hostlist::try_from_hosts(&names).map_err(|error| Error::list(error.to_string()))?
+        }
         None => plain(text)
             .parse::<Hostlist>()
-            .map_err(|error| error.to_string())?,
+            .map_err(|error| Error::list(error.to_string()))?,
     };
-    if list.is_empty() || list.len() > MOST {
-        return Err(wrong(text, "expected at least one node"));
+    if list.is_empty() || list.len() > MAX_ELEMENTS {
+        return Err(malformed(text, "expected at least one node"));
     }
     Ok(list)
 }
 
 /// Reads a list of numbers, one for each node: `5,3`, `4*2` or `4(x2)` for two fours, or the same
 /// in `pmix[…]`.
-pub fn counts(text: &str) -> Result<Vec<u32>, String> {
+pub fn counts(text: &str) -> Result<Vec<u32>, Error> {
     let text = text.trim();
-    let expected = || wrong(text, "expected numbers of cpus with commas between");
+    let expected = || malformed(text, "expected numbers of cpus with commas between");
     let parts = match inner(text)? {
         Some(parts) => parts,
         None => plain(text).split(',').map(str::to_owned).collect(),
@@ -48,7 +52,7 @@ pub fn counts(text: &str) -> Result<Vec<u32>, String> {
         };
         let number = number.parse::<u32>().map_err(|_| expected())?;
         let times = times.parse::<usize>().map_err(|_| expected())?;
-        if number == 0 || times == 0 || times > MOST - numbers.len() {
+        if number == 0 || times == 0 || times > MAX_ELEMENTS - numbers.len() {
             return Err(expected());
         }
         numbers.extend(std::iter::repeat_n(number, times));
@@ -57,7 +61,7 @@ pub fn counts(text: &str) -> Result<Vec<u32>, String> {
 }
 
 /// Reads ids of cpus: an idset (RFC 22), or `pmix[…]`, where each name is an id or an idset.
-pub fn cpus(text: &str) -> Result<IdSet, String> {
+pub fn cpus(text: &str) -> Result<IdSet, Error> {
     let text = text.trim();
     let ids = match inner(text)? {
         Some(names) => {
@@ -70,9 +74,9 @@ pub fn cpus(text: &str) -> Result<IdSet, String> {
         }
         None => plain(text).parse::<IdSet>(),
     };
-    let ids = ids.map_err(|error| error.to_string())?;
+    let ids = ids.map_err(|error| Error::list(error.to_string()))?;
     if ids.is_empty() {
-        return Err("expected at least one cpu".to_owned());
+        return Err(Error::list("expected at least one cpu"));
     }
     Ok(ids)
 }
@@ -81,17 +85,17 @@ fn plain(text: &str) -> &str {
     text.strip_prefix("raw:").unwrap_or(text)
 }
 
-/// The names in `pmix[…]`; none where the text is no such expression.
-fn inner(text: &str) -> Result<Option<Vec<String>>, String> {
+/// The names in `pmix[…]`; `None` for any other text.
+fn inner(text: &str) -> Result<Option<Vec<String>>, Error> {
     let Some(body) = text.strip_prefix("pmix[") else {
         return Ok(None);
     };
     let body = body
         .strip_suffix(']')
-        .ok_or_else(|| wrong(text, "expected `]` at its end"))?;
+        .ok_or_else(|| malformed(text, "expected `]` at its end"))?;
     let mut names = Vec::new();
-    for part in split(body).ok_or_else(|| wrong(text, "its brackets do not match"))? {
-        expand(part, &mut names).map_err(|what| wrong(text, &what))?;
+    for part in split(body).ok_or_else(|| malformed(text, "expected matching brackets"))? {
+        expand(part, &mut names).map_err(|expected| malformed(text, &expected))?;
     }
     Ok(Some(names))
 }
@@ -114,11 +118,11 @@ fn split(body: &str) -> Option<Vec<&str>> {
     (depth == 0).then_some(parts)
 }
 
-/// `prefix[digits:ranges]suffix`, or a name.
+/// Appends the names of `prefix[digits:ranges]suffix`, or a plain name.
 fn expand(part: &str, names: &mut Vec<String>) -> Result<(), String> {
     let Some((prefix, rest)) = part.split_once('[') else {
         if part.is_empty() {
-            return Err("a name is missing".to_owned());
+            return Err("expected a name".to_owned());
         }
         names.push(part.to_owned());
         return Ok(());
@@ -135,8 +139,8 @@ fn expand(part: &str, names: &mut Vec<String>) -> Result<(), String> {
         let first = first.parse::<u64>().map_err(|_| bad())?;
         let last = last.parse::<u64>().map_err(|_| bad())?;
         let more = last.checked_sub(first).ok_or_else(bad)?;
-        if more >= (MOST - names.len()) as u64 {
-            return Err(format!("more than {MOST} names"));
+        if more >= (MAX_ELEMENTS - names.len()) as u64 {
+            return Err(format!("expected at most {MAX_ELEMENTS} names"));
         }
         names.extend((first..=last).map(|number| format!("{prefix}{number:0width$}{suffix}")));
     }
@@ -148,7 +152,7 @@ mod tests {
     use super::{counts, cpus, hosts};
 
     #[test]
-    fn three_ways_to_write_nodes() {
+    fn nodes_have_three_forms() {
         for (text, expected) in [
             ("n[1-3],m7", "n[1-3],m7"),
             ("n1,n2", "n[1-2]"),
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_rejected() {
         for text in [
             "",
             "n[1",
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_cpus() {
+    fn cpus_have_the_forms_of_an_idset() {
         for text in [
             "0-2,7",
             "[0-2,7]",
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_cpus() {
+    fn counts_may_be_repeated() {
         assert_eq!(counts("5,3"), Ok(vec![5, 3]));
         assert_eq!(counts("4(x2),1"), Ok(vec![4, 4, 1]));
         assert_eq!(counts("4*2"), Ok(vec![4, 4]));

@@ -1,16 +1,15 @@
-//! The one table of PMIx names and numbers: attributes in their older and newer spelling,
-//! directives, status codes.
+//! The names and numbers of PMIx: attributes in their older and newer spelling, directives, status codes.
 
 use std::fmt;
 
-/// What a PMIx function returns, and an event or a query tells.
+/// A PMIx status code, as functions return it and events and queries carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status(pub i32);
 
 impl Status {
     /// `PMIX_SUCCESS`.
     pub const SUCCESS: Self = Self(0);
-    /// Not a code of PMIx: the request waits. Only in an answer that is not the last one.
+    /// Not a code of PMIx: the request is pending. Only in a response that is not the last one.
     pub const QUEUED: Self = Self(1);
     /// `PMIX_ERR_NO_PERMISSIONS`.
     pub const NO_PERMISSION: Self = Self(-23);
@@ -32,18 +31,18 @@ impl Status {
     pub const CANCELLED: Self = Self(-180);
 }
 
-/// What is to be done (`pmix_alloc_directive_t`).
+/// The directive of a request (`pmix_alloc_directive_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Directive {
-    /// An allocation of its own, disjoint from the requester's.
+    /// A new allocation, disjoint from the requester's.
     New,
-    /// More resources, or more time, for an allocation that there is.
+    /// More resources, or more time, for an existing allocation.
     Extend,
-    /// Resources go back, for good or for a time.
+    /// Releases resources, for good or as a loan.
     Release,
-    /// Resources that were lent come back.
+    /// Reclaims resources on loan.
     Reacquire,
-    /// A request that waits is taken back.
+    /// Cancels a pending request.
     Cancel,
 }
 
@@ -56,8 +55,8 @@ impl Directive {
         (5, "cancel", Self::Cancel),
     ];
 
-    /// The directive with this number; none for those of other environments, 128 and above, and
-    /// for those that nobody has defined.
+    /// The directive with this number; `None` for undefined ones and for those of other
+    /// environments, 128 and above.
     pub fn numbered(number: u64) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(own, ..)| *own == number).map(|it| it.2)
@@ -70,7 +69,7 @@ impl Directive {
             .map(|it| it.2)
     }
 
-    /// Its name, in small letters.
+    /// The name in lower case.
     pub fn name(self) -> &'static str {
         let mut all = Self::ALL.into_iter();
         all.find(|it| it.2 == self).map_or("", |it| it.1)
@@ -83,18 +82,18 @@ impl fmt::Display for Directive {
     }
 }
 
-/// An attribute that is understood.
+/// A supported attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// The user's id of a request, in newer names.
+    /// The user's id of a request, in newer libraries.
     RequestId,
-    /// An allocation; in the RFC, and alone, the user's id of a request.
+    /// The id of an allocation; in RFC 0005, and alone, the user's id of a request.
     AllocId,
     /// Number of nodes, uint64.
     Nodes,
     /// Certain nodes, string.
     NodeList,
-    /// Number of cpus in total, uint64; or an array that says how many of which nodes.
+    /// Number of cpus in total, uint64; or an array of nodes and numbers of cpus.
     Cpus,
     /// Number of cpus on each listed node, string.
     CpuCounts,
@@ -114,11 +113,11 @@ pub enum Key {
     Time,
     /// Queue, string.
     Queue,
-    /// How long the caller waits, seconds.
+    /// Timeout of the caller, seconds.
     Timeout,
 }
 
-/// Each name of each attribute. The first is the one that results carry.
+/// The names of each attribute; results carry the first.
 const KEYS: [(&str, Key); 27] = [
     ("pmix.alloc.reqid", Key::RequestId),
     ("PMIX_ALLOC_REQ_ID", Key::RequestId),
@@ -162,7 +161,7 @@ impl Key {
         all.find(|it| it.1 == self).map_or("", |it| it.0)
     }
 
-    /// What a value is to be, in PMIx's words.
+    /// The PMIx type of the value.
     pub fn kind(self) -> &'static str {
         match self {
             Self::Nodes | Self::Cpus => "uint64",
@@ -180,7 +179,7 @@ mod tests {
     use super::{Directive, KEYS, Key};
 
     #[test]
-    fn every_name_means_one_attribute_and_every_attribute_has_a_name() {
+    fn names_and_attributes_correspond() {
         for (name, key) in KEYS {
             assert_eq!(Key::named(name), Some(key));
             assert_eq!(Key::named(key.name()), Some(key));

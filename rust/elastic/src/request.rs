@@ -1,4 +1,4 @@
-//! What the attributes of a request come to, or why it is refused.
+//! A request with its attributes in their types, or the denial of one.
 
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
@@ -8,17 +8,17 @@ use crate::lists;
 use crate::names::{Directive, Key, Status};
 use crate::time;
 
-/// Why a request is not granted.
+/// The denial of a request: its PMIx status and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The PMIx status.
     pub status: Status,
-    /// For people.
+    /// The reason, human-readable.
     pub reason: String,
 }
 
 impl Refusal {
-    /// A refusal with its reason.
+    /// Makes a denial.
     pub fn new(status: Status, reason: impl Into<String>) -> Self {
         let reason = reason.into();
         Self { status, reason }
@@ -29,50 +29,50 @@ impl Refusal {
     }
 }
 
-/// A value, and whether the request is to be refused where it cannot be had.
+/// A value and its `PMIX_INFO_REQD` flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish<T> {
-    /// What is wished for.
+    /// The value.
     pub value: T,
-    /// The attribute's flag.
+    /// Whether the request is denied if the value cannot be met.
     pub required: bool,
 }
 
 /// A request with its attributes in their types.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// What is to be done.
+    /// The directive.
     pub directive: Directive,
     /// `pmix.alloc.reqid`: the user's id of this request.
     pub id: Option<String>,
-    /// `pmix.alloc.id`: an allocation that there is; without `id`, perhaps the user's id.
+    /// `pmix.alloc.id`: an existing allocation; without `id`, perhaps the user's id.
     pub alloc: Option<String>,
     /// Number of nodes.
     pub nodes: Option<Wish<u32>>,
-    /// Certain nodes.
+    /// Preferred or required nodes.
     pub hosts: Option<Wish<Hostlist>>,
     /// Cpus in total.
     pub cpus: Option<Wish<u32>>,
     /// Cpus on each node, in the order of `hosts`.
     pub cpu_counts: Option<Wish<Vec<u32>>>,
-    /// Certain cpus of each node.
+    /// Preferred cpus of each node.
     pub cpu_list: Option<Wish<IdSet>>,
-    /// Seconds.
+    /// Time in seconds.
     pub time: Option<Wish<u32>>,
     /// Queue.
     pub queue: Option<Wish<String>>,
-    /// Seconds that the caller waits.
+    /// Timeout of the caller in seconds.
     pub timeout: Option<f64>,
-    /// Whether any attribute but `pmix.alloc.id` is flagged: what is asked for must be there now.
+    /// Whether any attribute but `pmix.alloc.id` is required: the request is denied unless it can be granted now.
     pub required: bool,
-    /// Whether `pmix.alloc.id` is flagged: it must name something that there is.
+    /// Whether `pmix.alloc.id` is required: it must name an existing allocation.
     pub alloc_required: bool,
-    /// Names of attributes that are not supported, and were not required.
+    /// Names of attributes that are not supported and not required.
     pub dropped: Vec<String>,
 }
 
 impl Request {
-    /// A request without attributes.
+    /// Makes a request without attributes.
     pub fn new(directive: Directive) -> Self {
         Self {
             directive,
@@ -92,17 +92,21 @@ impl Request {
         }
     }
 
-    /// Reads attributes. Those with a blank key are skipped; of two with the same name the later
-    /// counts; one that is not supported is dropped, or refuses the request where it is required.
+    /// Reads attributes. Blank keys are skipped; the later of two with the same name counts; an unsupported one is
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// An attribute is malformed, or is required and not supported.
     pub fn read(directive: Directive, attributes: &[Attribute]) -> Result<Self, Refusal> {
         let mut request = Self::new(directive);
         for attribute in attributes {
-            request.take(attribute)?;
+            request.apply(attribute)?;
         }
         Ok(request)
     }
 
-    /// Of a request that is refused: its names, as far as they can be read.
+    /// Reads the ids alone, for the record of a denied request.
     pub fn names(directive: Directive, attributes: &[Attribute]) -> Self {
         let mut request = Self::new(directive);
         for attribute in attributes {
@@ -119,7 +123,7 @@ impl Request {
         request
     }
 
-    /// Whether resources are named, by number or by name.
+    /// Whether the request asks for resources, by number or by name.
     pub fn has_resources(&self) -> bool {
         self.nodes.is_some()
             || self.hosts.is_some()
@@ -128,14 +132,13 @@ impl Request {
             || self.cpu_list.is_some()
     }
 
-    /// Names of attributes that mean nothing to a release, or to a request for time: those that are
-    /// not supported, and the queue.
+    /// Names of attributes that have no effect on a release or a request for time: the unsupported ones and the queue.
     pub fn meaningless(&self) -> Vec<String> {
         let queue = self.queue.iter().map(|_| Key::Queue.name().to_owned());
         self.dropped.iter().cloned().chain(queue).collect()
     }
 
-    fn take(&mut self, attribute: &Attribute) -> Result<(), Refusal> {
+    fn apply(&mut self, attribute: &Attribute) -> Result<(), Refusal> {
         let name = attribute.key.trim();
         if name.is_empty() {
             return Ok(());
@@ -144,7 +147,7 @@ impl Request {
         let Some(key) = Key::named(name) else {
             return self.unsupported(name, required, "unknown attribute");
         };
-        let wish = |value| Wish { value, required };
+        let flagged = |value| Wish { value, required };
         match key {
             Key::AllocId => self.alloc_required |= required,
             _ => self.required |= required,
@@ -152,7 +155,7 @@ impl Request {
         match key {
             Key::RequestId => self.id = Some(word(attribute)?.to_owned()),
             Key::AllocId => self.alloc = Some(word(attribute)?.to_owned()),
-            Key::Nodes => self.nodes = Some(wish(amount(attribute)?)),
+            Key::Nodes => self.nodes = Some(flagged(amount(attribute)?)),
             Key::Cpus => match &attribute.data {
                 Data::Array(all) => {
                     for inner in all {
@@ -161,26 +164,26 @@ impl Request {
                             required,
                             ..inner.clone()
                         };
-                        self.take(&inner)?;
+                        self.apply(&inner)?;
                     }
                 }
-                _ => self.cpus = Some(wish(amount(attribute)?)),
+                _ => self.cpus = Some(flagged(amount(attribute)?)),
             },
             Key::NodeList => {
                 let value = lists::hosts(text(attribute)?);
-                let value = value.map_err(|error| wrong(attribute, &error))?;
+                let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 self.hosts = Some(Wish { value, required });
             }
             Key::CpuCounts => {
                 let value = lists::counts(text(attribute)?);
-                let value = value.map_err(|error| wrong(attribute, &error))?;
+                let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 self.cpu_counts = Some(Wish { value, required });
             }
             Key::CpuList => {
                 let value = lists::cpus(text(attribute)?);
-                let value = value.map_err(|error| wrong(attribute, &error))?;
+                let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
                 if required {
-                    let what = "which cpus of a node are given cannot be required";
+                    let what = "cpus of a node cannot be required, only preferred";
                     return self.unsupported(name, true, what);
                 }
                 self.cpu_list = Some(Wish { value, required });
@@ -190,14 +193,14 @@ impl Request {
                     Data::Whole(number) => u32::try_from(*number)
                         .map_err(|_| wrong(attribute, &format!("{number} is too many seconds")))?,
                     Data::Text(text) => {
-                        time::seconds(text).map_err(|error| wrong(attribute, &error))?
+                        time::seconds(text).map_err(|error| wrong(attribute, &error.to_string()))?
                     }
                     _ => return Err(wrong(attribute, "expected uint32 or a string")),
                 };
                 if value == 0 {
                     return Err(wrong(attribute, "expected more than 0 seconds"));
                 }
-                self.time = Some(wish(value));
+                self.time = Some(flagged(value));
             }
             Key::Queue => {
                 let value = word(attribute)?.to_owned();
@@ -205,7 +208,7 @@ impl Request {
             }
             Key::Timeout => {
                 let seconds = match &attribute.data {
-                    #[expect(clippy::cast_precision_loss, reason = "seconds that anybody waits")]
+                    #[expect(clippy::cast_precision_loss, reason = "a timeout in seconds")]
                     Data::Whole(number) => *number as f64,
                     Data::Real(number) if *number >= 0.0 => *number,
                     _ => return Err(wrong(attribute, "expected seconds, 0 or more")),
@@ -214,8 +217,8 @@ impl Request {
                 self.timeout = Some(seconds).filter(|it| *it > 0.0);
             }
             Key::Memory | Key::Network | Key::NetworkId | Key::Bandwidth | Key::NetworkQos => {
-                let what = "the inventory does not tell of it";
-                // Any flag in an array is one of the request.
+                let what = "not in the inventory";
+                // A flag within the array applies to the request.
                 if let Data::Array(all) = &attribute.data {
                     for inner in all.iter().filter(|it| it.required) {
                         self.unsupported(&inner.key, true, what)?;
@@ -266,7 +269,7 @@ fn amount(attribute: &Attribute) -> Result<u32, Refusal> {
         Ok(number) => Ok(number),
         Err(_) => Err(Refusal::new(
             Status::OUT_OF_RESOURCE,
-            format!("`{}`: there are never {number}", attribute.key),
+            format!("`{}`: {number} exceeds every inventory", attribute.key),
         )),
     }
 }
@@ -283,7 +286,7 @@ mod tests {
             .map(|it| Attribute::from_json(it).unwrap())
             .collect();
         Request::read(Directive::Extend, &attributes)
-            .map_err(|refusal| (refusal.status.0, refusal.reason))
+            .map_err(|denial| (denial.status.0, denial.reason))
     }
 
     #[test]
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_inventory_does_not_tell_of_is_dropped_or_refused() {
+    fn unsupported_attributes_are_dropped_or_denied() {
         for (key, value) in [
             ("pmix.alloc.msize", json!(1.5)),
             ("pmix.alloc.netid", json!("eth0")),

@@ -1,16 +1,18 @@
-//! Time as newer libraries write it: `months:days:hours:minutes:seconds`.
+//! Times in the form of newer PMIx libraries: `months:days:hours:minutes:seconds`.
 
-/// Seconds of each unit, from the right; a month is taken as 30 days.
+use crate::error::Error;
+
+/// Seconds of each unit, from the right; a month has 30 days.
 const UNITS: [u64; 5] = [1, 60, 3600, 86400, 30 * 86400];
 
 /// Reads seconds, or up to five numbers with colons between, the last of which is seconds. An empty
-/// field is 0. A unit may be larger than its next one: `90:00` is 90 minutes.
-pub fn seconds(text: &str) -> Result<u32, String> {
+/// field is 0. A number may exceed the next unit: `90:00` is 90 minutes.
+pub fn seconds(text: &str) -> Result<u32, Error> {
     let expected = || {
-        format!(
+        Error::time(format!(
             "expected seconds or `months:days:hours:minutes:seconds`, found `{}`",
             text.escape_debug()
-        )
+        ))
     };
     let fields: Vec<&str> = text.trim().split(':').collect();
     if fields.len() > UNITS.len() || fields.iter().all(|it| it.is_empty()) {
@@ -31,7 +33,9 @@ pub fn seconds(text: &str) -> Result<u32, String> {
     }
     u32::try_from(total).map_err(|_| {
         let most = u32::MAX;
-        format!("`{text}` is {total} seconds: expected at most {most}")
+        Error::time(format!(
+            "`{text}` is {total} seconds: expected at most {most}"
+        ))
     })
 }
 
@@ -57,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn malformed_times_are_rejected() {
         for text in [
             "",
             ":",

@@ -1,29 +1,28 @@
-//! Which ranks of an allocation go back, and from which of its parts.
+//! The ranks that a release takes from an allocation, by its parts.
 
 use penstock_idset::IdSet;
 
-/// What one scheduler allocation contributes to an allocation: its own part, or a grant.
+/// The ranks that one scheduler allocation contributes to an allocation: the job's own, or a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The job under whose id the scheduler has it.
+    /// The id under which the scheduler has it.
     pub alloc: u64,
-    /// Its ranks that have not gone back.
+    /// Its ranks that are not released.
     pub ranks: IdSet,
 }
 
-/// Ranks that one scheduler allocation gives back.
+/// The ranks that one scheduler allocation releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The job under whose id the scheduler has them.
+    /// The id under which the scheduler has them.
     pub alloc: u64,
     /// The ranks.
     pub ranks: IdSet,
-    /// Whether nothing is left of it.
+    /// Whether these are all of its ranks.
     pub all: bool,
 }
 
-/// Chooses `count` ranks, never one of `keep`: of the last holding first, and there the highest
-/// first. Fewer, where there are not so many.
+/// Chooses up to `count` ranks, none of `keep`: of the last holding first, and the highest first.
 fn choose(holdings: &[Holding], count: u64, keep: &IdSet) -> IdSet {
     let mut chosen = IdSet::new();
     for holding in holdings.iter().rev() {
@@ -37,8 +36,8 @@ fn choose(holdings: &[Holding], count: u64, keep: &IdSet) -> IdSet {
     chosen
 }
 
-/// What goes back where `count` ranks are to go, of `named` or, without it, of any but `keep`.
-/// A rank of which several holdings have a part goes back in all of them.
+/// Selects up to `count` ranks to release, of `named` or, without it, of all but `keep`. A rank in several holdings is
+/// released in all of them.
 pub fn share(
     holdings: &[Holding],
     named: Option<&IdSet>,
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_grant_goes_first_and_the_requesters_node_never() {
+    fn the_last_grant_is_released_first_and_the_requesters_node_never() {
         let all = held(&[(1, "0-3"), (2, "4-5"), (3, "6")]);
         assert_eq!(shown(&all, None, Some(1), "0"), "3:6!");
         assert_eq!(shown(&all, None, Some(2), "0"), "2:5 3:6!");
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_of_two_parts_goes_back_in_both() {
+    fn a_rank_of_two_parts_is_released_in_both() {
         let all = held(&[(1, "0-1"), (2, "1-2")]);
         assert_eq!(shown(&all, Some("1"), None, "0"), "1:1 2:1");
         assert_eq!(shown(&all, None, Some(2), "0"), "1:1 2:1-2!");
