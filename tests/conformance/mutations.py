@@ -78,44 +78,42 @@ MUTATIONS = (
     ),
     Mutation(
         "hello must be streaming",
-        "rust/manager/src/alloc/handshake.rs",
-        "        if !request.is_streaming() {\n"
-        "            let refusal = "
-        'RequestError::new(EPROTO, "sched-hello is a streaming request");\n'
-        "            return self.refuse(request, &refusal);\n"
-        "        }\n",
+        "rust/manager/src/router.rs",
+        "            if !message.is_streaming() {\n"
+        '                let text = format!("{topic} is a streaming request");\n'
+        "                return Err(RequestError::protocol(text));\n"
+        "            }\n",
         "",
         "test_current.py::test_hello_must_be_streaming",
     ),
     Mutation(
         "hello ends with ENODATA",
-        "rust/manager/src/alloc/handshake.rs",
-        '        self.refuse(request, &RequestError::new(ENODATA, ""));\n',
-        "",
+        "rust/manager/src/scheduler/handshake.rs",
+        "        Err(RequestError::end_of_stream())\n",
+        "        Ok(Reply::Deferred)\n",
         "test_rfc27.py::test_hello_announces_each_job_with_resources_once",
     ),
     Mutation(
         "limited mode limits",
-        "rust/manager/src/alloc.rs",
-        "            if limit.is_some_and(|limit| outstanding >= limit) {\n"
-        "                return self.recall_for_the_first();\n"
+        "rust/manager/src/scheduler/request.rs",
+        "            if limit.is_some_and(|limit| self.outstanding() >= limit) {\n"
+        "                return self.displace_last(cx);\n"
         "            }\n",
         "",
         "test_rfc27.py::test_limited_mode_keeps_to_its_limit",
     ),
     Mutation(
         "an error response suspends scheduling",
-        "rust/manager/src/alloc_response.rs",
-        "            return self.suspend_scheduling("
-        '&format!("sched.alloc failed with errnum {errnum}"));\n',
+        "rust/manager/src/scheduler/response.rs",
+        '            return self.suspend(cx, &format!("sched.alloc failed with errnum {errnum}"));\n',
         "            return;\n",
         "test_rfc27.py::test_a_conventional_error_stops_requests_until_ready",
     ),
     Mutation(
         "the note of DENY goes into the exception",
-        "rust/manager/src/alloc_response.rs",
+        "rust/manager/src/scheduler/response.rs",
         "let note = alloc.note.unwrap_or_default();",
-        "let note = String::new();",
+        "let note = penstock_flux::Text::default();",
         "test_rfc27_responses.py::test_the_note_of_deny_is_in_the_exception",
     ),
     Mutation(
@@ -136,15 +134,19 @@ MUTATIONS = (
     ),
     Mutation(
         "a disconnect of the scheduler suspends scheduling",
-        "rust/manager/src/exec.rs",
-        "        if self.is_scheduler(&origin) {\n",
-        "        if self.is_scheduler(&origin) && false {\n",
+        "rust/manager/src/scheduler/handshake.rs",
+        "        if self.origin.as_deref() == Some(origin) {\n",
+        "        if self.origin.as_deref() == Some(origin) && false {\n",
         "test_rfc27.py::test_a_disconnect_of_the_scheduler_suspends_scheduling",
     ),
     Mutation(
         "an error response stops starts",
         "rust/manager/src/exec.rs",
-        '            return self.stop_starts(&format!("{topic} failed with errnum {errnum}"));\n',
+        "            return self.stop(\n"
+        "                cx,\n"
+        '                &format!("{topic} failed with errnum {errnum}"),\n'
+        "                was_delivered,\n"
+        "            );\n",
         "            return;\n",
         "test_rfc32.py::test_a_conventional_error_stops_starts_until_exec_hello",
     ),
@@ -157,7 +159,7 @@ MUTATIONS = (
     ),
     Mutation(
         "ENOSYS from sched.expiration is success",
-        "rust/manager/src/update.rs",
+        "rust/manager/src/scheduler/expiration.rs",
         "            0 | ENOSYS => ",
         "            0 => ",
         "test_current.py::test_an_accepted_change_of_expiration_is_made",

@@ -2,8 +2,6 @@
 //!
 //! Its ends of RFC 27 and RFC 32 are in [`alloc`](crate::alloc) and [`exec`](crate::exec).
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -45,8 +43,8 @@ pub struct RaiseRequest<'a> {
 pub struct BulkResponse {
     /// For how many jobs it was done.
     pub count: u64,
-    /// For which jobs it was not, by id, and why.
-    pub errors: BTreeMap<String, String>,
+    /// For which jobs it was not, by id, and why; in the order of the request.
+    pub errors: Map<String, Value>,
 }
 
 /// `job-manager.kill`: a signal for the tasks of one job or, Penstock's own, of several.

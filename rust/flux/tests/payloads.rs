@@ -1,6 +1,5 @@
 //! Every structure: written and read again; arrays, missing keys and wrong types are rejected by name.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
@@ -452,14 +451,11 @@ fn a_document_that_is_not_json_is_written_as_a_string() {
 }
 
 #[test]
-fn bulk_errors_are_in_order() {
-    let errors = BTreeMap::from([
-        ("2".to_owned(), "b".to_owned()),
-        ("1".to_owned(), "a".to_owned()),
-    ]);
+fn bulk_errors_are_in_the_order_of_the_request() {
+    let errors = Map::from_iter([("2".to_owned(), "b".into()), ("1".to_owned(), "a".into())]);
     let response = job_manager::BulkResponse { count: 0, errors };
     assert_eq!(
         response.to_payload(),
-        b"{\"count\":0,\"errors\":{\"1\":\"a\",\"2\":\"b\"}}\0"
+        b"{\"count\":0,\"errors\":{\"2\":\"b\",\"1\":\"a\"}}\0"
     );
 }

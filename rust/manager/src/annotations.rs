@@ -1,4 +1,4 @@
-//! Job annotations and how a scheduler's updates are merged into them (RFC 27, Alloc Annotate).
+//! Merging of a scheduler's updates into job annotations (RFC 27, Alloc Annotate).
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ pub fn merge(current: &mut Map<String, Value>, update: &Map<String, Value>) {
             }
             (Some(Value::Object(old)), Value::Object(new)) => merge(old, new),
             (_, Value::Object(new)) => {
-                // A new dictionary may carry nulls of its own: they remove nothing, and are not kept.
+                // Nulls in a new dictionary remove nothing, and are not stored.
                 let mut added = Map::new();
                 merge(&mut added, new);
                 current.insert(key.clone(), Value::Object(added));
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn dictionaries_merge_null_removes_the_rest_replaces() {
+    fn dictionaries_merge_null_removes_and_others_replace() {
         let cases = [
             (json!({}), json!({"a": 1}), json!({"a": 1})),
             (json!({"a": 1}), json!({"a": null}), json!({})),

@@ -1,11 +1,11 @@
-//! How many jobs are in which state, and which are over, in the order in which they ended.
+//! Counts of jobs by state, queue and result, and the inactive jobs by age.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::job::Job;
-use crate::manager::milliseconds;
+use crate::context::milliseconds;
+use crate::record::Record;
 use crate::state::{JobResult, State};
 
 const STATES: [State; 7] = [
@@ -18,25 +18,25 @@ const STATES: [State; 7] = [
     State::Inactive,
 ];
 
-/// Jobs by state, and the inactive ones by how they ended.
+/// Jobs by state, and the inactive ones by result.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     states: [u64; 7],
-    outcomes: [u64; 4],
+    results: [u64; 4],
     purged: u64,
 }
 
-fn place(bit: u8) -> usize {
+fn index(bit: u8) -> usize {
     bit.trailing_zeros() as usize
 }
 
 impl Tally {
     /// Jobs in a state.
     pub fn in_state(&self, state: State) -> u64 {
-        self.states[place(state.bit())]
+        self.states[index(state.bit())]
     }
 
-    /// Jobs that are not over.
+    /// Active jobs.
     pub fn active(&self) -> u64 {
         let all: u64 = self.states.iter().sum();
         all - self.in_state(State::Inactive)
@@ -48,25 +48,25 @@ impl Tally {
     }
 
     fn add(&mut self, state: State) {
-        self.states[place(state.bit())] += 1;
+        self.states[index(state.bit())] += 1;
     }
 
     fn take(&mut self, state: State) {
-        let count = &mut self.states[place(state.bit())];
+        let count = &mut self.states[index(state.bit())];
         *count = count.saturating_sub(1);
     }
 
-    fn ended(&mut self, outcome: Option<JobResult>) {
-        if let Some(outcome) = outcome {
-            self.outcomes[place(outcome as u8)] += 1;
+    fn ended(&mut self, result: Option<JobResult>) {
+        if let Some(result) = result {
+            self.results[index(result as u8)] += 1;
         }
     }
 
-    fn forget(&mut self, outcome: Option<JobResult>) {
+    fn forget(&mut self, result: Option<JobResult>) {
         self.take(State::Inactive);
         self.purged += 1;
-        if let Some(outcome) = outcome {
-            let count = &mut self.outcomes[place(outcome as u8)];
+        if let Some(result) = result {
+            let count = &mut self.results[index(result as u8)];
             *count = count.saturating_sub(1);
         }
     }
@@ -80,7 +80,7 @@ impl Tally {
         let mut states: Map<String, Value> = states.collect();
         let total: u64 = self.states.iter().sum();
         states.insert("total".to_owned(), total.into());
-        let [completed, failed, canceled, timeout] = self.outcomes;
+        let [completed, failed, canceled, timeout] = self.results;
         json!({
             "job_states": states,
             "successful": completed,
@@ -92,13 +92,13 @@ impl Tally {
     }
 }
 
-/// The jobs of the instance, counted.
+/// The counts of an instance.
 #[derive(Debug, Default)]
 pub struct Census {
     whole: Tally,
     queues: BTreeMap<String, Tally>,
-    /// Inactive jobs, the one that ended first first: time in milliseconds, and id.
-    over: BTreeSet<(u64, u64)>,
+    /// Inactive jobs as (end in milliseconds, id), oldest first.
+    inactive: BTreeSet<(u64, u64)>,
 }
 
 impl Census {
@@ -112,41 +112,43 @@ impl Census {
         }
     }
 
-    /// A job is there, new or from the store.
-    pub(crate) fn enter(&mut self, job: &Job) {
-        let outcome = job.result();
-        self.each(job.spec.queue.as_deref(), |tally| {
-            tally.add(job.state);
-            tally.ended(outcome);
+    /// Counts a job in the state that it appears in, new or from the store.
+    pub(crate) fn enter(&mut self, record: &Record, state: State) {
+        let result = record.result();
+        self.each(record.spec().queue.as_deref(), |tally| {
+            tally.add(state);
+            tally.ended(result);
         });
-        if job.state == State::Inactive {
-            self.rest(job);
+        if state == State::Inactive {
+            self.retire(record);
         }
     }
 
-    /// A job has gone from one state to another.
-    pub(crate) fn moved(&mut self, job: &Job, before: State) {
-        let outcome = job.result();
-        self.each(job.spec.queue.as_deref(), |tally| {
+    /// Counts a change of state. A state that is passed at once counts too: `record` may be ahead.
+    pub(crate) fn changed(&mut self, record: &Record, before: State, after: State) {
+        let result = record.result().filter(|_| after == State::Inactive);
+        self.each(record.spec().queue.as_deref(), |tally| {
             tally.take(before);
-            tally.add(job.state);
-            tally.ended(outcome);
+            tally.add(after);
+            tally.ended(result);
         });
     }
 
-    /// Everybody has been told that a job is over: it may be purged.
-    pub(crate) fn rest(&mut self, job: &Job) {
-        self.over.insert((milliseconds(job.t_inactive), job.id));
+    /// Makes an inactive job eligible for purging: its end was reported.
+    pub(crate) fn retire(&mut self, record: &Record) {
+        self.inactive
+            .insert((milliseconds(record.t_inactive()), record.id()));
     }
 
-    /// A job is purged.
-    pub(crate) fn leave(&mut self, job: &Job) {
-        let outcome = job.result();
-        self.each(job.spec.queue.as_deref(), |tally| tally.forget(outcome));
-        self.over.remove(&(milliseconds(job.t_inactive), job.id));
+    /// Counts a job as purged.
+    pub(crate) fn purge(&mut self, record: &Record) {
+        let result = record.result();
+        self.each(record.spec().queue.as_deref(), |tally| tally.forget(result));
+        self.inactive
+            .remove(&(milliseconds(record.t_inactive()), record.id()));
     }
 
-    /// The jobs of a queue, or of all.
+    /// The counts of a queue, or of all.
     pub(crate) fn tally(&self, queue: Option<&str>) -> Tally {
         match queue {
             None => self.whole.clone(),
@@ -154,9 +156,9 @@ impl Census {
         }
     }
 
-    /// The inactive jobs, the one that ended first first.
-    pub(crate) fn over(&self) -> &BTreeSet<(u64, u64)> {
-        &self.over
+    /// Inactive jobs as (end in milliseconds, id), oldest first.
+    pub(crate) fn inactive(&self) -> &BTreeSet<(u64, u64)> {
+        &self.inactive
     }
 
     /// As `job-list.job-stats` answers it.

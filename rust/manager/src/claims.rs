@@ -1,4 +1,5 @@
-//! Who has which cores and gpus: what a scheduler commits must exist, and nothing may be given twice.
+//! `Claims`: which job has which cores and gpus. What a scheduler commits must exist, and nothing
+//! may be allocated twice.
 //!
 //! A job claims its resources when R is committed for it, and loses them rank by rank as they are
 //! released, or all at once when its request ends without an allocation. Every step costs what the
@@ -14,24 +15,24 @@ use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::{Node, ResourceSet};
 
-/// What is claimed of one rank, by all jobs together.
+/// The cores and gpus of one rank that are claimed, by any job.
 #[derive(Debug, Default)]
 struct Used {
     cores: IdSet,
     gpus: IdSet,
 }
 
-/// What one job claims.
+/// The claim of one job.
 #[derive(Debug)]
 struct Claim {
     r: Arc<ResourceSet>,
-    /// Ranks that are claimed no more.
+    /// Ranks that are no longer claimed.
     released: IdSet,
-    /// R as it was committed, until the scheduler's answer has been compared with it.
+    /// R as committed, until the scheduler's response was compared with it.
     text: Option<Box<str>>,
 }
 
-/// R for a job, as it is to be committed.
+/// R of a job, as a scheduler commits it.
 #[derive(Debug)]
 pub(crate) struct RCommit {
     pub(crate) id: u64,
@@ -39,40 +40,50 @@ pub(crate) struct RCommit {
     pub(crate) text: String,
 }
 
+/// Why a commit of R is rejected.
+#[derive(Debug)]
+pub(crate) struct ClaimError(String);
+
+impl std::fmt::Display for ClaimError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
 /// The claims of all jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// What may be given to jobs; where it is not known, only overlaps are found.
+    /// What may be allocated; if unknown, only overlaps are detected.
     inventory: Option<ResourceSet>,
     used: HashMap<u32, Used>,
     jobs: HashMap<u64, Claim>,
 }
 
 impl Claims {
-    /// Sets what may be claimed from now on. What is claimed already stays so.
+    /// Sets what may be claimed from now on. Existing claims stay.
     pub(crate) fn set_inventory(&mut self, inventory: ResourceSet) {
         self.inventory = Some(inventory);
     }
 
-    /// When the resources end, seconds since the epoch; none where they do not.
+    /// When the resources expire, seconds since the epoch; `None` if they do not.
     pub(crate) fn expiration(&self) -> Option<f64> {
         let end = self.inventory.as_ref()?.expiration();
         end.filter(|it| *it > 0.0)
     }
 
-    /// Nodes and cores that there are, where that is known.
+    /// Number of nodes and cores, if known.
     pub(crate) fn size(&self) -> Option<(u64, u64)> {
         let all = self.inventory.as_ref()?;
         Some((all.nnodes() as u64, all.ncores()))
     }
 
-    /// Whether a node of `r` has all that the inventory gives that node.
+    /// Whether `node` has every core and gpu of that node.
     pub(crate) fn is_whole(&self, node: &Node<'_>) -> bool {
         let all = self.inventory.as_ref();
         all.and_then(|it| it.resources(node.rank)) == Some((node.cores, node.gpus))
     }
 
-    /// The nodes with so many cores and gpus; none where all nodes have as many.
+    /// The nodes with this many cores and gpus; `None` if all nodes have as many.
     pub(crate) fn nodes_like(&self, cores: u32, gpus: u32) -> Option<Hostlist> {
         let all = self.inventory.as_ref()?;
         let is_like = |own: &IdSet, wanted: u32| own.len() == u64::from(wanted);
@@ -88,7 +99,7 @@ impl Claims {
         others.then(|| all.restrict(&ranks).nodelist())
     }
 
-    /// The most cores that so many nodes, or so many of these, can have; none where that is not known.
+    /// The greatest number of cores that so many nodes (of `among`) can have; 0 if unknown.
     pub(crate) fn most_cores(&self, nodes: u64, among: Option<&Hostlist>) -> u64 {
         let Some(all) = &self.inventory else {
             return 0;
@@ -111,22 +122,22 @@ impl Claims {
         most
     }
 
-    /// Claims all that is wanted or, where one cannot have it, nothing. What one of the jobs has
-    /// claimed before is replaced; of two for the same job the later counts.
-    pub(crate) fn commit(&mut self, wanted: &[RCommit]) -> Result<(), String> {
-        // All old claims go first: the jobs of one commit may exchange resources.
-        let old: Vec<(u64, Claim)> = wanted
+    /// Claims the resources of all commits or, if one of them cannot be claimed, of none. An earlier
+    /// claim of the same job is replaced; of two commits for one job the later counts.
+    pub(crate) fn commit(&mut self, commits: &[RCommit]) -> Result<(), ClaimError> {
+        // All old claims end first: the jobs of one commit may exchange resources.
+        let old: Vec<(u64, Claim)> = commits
             .iter()
             .filter_map(|it| Some((it.id, self.take(it.id)?)))
             .collect();
-        for (at, it) in wanted.iter().enumerate() {
+        for (at, it) in commits.iter().enumerate() {
             self.drop(it.id);
             let Err(error) = self.check(it.id, &it.r) else {
                 let text = Some(it.text.as_str().into());
                 self.put(it.id, Arc::clone(&it.r), IdSet::new(), text);
                 continue;
             };
-            for done in &wanted[..at] {
+            for done in &commits[..at] {
                 self.drop(done.id);
             }
             for (id, claim) in old {
@@ -137,13 +148,13 @@ impl Claims {
         Ok(())
     }
 
-    /// Claims what a job holds since before a restart, wherever it is.
+    /// Claims the resources that a job holds since before a restart, whether they still exist or not.
     pub(crate) fn restore(
         &mut self,
         id: u64,
         r: &Arc<ResourceSet>,
         released: &IdSet,
-    ) -> Result<(), String> {
+    ) -> Result<(), ClaimError> {
         let left = if released.is_empty() {
             Arc::clone(r)
         } else {
@@ -154,7 +165,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Whether the R of an answer, if it has one, is what was committed for the job.
+    /// Whether the R of a response, if it has one, is what was committed for the job.
     pub(crate) fn agrees(&mut self, id: u64, r: Option<&str>) -> bool {
         let Some(claim) = self.jobs.get_mut(&id) else {
             return false;
@@ -170,7 +181,7 @@ impl Claims {
         same
     }
 
-    /// Some ranks of a job are free again.
+    /// Ends the claim of a job to some of its ranks.
     pub(crate) fn release(&mut self, id: u64, ranks: &IdSet) {
         let Some(claim) = self.jobs.get_mut(&id) else {
             return;
@@ -183,7 +194,7 @@ impl Claims {
         claim.released.union_with(ranks);
     }
 
-    /// A job claims nothing any more.
+    /// Ends the claim of a job.
     pub(crate) fn drop(&mut self, id: u64) {
         self.take(id);
     }
@@ -214,22 +225,24 @@ impl Claims {
         self.jobs.insert(id, claim);
     }
 
-    fn check(&self, id: u64, r: &ResourceSet) -> Result<(), String> {
+    fn check(&self, id: u64, r: &ResourceSet) -> Result<(), ClaimError> {
         let name = Fluid(id);
         if r.nnodes() == 0 {
-            return Err(format!("job {name}: R has no execution target"));
+            return Err(ClaimError(format!("job {name}: R has no execution target")));
         }
         if let Some(inventory) = &self.inventory {
             for (ranks, cores, gpus) in r.runs() {
                 for rank in ranks {
                     let Some((own_cores, own_gpus)) = inventory.resources(rank) else {
-                        return Err(format!("job {name}: there is no rank{rank} to allocate"));
+                        let text = format!("job {name}: there is no rank{rank} to allocate");
+                        return Err(ClaimError(text));
                     };
                     if !(cores.is_subset(own_cores) && gpus.is_subset(own_gpus)) {
                         let (cores, gpus) =
                             (cores.difference(own_cores), gpus.difference(own_gpus));
                         let what = describe(rank, &cores, &gpus);
-                        return Err(format!("job {name}: there is no {what} to allocate"));
+                        let text = format!("job {name}: there is no {what} to allocate");
+                        return Err(ClaimError(text));
                     }
                 }
             }
@@ -237,22 +250,22 @@ impl Claims {
         self.check_overlap(id, r)
     }
 
-    fn check_overlap(&self, id: u64, r: &ResourceSet) -> Result<(), String> {
+    fn check_overlap(&self, id: u64, r: &ResourceSet) -> Result<(), ClaimError> {
         for (ranks, cores, gpus) in r.runs() {
             for rank in ranks {
                 let Some(used) = self.used.get(&rank) else {
                     continue;
                 };
                 if !(used.cores.is_disjoint(cores) && used.gpus.is_disjoint(gpus)) {
-                    return Err(self.tell_overlap(id, rank, cores, gpus));
+                    return Err(self.overlap(id, rank, cores, gpus));
                 }
             }
         }
         Ok(())
     }
 
-    /// Who has what the job wants of the rank. Only a refusal pays for the search.
-    fn tell_overlap(&self, id: u64, rank: u32, cores: &IdSet, gpus: &IdSet) -> String {
+    /// Names the job whose claim overlaps. Only a rejected commit pays for the search.
+    fn overlap(&self, id: u64, rank: u32, cores: &IdSet, gpus: &IdSet) -> ClaimError {
         let shared = |claim: &Claim| {
             let (own_cores, own_gpus) = claim.r.resources(rank)?;
             let shared = (own_cores.intersection(cores), own_gpus.intersection(gpus));
@@ -263,10 +276,14 @@ impl Claims {
         let owner = owners.filter_map(|(id, claim)| Some((*id, shared(claim)?)));
         if let Some((owner, (cores, gpus))) = owner.min_by_key(|(id, _)| *id) {
             let what = describe(rank, &cores, &gpus);
-            format!("job {}: job {} has {what}", Fluid(id), Fluid(owner))
+            ClaimError(format!(
+                "job {}: job {} has {what}",
+                Fluid(id),
+                Fluid(owner)
+            ))
         } else {
             let what = describe(rank, cores, gpus);
-            format!("job {}: {what} is not free", Fluid(id))
+            ClaimError(format!("job {}: {what} is not free", Fluid(id)))
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Job dependencies (RFC 26): `after`, `afterany`, `afterok`, `afternotok`, `begin-time`.
+//! `Dependencies`: job dependencies (RFC 26), `after`, `afterany`, `afterok`, `afternotok`,
+//! `begin-time`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,41 +7,59 @@ use std::sync::Arc;
 use penstock_jobspec::fluid::Fluid;
 use serde_json::json;
 
+use crate::context::{Context, milliseconds, seconds};
 use crate::event::Event;
-use crate::job::Job;
-use crate::manager::{Manager, milliseconds};
-use crate::rpc::{EINVAL, EPERM, RequestError};
+use crate::record::Record;
+use crate::rpc::RequestError;
 use crate::state::{JobResult, State};
 
-/// What a dependency waits for.
+/// What satisfies a dependency.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Condition {
-    /// The other job enters RUN.
+enum Condition {
+    /// The antecedent enters RUN.
     After(u64),
-    /// The other job ends.
+    /// The antecedent ends.
     AfterAny(u64),
-    /// The other job ends well.
+    /// The antecedent ends with result COMPLETED.
     AfterOk(u64),
-    /// The other job ends badly.
+    /// The antecedent ends with another result.
     AfterNotOk(u64),
-    /// A time comes, in seconds since the epoch.
+    /// A time is reached, in seconds since the epoch.
     Begin(f64),
 }
 
-/// A job that waits, and the description of what it waits for.
-type Waiting = (u64, String);
+impl Condition {
+    /// The job that the dependency is on; `None` for a time.
+    fn antecedent(self) -> Option<u64> {
+        match self {
+            Self::After(id) | Self::AfterAny(id) | Self::AfterOk(id) | Self::AfterNotOk(id) => {
+                Some(id)
+            }
+            Self::Begin(_) => None,
+        }
+    }
 
-/// Those who wait for a job.
+    /// Reads the description in a `dependency-add` event.
+    fn described(description: &str) -> Option<Self> {
+        let (scheme, value) = description.split_once('=')?;
+        parse(scheme, value).ok()
+    }
+}
+
+/// A dependent job, and the description of its dependency.
+type Dependent = (u64, String);
+
+/// The dependents of one antecedent.
 #[derive(Debug, Default)]
 struct Dependents {
-    /// For its entering RUN.
-    run: BTreeSet<Waiting>,
-    /// For its end.
-    end: BTreeSet<Waiting>,
+    /// Those satisfied when it enters RUN.
+    run: BTreeSet<Dependent>,
+    /// Those satisfied, or never to be satisfied, when it ends.
+    end: BTreeSet<Dependent>,
 }
 
 impl Dependents {
-    fn of(&mut self, condition: Condition) -> &mut BTreeSet<Waiting> {
+    fn of(&mut self, condition: Condition) -> &mut BTreeSet<Dependent> {
         match condition {
             Condition::After(_) => &mut self.run,
             _ => &mut self.end,
@@ -48,33 +67,25 @@ impl Dependents {
     }
 }
 
-/// Who waits for what: each dependency by itself, so that what a change of one job costs does not
-/// depend on how many others its dependents wait for.
+/// The unsatisfied dependencies of all jobs.
+///
+/// Each dependency has its own entry, so that the cost of a change of one job does not depend on
+/// how many other dependencies its dependents have.
 #[derive(Debug, Default)]
-pub struct Dependencies {
-    /// Those who wait for a job.
+pub(crate) struct Dependencies {
+    /// Dependents by antecedent.
     dependents: BTreeMap<u64, Dependents>,
-    /// Jobs that wait for a time, in milliseconds since the epoch, and its description.
+    /// Begin times: milliseconds since the epoch, job, description.
     begins: BTreeSet<(u64, u64, String)>,
 }
 
-impl Dependencies {
-    pub(crate) fn next_begin(&self) -> Option<f64> {
-        #[allow(
-            clippy::cast_precision_loss,
-            reason = "milliseconds of any real date are exact in a float"
-        )]
-        self.begins.first().map(|(at, ..)| *at as f64 / 1000.0)
-    }
-}
-
 /// Reads a dependency of a jobspec.
-pub(crate) fn parse(scheme: &str, value: &str) -> Result<Condition, String> {
+fn parse(scheme: &str, value: &str) -> Result<Condition, RequestError> {
     let job = || {
         value
             .parse::<Fluid>()
             .map(|id| id.0)
-            .map_err(|error| format!("dependency `{scheme}:{value}`: {error}"))
+            .map_err(|error| invalid(scheme, value, &error.to_string()))
     };
     match scheme {
         "after" => job().map(Condition::After),
@@ -82,195 +93,182 @@ pub(crate) fn parse(scheme: &str, value: &str) -> Result<Condition, String> {
         "afterok" => job().map(Condition::AfterOk),
         "afternotok" => job().map(Condition::AfterNotOk),
         "begin-time" => {
-            // With a sign it is meant as a time from now on, which only the asker can work out.
+            // A sign makes the time relative, which only the submitting client can resolve.
             let time = value.parse::<f64>().ok().filter(|time| time.is_finite());
             let time = time.filter(|_| !value.starts_with(['+', '-']));
             time.map(Condition::Begin).ok_or_else(|| {
                 let expected = "expected seconds since the epoch, without a sign";
-                format!("dependency `{scheme}:{value}`: {expected}")
+                invalid(scheme, value, expected)
             })
         }
-        _ => Err(format!(
+        _ => Err(RequestError::invalid(format!(
             "unknown dependency scheme `{scheme}`: expected after, afterany, afterok, afternotok \
              or begin-time"
-        )),
+        ))),
     }
 }
 
-impl Manager {
-    /// Whether a new job's dependencies can be waited for: known schemes, known jobs.
-    pub(crate) fn check_dependencies(
-        &self,
-        wanted: &[(String, String)],
-        userid: u32,
-    ) -> Result<(), RequestError> {
-        for (scheme, value) in wanted {
-            let condition = parse(scheme, value).map_err(|text| RequestError::new(EINVAL, text))?;
-            let Some(id) = antecedent(condition) else {
-                continue;
-            };
-            let refuse = |errnum, text: &str| {
-                let text = format!("dependency `{scheme}:{value}`: {text}");
-                Err(RequestError::new(errnum, text))
-            };
-            let Some(job) = self.jobs.get(&id) else {
-                return refuse(EINVAL, &self.unknown(id).text);
-            };
-            if userid != self.settings.owner && userid != job.userid {
-                return refuse(EPERM, "the job belongs to another user");
-            }
-        }
-        Ok(())
-    }
+fn invalid(scheme: &str, value: &str, text: &str) -> RequestError {
+    RequestError::invalid(format!("dependency `{scheme}:{value}`: {text}"))
+}
 
-    /// Logs the dependencies of a job that has just entered DEPEND, then looks at each.
-    pub(crate) fn add_dependencies(&mut self, id: u64, now: f64) {
-        let Some(wanted) = self.jobs.get(&id).map(|job| Arc::clone(&job.spec)) else {
+/// Checks that the dependencies of a submission can be satisfied: known schemes, visible jobs.
+pub(crate) fn check(
+    cx: &Context,
+    dependencies: &[(String, String)],
+    userid: u32,
+) -> Result<(), RequestError> {
+    for (scheme, value) in dependencies {
+        let Some(id) = parse(scheme, value)?.antecedent() else {
+            continue;
+        };
+        let Some(record) = cx.jobs.record(id) else {
+            return Err(invalid(scheme, value, &cx.jobs.unknown(id).text));
+        };
+        if userid != cx.settings.owner && userid != record.userid() {
+            let text = "the job belongs to another user";
+            let text = format!("dependency `{scheme}:{value}`: {text}");
+            return Err(RequestError::not_permitted(text));
+        }
+    }
+    Ok(())
+}
+
+impl Dependencies {
+    /// Logs the dependencies of a job that has just entered DEPEND, and tests each.
+    pub(crate) fn add(&mut self, cx: &mut Context, id: u64) {
+        let Some(spec) = cx.jobs.record(id).map(|record| Arc::clone(record.spec())) else {
             return;
         };
-        for (scheme, value) in &wanted.dependencies {
+        for (scheme, value) in &spec.dependencies {
             let description = format!("{scheme}={value}");
-            let known = |job: &Job| job.waits_for.contains(&description);
-            if !self.jobs.get(&id).is_some_and(known) {
+            let record = cx.jobs.record(id);
+            if record.is_some_and(|record| !record.dependencies().contains(&description)) {
                 let context = json!({ "description": description });
-                self.post(id, &Event::with(now, "dependency-add", context));
+                cx.log(id, Event::with(cx.now, "dependency-add", context));
             }
         }
-        self.watch_dependencies(id, now);
+        self.resume(cx, id);
     }
 
-    /// Waits for each dependency that a job has, or settles it at once.
-    pub(crate) fn watch_dependencies(&mut self, id: u64, now: f64) {
-        let waits_for = self.jobs.get(&id).map(|job| job.waits_for.clone());
-        for description in waits_for.unwrap_or_default() {
-            let Some(condition) = condition_of(&description) else {
+    /// Waits for each unsatisfied dependency of a job, or settles it at once.
+    pub(crate) fn resume(&mut self, cx: &mut Context, id: u64) {
+        let record = cx.jobs.record(id);
+        let unsatisfied = record.map(|record| record.dependencies().clone());
+        for description in unsatisfied.unwrap_or_default() {
+            let Some(condition) = Condition::described(&description) else {
                 continue;
             };
-            if let Some(other) = antecedent(condition) {
-                let dependents = self.dependencies.dependents.entry(other).or_default();
-                dependents.of(condition).insert((id, description.clone()));
-                self.settle_dependency(id, &description, condition, now);
+            if let Some(antecedent) = condition.antecedent() {
+                let dependents = self.dependents.entry(antecedent).or_default();
+                let dependent = (id, description.clone());
+                dependents.of(condition).insert(dependent);
+                self.settle(cx, id, &description, condition);
             } else if let Condition::Begin(time) = condition {
-                let begin = (milliseconds(time), id, description);
-                self.dependencies.begins.insert(begin);
+                self.begins.insert((milliseconds(time), id, description));
             }
         }
-        self.begin_due(now);
+        self.advance(cx);
     }
 
-    /// A job has entered RUN or INACTIVE: looks at those who wait for that.
-    pub(crate) fn wake_dependents(&mut self, id: u64, now: f64) {
-        let Some(dependents) = self.dependencies.dependents.get_mut(&id) else {
+    /// A job has entered RUN or INACTIVE: tests the dependencies on that.
+    pub(crate) fn wake_dependents(&mut self, cx: &mut Context, id: u64) {
+        let Some(dependents) = self.dependents.get_mut(&id) else {
             return;
         };
-        let mut waiting = std::mem::take(&mut dependents.run);
-        let state = self.jobs.get(&id).map(|job| job.state);
+        let mut due = std::mem::take(&mut dependents.run);
+        let state = cx.jobs.record(id).map(Record::state);
         if state.is_none_or(|state| state == State::Inactive)
-            && let Some(mut dependents) = self.dependencies.dependents.remove(&id)
+            && let Some(mut dependents) = self.dependents.remove(&id)
         {
-            waiting.append(&mut dependents.end);
+            due.append(&mut dependents.end);
         }
-        for (dependent, description) in waiting {
-            if let Some(condition) = condition_of(&description) {
-                self.settle_dependency(dependent, &description, condition, now);
+        for (dependent, description) in due {
+            if let Some(condition) = Condition::described(&description) {
+                self.settle(cx, dependent, &description, condition);
             }
         }
     }
 
-    fn settle_dependency(&mut self, id: u64, description: &str, condition: Condition, now: f64) {
-        let Some(other) = antecedent(condition) else {
+    /// Removes a dependency that is satisfied, and fails the job if it never can be.
+    fn settle(&mut self, cx: &mut Context, id: u64, description: &str, condition: Condition) {
+        let state = cx.jobs.record(id).map(Record::state);
+        let Some(other) = condition.antecedent() else {
             return;
         };
-        if self
-            .jobs
-            .get(&id)
-            .is_none_or(|job| job.state != State::Depend)
-        {
+        if state != Some(State::Depend) {
             return;
         }
-        let Some(antecedent) = self.jobs.get(&other) else {
-            let why = self.unknown(other).text;
-            let note = format!("{description} cannot be met: {why}");
-            return self.fail_job(id, now, "dependency", &note);
+        let Some(antecedent) = cx.jobs.record(other) else {
+            let reason = cx.jobs.unknown(other).text;
+            let note = format!("{description} cannot be met: {reason}");
+            return cx.fail_job(id, "dependency", &note);
         };
-        let (state, outcome) = (antecedent.state, antecedent.result());
-        let ran = antecedent.t_run > 0.0;
-        let over = state == State::Inactive;
-        let well = outcome == Some(JobResult::Completed);
-        let met = match condition {
-            Condition::After(_) => ran,
-            Condition::AfterAny(_) => over,
-            Condition::AfterOk(_) => over && well,
-            Condition::AfterNotOk(_) => over && !well,
+        let has_run = antecedent.t_run() > 0.0;
+        let has_ended = antecedent.state() == State::Inactive;
+        let is_ok = antecedent.result() == Some(JobResult::Completed);
+        let is_satisfied = match condition {
+            Condition::After(_) => has_run,
+            Condition::AfterAny(_) => has_ended,
+            Condition::AfterOk(_) => has_ended && is_ok,
+            Condition::AfterNotOk(_) => has_ended && !is_ok,
             Condition::Begin(_) => false,
         };
         let failure = match condition {
-            Condition::After(_) if over && !ran => "ended without having run",
-            Condition::AfterOk(_) if over && !well => "did not end well",
-            Condition::AfterNotOk(_) if over && well => "ended well",
+            Condition::After(_) if has_ended && !has_run => "ended without having run",
+            Condition::AfterOk(_) if has_ended && !is_ok => "did not end well",
+            Condition::AfterNotOk(_) if has_ended && is_ok => "ended well",
             _ => "",
         };
-        if met {
-            self.unwatch(id, description, condition);
-            self.remove_dependency(id, description, now);
+        if is_satisfied {
+            self.remove_entry(id, description, condition);
+            remove(cx, id, description);
         } else if !failure.is_empty() {
             let note = format!("{description} cannot be met: {} {failure}", Fluid(other));
-            self.fail_job(id, now, "dependency", &note);
+            cx.fail_job(id, "dependency", &note);
         }
     }
 
-    fn remove_dependency(&mut self, id: u64, description: &str, now: f64) {
-        let context = json!({ "description": description });
-        self.post(id, &Event::with(now, "dependency-remove", context));
-        self.revisit(id);
-    }
-
-    /// Lets go of the jobs whose begin time has come.
-    pub(crate) fn begin_due(&mut self, now: f64) {
-        let due = milliseconds(now);
-        while let Some((at, ..)) = self.dependencies.begins.first()
-            && *at <= due
-        {
-            if let Some((_, id, description)) = self.dependencies.begins.pop_first() {
-                self.remove_dependency(id, &description, now);
+    /// Removes the dependencies on times that are reached.
+    pub(crate) fn advance(&mut self, cx: &mut Context) {
+        let now = milliseconds(cx.now);
+        while self.begins.first().is_some_and(|(time, ..)| *time <= now) {
+            if let Some((_, id, description)) = self.begins.pop_first() {
+                remove(cx, id, &description);
             }
         }
     }
 
-    /// The job waits for nothing any more: it is over.
-    pub(crate) fn forget_dependencies(&mut self, id: u64) {
-        let waits_for = self.jobs.get(&id).map(|job| job.waits_for.clone());
-        for description in waits_for.unwrap_or_default() {
-            if let Some(condition) = condition_of(&description) {
-                self.unwatch(id, &description, condition);
+    /// The next time that a job depends on, seconds since the epoch.
+    pub(crate) fn deadline(&self) -> Option<f64> {
+        self.begins.first().map(|(time, ..)| seconds(*time))
+    }
+
+    /// Forgets the dependencies of a job that has ended.
+    pub(crate) fn forget(&mut self, cx: &Context, id: u64) {
+        let record = cx.jobs.record(id);
+        for description in record.into_iter().flat_map(Record::dependencies) {
+            if let Some(condition) = Condition::described(description) {
+                self.remove_entry(id, description, condition);
             }
         }
     }
 
-    fn unwatch(&mut self, id: u64, description: &str, condition: Condition) {
+    fn remove_entry(&mut self, id: u64, description: &str, condition: Condition) {
         let description = description.to_owned();
         if let Condition::Begin(time) = condition {
-            let begin = (milliseconds(time), id, description);
-            self.dependencies.begins.remove(&begin);
-        } else if let Some(other) = antecedent(condition)
-            && let Some(dependents) = self.dependencies.dependents.get_mut(&other)
+            self.begins.remove(&(milliseconds(time), id, description));
+        } else if let Some(antecedent) = condition.antecedent()
+            && let Some(dependents) = self.dependents.get_mut(&antecedent)
         {
             dependents.of(condition).remove(&(id, description));
         }
     }
 }
 
-fn condition_of(description: &str) -> Option<Condition> {
-    let (scheme, value) = description.split_once('=')?;
-    parse(scheme, value).ok()
-}
-
-fn antecedent(condition: Condition) -> Option<u64> {
-    match condition {
-        Condition::After(id)
-        | Condition::AfterAny(id)
-        | Condition::AfterOk(id)
-        | Condition::AfterNotOk(id) => Some(id),
-        Condition::Begin(_) => None,
-    }
+/// Logs that a dependency is satisfied.
+fn remove(cx: &mut Context, id: u64, description: &str) {
+    let context = json!({ "description": description });
+    cx.log(id, Event::with(cx.now, "dependency-remove", context));
+    cx.revisit(id);
 }

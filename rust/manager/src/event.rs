@@ -1,44 +1,77 @@
 //! Job events as RFC 18 writes them: one JSON object a line.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::spec::Spec;
+
+/// A document that RFC 16 stores beside the eventlog, and that an event makes effective.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Document {
+    /// The allocated resources: comes with `alloc`, or with the `free` of an allocation that
+    /// arrived after its job had ended.
+    R(Arc<ResourceSet>),
+    /// The jobspec: comes with `jobspec-update` and `penstock.request-update`.
+    Jobspec(Arc<Spec>),
+}
 
 /// One event of a job's eventlog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Seconds since the epoch.
     pub timestamp: f64,
-    /// What happened, in RFC 21's words.
-    pub name: String,
-    /// What goes with it; absent where RFC 21 defines none.
+    /// Event name (RFC 21).
+    pub name: Cow<'static, str>,
+    /// Context object; absent if RFC 21 defines none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Map<String, Value>>,
+    /// The document that the event makes effective. It is not part of the line: replay takes it
+    /// from the store.
+    #[serde(skip)]
+    pub document: Option<Document>,
 }
 
 impl Event {
     /// An event without context.
-    pub fn new(timestamp: f64, name: &str) -> Self {
+    pub fn new(timestamp: f64, name: &'static str) -> Self {
         Self {
             timestamp,
-            name: name.to_owned(),
+            name: Cow::Borrowed(name),
             context: None,
+            document: None,
         }
     }
 
     /// An event with a context object; anything but an object is left out.
-    pub fn with(timestamp: f64, name: &str, context: Value) -> Self {
+    pub fn with(timestamp: f64, name: &'static str, context: Value) -> Self {
         let context = match context {
             Value::Object(map) => Some(map),
             _ => None,
         };
         Self {
-            timestamp,
-            name: name.to_owned(),
             context,
+            ..Self::new(timestamp, name)
+        }
+    }
+
+    /// The event together with the document that it makes effective.
+    #[must_use]
+    pub fn with_document(self, document: Document) -> Self {
+        Self {
+            document: Some(document),
+            ..self
         }
     }
 
     /// Reads one line, with or without its newline.
+    ///
+    /// # Errors
+    ///
+    /// The line is not a JSON object with `timestamp` and `name`.
     pub fn parse(line: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(line)
     }
@@ -60,6 +93,22 @@ impl Event {
     /// An integer of the context.
     pub fn integer(&self, key: &str) -> Option<i64> {
         self.context.as_ref()?.get(key)?.as_i64()
+    }
+
+    /// A number of the context.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        self.context.as_ref()?.get(key)?.as_f64()
+    }
+
+    /// Whether a key of the context is `true`.
+    pub fn is_set(&self, key: &str) -> bool {
+        let context = self.context.as_ref();
+        context.and_then(|context| context.get(key)) == Some(&Value::Bool(true))
+    }
+
+    /// Whether this is an exception of severity 0 (RFC 21).
+    pub fn is_fatal(&self) -> bool {
+        self.name == "exception" && self.integer("severity") == Some(0)
     }
 }
 

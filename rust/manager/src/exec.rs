@@ -1,392 +1,564 @@
-//! RFC 32 as the job manager speaks it: who runs jobs, and what they report.
+//! `ExecPeer`: the job manager's end of RFC 32, who runs jobs and what they report.
 //!
-//! What the service may answer to a start request:
-//!
-//! | answer | when |
-//! |---|---|
-//! | `start` | first |
-//! | `reattached` | first, and only if `reattach` was asked |
-//! | `finish` | after one of these; or first, after a fatal exception or where `reattach` was asked |
-//! | `exception` | at any time |
-//! | `release` | as `finish`, and before and after it; only ranks that have not been released |
-//! | `release`, final | at any time; without a `finish` or a fatal exception it makes the job fail |
-//!
-//! Anything else is refused and logged. After the final release nothing is due any more.
+//! Which response is allowed when is the table of [`Exec::after`](crate::dialogue::Exec::after).
+//! Any other is logged and ignored. Nothing is due after the final release.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
+use penstock_flux::errno::ENOSYS;
+use penstock_flux::exec::{
+    Exception, ExpirationRequest, Finish, HelloRequest, KillRequest, Release, ReleasedRanks,
+    ReplacedRequest, StartRequest, StartResponse, StartResponseType,
+};
+use penstock_flux::job_manager::ExecStats;
+use penstock_flux::topic::exec_method;
+use penstock_flux::{Json, Payload};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
+use crate::context::{Context, Raise};
+use crate::dialogue::{Exec, ExecError, ExecInput};
+use crate::effect::Effect;
 use crate::event::Event;
-use crate::exception::Raised;
-use crate::job::{Alloc, Answered, Exec};
-use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOSYS, RequestError};
+use crate::hooks;
+use crate::record::Record;
+use crate::rpc::{self, Handled, Reply, Request, RequestError};
 use crate::settings::ExecHello;
+use crate::state::State;
 
-/// The talk with the execution service.
-#[derive(Debug, Default)]
-pub struct Executor {
-    /// Name that start requests go to, and the service's route.
-    service: Option<(String, Vec<u8>)>,
-    /// The service has answered something since its hello.
-    heard: bool,
-    /// Jobs to start.
-    pub(crate) waiting: BTreeSet<u64>,
+/// The method that ends a job's tasks on some of its ranks (Penstock's own).
+const SHRINK: &str = "shrink";
+
+/// The payload of [`SHRINK`].
+#[derive(Serialize)]
+struct ShrinkRequest {
+    id: u64,
+    ranks: String,
 }
 
-impl Executor {
-    /// The topic of one of the service's methods, where there is a service.
-    pub(crate) fn topic(&self, method: &str) -> Option<String> {
-        let (service, _) = self.service.as_ref()?;
-        Some(format!("{service}.{method}"))
+impl Payload for ShrinkRequest {}
+
+/// An execution service that has said hello.
+#[derive(Debug)]
+struct Service {
+    /// The service that start requests go to.
+    name: String,
+    /// Its route, by which a disconnect is recognized.
+    origin: Vec<u8>,
+    /// Whether it has answered anything.
+    has_answered: bool,
+}
+
+/// The conversation with the execution service.
+#[derive(Debug, Default)]
+pub(crate) struct ExecPeer {
+    service: Option<Service>,
+    /// Jobs to start as soon as there is a service, the oldest first.
+    waiting: BTreeSet<u64>,
+    /// The route that has registered each service name; `None` if the broker does not say.
+    registered: Option<HashMap<String, Vec<u8>>>,
+}
+
+impl ExecPeer {
+    /// Sets which route has registered which service name: no other may execute jobs under it.
+    pub(crate) fn set_registered(&mut self, registered: HashMap<String, Vec<u8>>) {
+        self.registered = Some(registered);
     }
 
-    pub(crate) fn describe(&self) -> Value {
-        json!({
-            "service": self.service.as_ref().map(|(name, _)| name.as_str()),
-            "waiting": self.waiting.len(),
+    /// `exec-hello`: the sender replaces the service before it and takes over its jobs.
+    pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let service = self.accept(cx, request)?;
+        // Under its own name it would be the new service that hears of it.
+        if let Some(old) = &self.service
+            && old.name != service.name
+        {
+            let payload = ReplacedRequest {
+                service: service.name.as_str().into(),
+            };
+            cx.notify(&format!("{}.{}", old.name, exec_method::REPLACED), &payload);
+        }
+        self.stop(cx, "a new execution service says hello", true);
+        self.service = Some(service);
+        Ok(Reply::Empty)
+    }
+
+    fn accept(&self, cx: &Context, request: Request<'_>) -> Result<Service, RequestError> {
+        let hello: HelloRequest<'_> = request.payload()?;
+        let name = hello.service.into_string();
+        let is_word = |c: char| c.is_ascii_graphic() && c != '.';
+        if name.is_empty() || !name.chars().all(is_word) {
+            let text = format!("invalid service name `{}`", name.escape_debug());
+            return Err(RequestError::invalid(text));
+        }
+        let origin = request.origin();
+        let origin = origin.ok_or_else(|| RequestError::invalid("exec-hello without a route"))?;
+        let owner = self.registered.as_ref().map(|known| known.get(&name));
+        if owner.is_some_and(|owner| owner.map(Vec::as_slice) != Some(origin)) {
+            let text = format!("service `{name}` is not registered by this connection");
+            return Err(RequestError::not_permitted(text));
+        }
+        if let (ExecHello::Refuse, Some(known)) = (cx.settings.exec_hello, &self.service) {
+            let jobs = cx.jobs.iter();
+            let outstanding = jobs
+                .filter(|job| job.dialogue.exec().is_outstanding())
+                .count();
+            if outstanding > 0 {
+                let name = &known.name;
+                let text = format!("`{name}` has start requests to answer: {outstanding}");
+                return Err(RequestError::invalid(text));
+            }
+        }
+        Ok(Service {
+            name,
+            origin: origin.to_vec(),
+            has_answered: false,
         })
     }
-}
 
-#[derive(Deserialize)]
-struct Hello {
-    service: String,
-}
-
-#[derive(Deserialize)]
-struct StartResponse {
-    id: u64,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    data: Value,
-}
-
-#[derive(Deserialize)]
-struct Release {
-    ranks: String,
-    #[serde(rename = "final")]
-    last: bool,
-}
-
-#[derive(Deserialize)]
-struct ExceptionData {
-    severity: i64,
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    note: String,
-    wait_status: Option<u16>,
-}
-
-#[derive(Deserialize)]
-struct Finish {
-    status: i32,
-}
-
-impl Manager {
-    /// `exec-hello`: the newcomer replaces who was there; running jobs are handed over to it.
-    pub(crate) fn exec_hello(&mut self, request: &Message) {
-        match self.accept_executor(request) {
-            Ok((service, origin)) => {
-                self.tell_replaced(&service);
-                self.stop_starts("a new execution service says hello");
-                self.executor.service = Some((service, origin));
-                self.executor.heard = false;
-                self.respond(request, None);
-            }
-            Err(refusal) => self.refuse(request, &refusal),
+    /// Queues a job for its start.
+    pub(crate) fn enqueue(&mut self, cx: &mut Context, id: u64) {
+        let dialogue = cx.jobs.dialogue(id);
+        if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Enqueue).is_ok()) {
+            self.waiting.insert(id);
         }
     }
 
-    fn accept_executor(&self, request: &Message) -> Result<(String, Vec<u8>), RequestError> {
-        if self.settings.owner != request.userid {
-            let text = "only the instance owner may execute jobs";
-            return Err(RequestError::new(rpc::EPERM, text));
-        }
-        let Hello { service } = rpc::payload(request)?;
-        let word = |it: char| it.is_ascii_graphic() && it != '.';
-        if service.is_empty() || !service.chars().all(word) {
-            let text = format!("invalid service name `{}`", service.escape_debug());
-            return Err(RequestError::new(EINVAL, text));
-        }
-        let origin = rpc::origin(request);
-        let origin =
-            origin.ok_or_else(|| RequestError::new(EINVAL, "exec-hello without a route"))?;
-        let owner = self.services.as_ref().map(|known| known.get(&service));
-        if owner.is_some_and(|owner| owner.map(Vec::as_slice) != Some(origin)) {
-            let text = format!("service `{service}` is not registered by this connection");
-            return Err(RequestError::new(rpc::EPERM, text));
-        }
-        if let (ExecHello::Refuse, Some((known, _))) =
-            (self.settings.exec_hello, &self.executor.service)
-        {
-            let jobs = self.jobs.values();
-            let outstanding = jobs.filter(|job| job.exec == Exec::Requested).count();
-            if outstanding > 0 {
-                let text = format!("`{known}` has start requests to answer: {outstanding}");
-                return Err(RequestError::new(EINVAL, text));
-            }
-        }
-        Ok((service, origin.to_vec()))
+    /// Queues a job from before a restart that may be running.
+    pub(crate) fn resume(&mut self, id: u64) {
+        self.waiting.insert(id);
     }
 
-    /// Tells a service that another one has its jobs now: it ends what it runs, and says no more.
-    fn tell_replaced(&mut self, service: &str) {
-        // Under its own name it would be the newcomer that hears of it.
-        if let Some((old, _)) = &self.executor.service
-            && old != service
-        {
-            let payload = json!({ "service": service }).to_string();
-            let request = Message::request(&format!("{old}.replaced"), &payload);
-            self.out.push(rpc::unanswered(request));
+    /// Gives up the start of a job that has ended before it.
+    pub(crate) fn abandon(&mut self, cx: &mut Context, id: u64) {
+        let dialogue = cx.jobs.dialogue(id);
+        if dialogue.is_some_and(|dialogue| dialogue.advance_exec(ExecInput::Abandon).is_ok()) {
+            self.waiting.remove(&id);
         }
     }
 
-    /// Starts what is waiting, if there is a service.
-    pub(crate) fn send_starts(&mut self, now: f64) {
-        let Some(topic) = self.executor.topic("start") else {
+    /// Sends the start requests of the queued jobs, if there is a service.
+    pub(crate) fn send_starts(&mut self, cx: &mut Context) {
+        let Some(topic) = self.topic(exec_method::START) else {
             return;
         };
-        while let Some(id) = self.executor.waiting.pop_first() {
-            let Some(job) = self.jobs.get(&id) else {
-                continue;
-            };
-            // Who got the job before may have started it, and not have come to say so.
-            let (userid, reattach) = (job.userid, job.started || job.asked.is_some());
-            let ended = job.fatal().is_some();
-            let Some(r) = job.r.as_ref().map(|r| r.to_json()) else {
-                continue;
-            };
-            let text = self.store.jobspec(job.spec.key);
-            let Some(jobspec) = self.keep(text) else {
-                self.fail_job(id, now, "exec", "the jobspec is not in the store");
-                continue;
-            };
-            let payload = format!(
-                "{{\"id\":{id},\"userid\":{userid},\"jobspec\":{jobspec},\"reattach\":{reattach},\"R\":{r}}}"
-            );
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.exec = Exec::Requested;
-                job.asked = Some(reattach);
-                job.answered = Answered::Nothing;
-            }
-            self.out.push(Message::request(&topic, &payload));
-            if ended {
-                // The exception was told to the service that is gone.
-                self.recall_exception(id);
-            }
+        while let Some(id) = self.waiting.pop_first() {
+            send_start(cx, id, &topic);
         }
     }
 
     /// A response to `<service>.start`.
-    pub(crate) fn start_response(&mut self, response: &Message, now: f64) {
+    pub(crate) fn start_response(&mut self, cx: &mut Context, response: &Message) {
         let topic = response.topic();
-        if self.executor.topic("start").as_deref() != Some(topic) {
-            return self.complain(format!(
+        if self.topic(exec_method::START).as_deref() != Some(topic) {
+            return cx.complain(format!(
                 "{topic} response ignored: not the execution service"
             ));
         }
-        if response.errnum() != 0 {
-            let errnum = response.errnum();
-            if errnum == ENOSYS && !self.executor.heard {
-                self.forget_starts();
-            }
-            return self.stop_starts(&format!("{topic} failed with errnum {errnum}"));
+        let errnum = response.errnum();
+        if errnum != 0 {
+            let service = self.service.as_ref();
+            let has_answered = service.is_some_and(|service| service.has_answered);
+            // A service that nobody has registered has started nothing.
+            let was_delivered = errnum != ENOSYS || has_answered;
+            return self.stop(
+                cx,
+                &format!("{topic} failed with errnum {errnum}"),
+                was_delivered,
+            );
         }
-        let start: StartResponse = match rpc::payload(response) {
+        let start: StartResponse<Json<'_>> = match rpc::payload(response) {
             Ok(start) => start,
-            Err(refusal) => {
-                return self.complain(format!("start response ignored: {}", refusal.text));
-            }
+            Err(error) => return cx.complain(format!("start response ignored: {}", error.text)),
         };
-        self.executor.heard = true;
-        let (name, kind) = (Fluid(start.id), start.kind.clone());
-        if let Err(error) = self.take_start_response(start, now) {
-            self.complain(format!("`{kind}` response for {name} ignored: {error}"));
+        if let Some(service) = &mut self.service {
+            service.has_answered = true;
+        }
+        if let Err(fault) = take_start_response(cx, &start) {
+            let (kind, name) = (start.kind, Fluid(start.id));
+            cx.complain(format!("`{kind}` response for {name} ignored: {fault}"));
         }
     }
 
-    /// Takes an answer in if RFC 32 allows it now. The error says what is wrong with it.
-    fn take_start_response(&mut self, response: StartResponse, now: f64) -> Result<(), String> {
-        let id = response.id;
-        let job = self.jobs.get_mut(&id);
-        let job = job.filter(|job| job.exec == Exec::Requested);
-        let job = job.ok_or("none is due")?;
-        // The job has ended, if need be under a service before this one.
-        let ended = job.fatal().is_some() || job.status.is_some();
-        let reattach = job.asked == Some(true);
-        // One that is to be reattached has started, whether the service says so again or not.
-        let started = reattach || ended;
-        match (response.kind.as_str(), job.answered) {
-            ("start" | "reattached", Answered::Started | Answered::Finished) => {
-                return Err("it has started before".to_owned());
-            }
-            ("reattached", Answered::Nothing) if !reattach => {
-                return Err("reattach was not asked for".to_owned());
-            }
-            ("start" | "reattached", Answered::Nothing) => {
-                job.answered = Answered::Started;
-                // A service that knows no `reattached` says `start`, though the start was before;
-                // and of a start that was before, the service that was there may not have told.
-                let name = if job.started { "reattached" } else { "start" };
-                self.post(id, &Event::new(now, name));
-            }
-            ("exception", _) => {
-                let raised: ExceptionData = data(response.data)?;
-                if !(0..=7).contains(&raised.severity) {
-                    return Err(format!("severity {}: expected 0 to 7", raised.severity));
-                }
-                let raised = Raised {
-                    kind: &raised.kind,
-                    severity: raised.severity,
-                    note: &raised.note,
-                    userid: self.settings.owner,
-                    wait_status: raised.wait_status.map(i32::from),
-                };
-                self.raise_exception(id, now, &raised);
-            }
-            ("finish", Answered::Finished) => return Err("it has finished before".to_owned()),
-            ("finish", Answered::Nothing) if !started => {
-                return Err("it has not started".to_owned());
-            }
-            ("finish", _) => {
-                let finish: Finish = data(response.data)?;
-                if finish.status < 0 {
-                    let status = finish.status;
-                    return Err(format!(
-                        "status {status}: expected a wait status, 0 or more"
-                    ));
-                }
-                job.answered = Answered::Finished;
-                if job.status.is_none() {
-                    let context = json!({ "status": finish.status });
-                    self.post(id, &Event::with(now, "finish", context));
-                }
-            }
-            ("release", answered) => {
-                let release: Release = data(response.data)?;
-                if !release.last && !started && answered == Answered::Nothing {
-                    return Err("it has not started".to_owned());
-                }
-                self.release(id, &release, now)?;
-            }
-            _ => return Err("unknown type".to_owned()),
-        }
-        Ok(())
-    }
-
-    /// Ranks that the execution service has finished with go back to the scheduler at once.
-    ///
-    /// The final release frees whatever is left, whatever ranks it names: nothing else can follow.
-    fn release(&mut self, id: u64, release: &Release, now: f64) -> Result<(), String> {
-        let Some(job) = self.jobs.get(&id) else {
-            return Ok(());
-        };
-        let all = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
-        let left = all.difference(&job.freed).difference(&job.kept);
-        let ended = job.fatal().is_some() || job.status.is_some();
-        let named = match release.ranks.as_str() {
-            "all" => left.clone(),
-            ranks => ranks.parse::<IdSet>().map_err(|error| error.to_string())?,
-        };
-        if named.is_empty() && !release.last {
-            return Err("no ranks".to_owned());
-        }
-        // What the job itself has given back is none of the service's any more.
-        let given = job.flex.as_ref().map(|it| &it.given);
-        let named = given.map_or(named.clone(), |given| named.difference(given));
-        let not_left = named.difference(&left);
-        if !not_left.is_empty() {
-            let fault = format!("ranks {not_left} are not the job's any more, or never were");
-            if !release.last {
-                return Err(fault);
-            }
-            self.note(format!("final release of {}: {fault}", Fluid(id)));
-        }
-        let freed = if release.last { left.clone() } else { named };
-        if release.last && !ended {
-            self.fail_job(id, now, "exec", "released without having finished");
-        }
-        let kept = self.is_kept_for_epilog(id);
-        if !freed.is_empty() && !kept {
-            self.send_free(id, &freed, freed == left);
-        }
-        let ranks = if freed == all {
-            "all".to_owned()
-        } else {
-            freed.to_string()
-        };
-        let mut context = json!({ "ranks": ranks, "final": release.last });
-        if kept {
-            context["kept"] = true.into();
-        }
-        self.post(id, &Event::with(now, "release", context));
-        if !kept {
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.freed.union_with(&freed);
-            }
-            self.claims.release(id, &freed);
-        }
-        self.revisit(id);
-        Ok(())
-    }
-
-    /// The service is one that nobody has registered: what it was to start, nobody has started.
-    fn forget_starts(&mut self) {
-        for job in self.jobs.values_mut() {
-            if job.exec == Exec::Requested && job.asked == Some(false) {
-                job.asked = None;
-            }
-        }
-    }
-
-    /// No starts until the next exec-hello. What runs will be handed to the next service.
-    pub(crate) fn stop_starts(&mut self, why: &str) {
-        if self.executor.service.take().is_none() {
+    /// Stops sending starts until the next exec-hello, which gets the jobs of this service.
+    /// `was_delivered`: whether the service may have acted on its requests.
+    fn stop(&mut self, cx: &mut Context, why: &str, was_delivered: bool) {
+        if self.service.take().is_none() {
             return;
         }
-        self.note(format!("the execution service is gone: {why}"));
+        cx.note(format!("the execution service is gone: {why}"));
         let mut orphans = Vec::new();
-        for job in self.jobs.values_mut() {
-            if job.exec == Exec::Requested && job.alloc == Alloc::Allocated {
-                job.exec = Exec::Waiting;
-                self.executor.waiting.insert(job.id);
-                orphans.push(job.id);
+        for (record, dialogue) in cx.jobs.iter_split() {
+            if dialogue.exec().is_outstanding()
+                && dialogue
+                    .advance_exec(ExecInput::ServiceLost { was_delivered })
+                    .is_ok()
+            {
+                orphans.push(record.id());
             }
         }
-        // One that was ended before it was seen to start has nothing to wait for any more.
         for id in orphans {
-            self.revisit(id);
+            self.waiting.insert(id);
+            // A job that ended before it was seen to start waits for nothing any longer.
+            cx.revisit(id);
         }
     }
 
-    /// A peer went away: it may have been the scheduler, the execution service or a watcher.
-    pub(crate) fn disconnect(&mut self, request: &Message) {
-        let Some(origin) = rpc::origin(request).map(<[u8]>::to_vec) else {
-            return;
-        };
-        self.watchers.forget(&origin);
-        self.forget_callers(&origin);
-        self.listings.forget(&origin);
-        if self.is_scheduler(&origin) {
-            self.suspend_scheduling("the scheduler disconnected");
+    /// A peer has disconnected: it may be the service.
+    pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
+        let service = self.service.as_ref();
+        if service.is_some_and(|service| service.origin == origin) {
+            self.stop(cx, "it disconnected", true);
         }
-        let executor = self.executor.service.as_ref();
-        if executor.is_some_and(|(_, peer)| *peer == origin) {
-            self.stop_starts("it disconnected");
+    }
+
+    /// Sends a signal to the tasks of a job (RFC 32).
+    pub(crate) fn kill(&self, cx: &mut Context, id: u64, signum: i32) -> Result<(), RequestError> {
+        let state = cx.jobs.record(id).map(Record::state);
+        // A job whose prolog is running has no tasks that a signal could reach.
+        if state == Some(State::Run)
+            && self.tell(cx, id, exec_method::KILL, &KillRequest { id, signum })
+        {
+            return Ok(());
+        }
+        let text = format!("job {} is not running", Fluid(id));
+        Err(RequestError::invalid(text))
+    }
+
+    /// Tells the service to end the tasks of a job on ranks that the job has released.
+    pub(crate) fn shrink(&self, cx: &mut Context, id: u64, ranks: &IdSet) {
+        let ranks = ranks.to_string();
+        self.tell(cx, id, SHRINK, &ShrinkRequest { id, ranks });
+    }
+
+    /// Tells the service the new expiration of a job.
+    pub(crate) fn set_expiration(&self, cx: &mut Context, id: u64, expiration: f64) {
+        let request = ExpirationRequest { id, expiration };
+        self.tell(cx, id, exec_method::EXPIRATION, &request);
+    }
+
+    /// Sends the service a request about a job that it has, without expecting a response. Returns
+    /// whether the service has the job.
+    fn tell(&self, cx: &mut Context, id: u64, method: &str, payload: &impl Payload) -> bool {
+        let job = cx.jobs.get(id);
+        let is_there = job.is_some_and(|job| job.dialogue.exec().is_outstanding());
+        let topic = self.topic(method).filter(|_| is_there);
+        if let Some(topic) = &topic {
+            cx.notify(topic, payload);
+        }
+        topic.is_some()
+    }
+
+    fn topic(&self, method: &str) -> Option<String> {
+        let service = self.service.as_ref()?;
+        Some(format!("{}.{method}", service.name))
+    }
+
+    /// The statistics of `stats-get`.
+    pub(crate) fn stats(&self) -> ExecStats<'_> {
+        let service = self.service.as_ref();
+        ExecStats {
+            service: service.map(|service| service.name.as_str().into()),
+            waiting: self.waiting.len() as u64,
         }
     }
 }
 
-/// The `data` of an answer.
-fn data<T: DeserializeOwned>(data: Value) -> Result<T, String> {
-    serde_json::from_value(data).map_err(|error| format!("malformed data: {error}"))
+/// Sends the start request of a job.
+fn send_start(cx: &mut Context, id: u64, topic: &str) {
+    let Some((record, dialogue)) = cx.jobs.split(id) else {
+        return;
+    };
+    let Some(r) = record.r().map(|r| r.to_json()) else {
+        return;
+    };
+    let key = record.spec().key;
+    let Some(jobspec) = cx.storage.run(|store| store.jobspec(key)) else {
+        return cx.fail_job(id, "exec", "the jobspec is not in the store");
+    };
+    let reattach = dialogue.needs_reattach(record);
+    let request = StartRequest {
+        id,
+        userid: record.userid(),
+        jobspec: Json(&jobspec),
+        reattach,
+        r: Some(Json(&r)),
+    };
+    let has_exception = record.fatal_exception().is_some();
+    if dialogue.advance_exec(ExecInput::Send { reattach }).is_err() {
+        return;
+    }
+    cx.send(rpc::request(topic, &request));
+    if has_exception {
+        // It was announced to the service that is gone.
+        cx.repeat_exception(id);
+    }
+}
+
+/// Takes a response to a start request, if RFC 32 allows it now. The error is the service's fault.
+fn take_start_response(cx: &mut Context, response: &StartResponse<Json<'_>>) -> Result<(), Fault> {
+    let id = response.id;
+    let job = cx.jobs.get(id).ok_or(ExecError::NotDue)?;
+    let (has_ended, has_started) = (job.record.has_ended(), job.record.has_started());
+    let has_finished = job.record.wait_status().is_some();
+    match response.kind {
+        kind @ (StartResponseType::Start | StartResponseType::Reattached) => {
+            let input = if kind == StartResponseType::Start {
+                ExecInput::Start
+            } else {
+                ExecInput::Reattached
+            };
+            advance(cx, id, input)?;
+            // A service that does not know `reattached` answers `start` for a job that started
+            // before; and the service that a job started under may not have said so.
+            let name = if has_started { "reattached" } else { "start" };
+            cx.log(id, Event::new(cx.now, name));
+        }
+        StartResponseType::Exception => {
+            check(cx, id, ExecInput::Exception)?;
+            let exception: Exception<'_> = response.data()?;
+            if !(0..=7).contains(&exception.severity) {
+                let severity = exception.severity;
+                return Err(format!("severity {severity}: expected 0 to 7").into());
+            }
+            let raise = Raise {
+                kind: &exception.kind,
+                severity: exception.severity,
+                note: &exception.note,
+                userid: cx.settings.owner,
+                wait_status: exception.wait_status.map(i32::from),
+            };
+            cx.raise(id, &raise);
+        }
+        StartResponseType::Finish => {
+            let input = ExecInput::Finish { has_ended };
+            check(cx, id, input)?;
+            let Finish { status } = response.data()?;
+            if status < 0 {
+                let text = format!("status {status}: expected a wait status, 0 or more");
+                return Err(text.into());
+            }
+            advance(cx, id, input)?;
+            if !has_finished {
+                let context = json!({ "status": status });
+                cx.log(id, Event::with(cx.now, "finish", context));
+            }
+        }
+        StartResponseType::Release => {
+            // Whether it is allowed without its data: a final release always is.
+            let any = ExecInput::Release {
+                is_final: true,
+                has_ended,
+            };
+            check(cx, id, any)?;
+            let release: Release = response.data()?;
+            let input = ExecInput::Release {
+                is_final: release.is_final,
+                has_ended,
+            };
+            check(cx, id, input)?;
+            take_release(cx, id, release)?;
+            advance(cx, id, input)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an input is allowed now.
+fn check(cx: &Context, id: u64, input: ExecInput) -> Result<(), Fault> {
+    let exec = cx.jobs.get(id).map(|job| job.dialogue.exec());
+    exec.unwrap_or(Exec::Idle).after(input)?;
+    Ok(())
+}
+
+fn advance(cx: &mut Context, id: u64, input: ExecInput) -> Result<(), Fault> {
+    if let Some(dialogue) = cx.jobs.dialogue(id) {
+        dialogue.advance_exec(input)?;
+    }
+    Ok(())
+}
+
+/// Frees the ranks that the execution service has released, or retains them for the epilog.
+///
+/// The final release frees whatever is left, whatever ranks it names: nothing else can follow.
+fn take_release(cx: &mut Context, id: u64, release: Release) -> Result<(), Fault> {
+    let Some(job) = cx.jobs.get(id) else {
+        return Ok(());
+    };
+    let record = &job.record;
+    let is_final = release.is_final;
+    let all = record.r().map_or_else(IdSet::new, |r| r.ranks());
+    let left = all.difference(record.freed()).difference(record.retained());
+    let named = match release.ranks {
+        ReleasedRanks::All => left.clone(),
+        ReleasedRanks::Ranks(ranks) => ranks,
+    };
+    if named.is_empty() && !is_final {
+        return Err("no ranks".to_owned().into());
+    }
+    // The service may not know yet what the job itself has released.
+    let named = match record.flex() {
+        Some(flex) => named.difference(&flex.released),
+        None => named,
+    };
+    let foreign = named.difference(&left);
+    let fault = (!foreign.is_empty())
+        .then(|| format!("ranks {foreign} are not the job's any more, or never were"));
+    let is_failure = is_final && !record.has_ended();
+    let is_retained = hooks::retains_release(job, &cx.settings);
+    match fault {
+        Some(fault) if is_final => cx.note(format!("final release of {}: {fault}", Fluid(id))),
+        Some(fault) => return Err(fault.into()),
+        None => {}
+    }
+    let released = if is_final { left.clone() } else { named };
+    if is_failure {
+        cx.fail_job(id, "exec", "released without having finished");
+    }
+    if !released.is_empty() && !is_retained {
+        cx.effect(Effect::Free {
+            id,
+            ranks: released.clone(),
+            is_final: released == left,
+        });
+    }
+    let ranks = if released == all {
+        "all".to_owned()
+    } else {
+        released.to_string()
+    };
+    let mut context = json!({ "ranks": ranks, "final": is_final });
+    if is_retained {
+        context["kept"] = true.into();
+    } else {
+        cx.claims.release(id, &released);
+    }
+    cx.log(id, Event::with(cx.now, "release", context));
+    cx.revisit(id);
+    Ok(())
+}
+
+/// What is wrong with a response of the service.
+#[derive(Debug)]
+enum Fault {
+    /// Not allowed now.
+    Order(ExecError),
+    /// Malformed data.
+    Data(penstock_flux::Error),
+    /// Well-formed data that is not acceptable.
+    Value(String),
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Order(error) => error.fmt(out),
+            Self::Data(error) => write!(out, "malformed data: {error}"),
+            Self::Value(text) => out.write_str(text),
+        }
+    }
+}
+
+impl From<ExecError> for Fault {
+    fn from(error: ExecError) -> Self {
+        Self::Order(error)
+    }
+}
+
+impl From<penstock_flux::Error> for Fault {
+    fn from(error: penstock_flux::Error) -> Self {
+        Self::Data(error)
+    }
+}
+
+impl From<String> for Fault {
+    fn from(text: String) -> Self {
+        Self::Value(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ExecPeer;
+    use crate::context::Context;
+    use crate::dialogue::Exec;
+    use crate::fixture::{
+        add_allocated_job, context, described, effects, message, request, response,
+    };
+    use crate::settings::Settings;
+
+    fn hello(exec: &mut ExecPeer, cx: &mut Context) {
+        let hello = message(
+            "job-manager.exec-hello",
+            "exec",
+            r#"{"service":"job-exec"}"#,
+        );
+        exec.hello(cx, request(&hello)).unwrap();
+    }
+
+    fn respond(exec: &mut ExecPeer, cx: &mut Context, id: u64, rest: &str) -> Vec<String> {
+        let payload = format!("{{\"id\":{id},{rest}}}");
+        exec.start_response(cx, &response("job-exec.start", 0, &payload));
+        described(cx)
+    }
+
+    #[test]
+    fn a_job_is_started_finished_and_released() {
+        let mut cx = context(Settings::default());
+        let mut exec = ExecPeer::default();
+        let id = add_allocated_job(&mut cx);
+        exec.enqueue(&mut cx, id);
+        exec.send_starts(&mut cx);
+        assert!(effects(&mut cx).is_empty(), "there is no service");
+        hello(&mut exec, &mut cx);
+        exec.send_starts(&mut cx);
+        assert_eq!(described(&mut cx), ["send job-exec.start"]);
+        let early = respond(
+            &mut exec,
+            &mut cx,
+            id,
+            r#""type":"finish","data":{"status":0}"#,
+        );
+        assert!(early[0].ends_with("it has not started"), "{early:?}");
+        let started = respond(&mut exec, &mut cx, id, r#""type":"start""#);
+        assert_eq!(started, ["log start"]);
+        let finished = respond(
+            &mut exec,
+            &mut cx,
+            id,
+            r#""type":"finish","data":{"status":0}"#,
+        );
+        assert_eq!(finished, ["log finish"]);
+        let part = r#""type":"release","data":{"ranks":"1","final":false}"#;
+        let part = respond(&mut exec, &mut cx, id, part);
+        assert_eq!(part, ["free 1 false", "log release", "revisit"]);
+        let rest = r#""type":"release","data":{"ranks":"0","final":true}"#;
+        let rest = respond(&mut exec, &mut cx, id, rest);
+        assert_eq!(rest, ["free 0 true", "log release", "revisit"]);
+        assert_eq!(cx.jobs.get(id).unwrap().dialogue.exec(), Exec::Released);
+    }
+
+    #[test]
+    fn the_jobs_of_a_lost_service_are_reattached_by_the_next() {
+        let mut cx = context(Settings::default());
+        let mut exec = ExecPeer::default();
+        let id = add_allocated_job(&mut cx);
+        exec.enqueue(&mut cx, id);
+        hello(&mut exec, &mut cx);
+        exec.send_starts(&mut cx);
+        effects(&mut cx);
+        exec.disconnect(&mut cx, b"exec");
+        let lost = [
+            "note the execution service is gone: it disconnected",
+            "revisit",
+        ];
+        assert_eq!(described(&mut cx), lost);
+        hello(&mut exec, &mut cx);
+        exec.send_starts(&mut cx);
+        assert_eq!(described(&mut cx), ["send job-exec.start"]);
+        let job = cx.jobs.get(id).unwrap();
+        assert_eq!(job.dialogue.exec(), Exec::Requested { reattach: true });
+    }
 }

@@ -1,14 +1,14 @@
-//! Which jobs are meant: constraints in the manner of RFC 43 (Constraint Operators).
+//! Job constraints of `job-list.list` (RFC 43, Constraint Operators).
 
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use serde_json::Value;
 
-use crate::job::Job;
-use crate::rpc::{EINVAL, RequestError};
+use crate::jobs::Job;
+use crate::rpc::RequestError;
 use crate::state::{JobResult, State};
 
-/// How deep operators may be nested.
+/// The greatest depth of nested operators.
 const MAX_DEPTH: usize = 64;
 
 /// A condition on one job.
@@ -27,7 +27,7 @@ pub enum Filter {
     Time(Stamp, Comparison, f64),
 }
 
-/// A time that a job has.
+/// A timestamp of a job.
 #[derive(Clone, Copy, Debug)]
 pub enum Stamp {
     Submit,
@@ -37,7 +37,7 @@ pub enum Stamp {
     Inactive,
 }
 
-/// How it is compared with the time of the constraint.
+/// How a timestamp compares with the time of the constraint.
 #[derive(Clone, Copy, Debug)]
 pub enum Comparison {
     Greater,
@@ -47,7 +47,7 @@ pub enum Comparison {
 }
 
 fn wrong(text: impl std::fmt::Display) -> RequestError {
-    RequestError::new(EINVAL, format!("job constraint: {text}"))
+    RequestError::invalid(format!("job constraint: {text}"))
 }
 
 fn strings(operator: &str, values: &[Value]) -> Result<Vec<String>, RequestError> {
@@ -93,28 +93,28 @@ fn comparison(operator: &str, values: &[Value]) -> Result<(Comparison, f64), Req
 }
 
 impl Filter {
-    /// Reads `{"operator": [values]}`; `{}` holds for every job.
+    /// Reads `{"operator": [values]}`; `{}` matches every job.
     pub(crate) fn parse(value: &Value) -> Result<Self, RequestError> {
         parse(value, 0)
     }
 
-    /// Whether the job is meant.
+    /// Whether a job satisfies the filter.
     pub(crate) fn matches(&self, job: &Job) -> bool {
         match self {
             Self::And(filters) => filters.iter().all(|filter| filter.matches(job)),
-            // As in RFC 31: an empty `or` asks for nothing, so everything meets it.
+            // As in RFC 31: an empty `or` matches every job.
             Self::Or(filters) => {
                 filters.is_empty() || filters.iter().any(|filter| filter.matches(job))
             }
             Self::Not(filters) => !filters.iter().all(|filter| filter.matches(job)),
-            Self::Users(users) => users.contains(&u64::from(job.userid)),
-            Self::Names(names) => names.contains(&job.spec.name),
+            Self::Users(users) => users.contains(&u64::from(job.record.userid())),
+            Self::Names(names) => names.contains(&job.record.spec().name),
             Self::Queues(queues) => {
-                let queue = job.spec.queue.as_ref();
+                let queue = job.record.spec().queue.as_ref();
                 queue.is_some_and(|queue| queues.contains(queue))
             }
-            Self::States(mask) => mask & job.state.bit() != 0,
-            Self::Results(mask) => job.result().is_some_and(|it| mask & (it as u8) != 0),
+            Self::States(mask) => mask & job.record.state().bit() != 0,
+            Self::Results(mask) => job.record.result().is_some_and(|it| mask & (it as u8) != 0),
             Self::Hosts(hosts) => ran(job).is_some_and(|r| !r.ranks_on(hosts).is_empty()),
             Self::Ranks(ranks) => {
                 ran(job).is_some_and(|r| !r.ranks().intersection(ranks).is_empty())
@@ -132,18 +132,18 @@ impl Filter {
 }
 
 fn ran(job: &Job) -> Option<&penstock_rset::ResourceSet> {
-    let r = job.extent().map(std::convert::AsRef::as_ref);
-    r.filter(|_| job.t_run > 0.0)
+    let r = job.record.extent().map(std::convert::AsRef::as_ref);
+    r.filter(|_| job.record.t_run() > 0.0)
 }
 
 impl Stamp {
     fn of(self, job: &Job) -> Option<f64> {
         let time = match self {
-            Self::Submit => job.t_submit,
-            Self::Depend => job.t_depend,
-            Self::Run => job.t_run,
-            Self::Cleanup => job.t_cleanup,
-            Self::Inactive => job.t_inactive,
+            Self::Submit => job.record.t_submit(),
+            Self::Depend => job.record.t_depend(),
+            Self::Run => job.record.t_run(),
+            Self::Cleanup => job.record.t_cleanup(),
+            Self::Inactive => job.record.t_inactive(),
         };
         (time > 0.0).then_some(time)
     }

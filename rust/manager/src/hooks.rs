@@ -1,216 +1,317 @@
-//! Prolog and epilog: what the site runs before a job starts and after it has ended (RFC 21).
+//! `Hooks`: prolog and epilog, which the site runs before a job starts and after it has ended
+//! (RFC 21).
 //!
-//! The manager asks the service `hooks` and waits: no start before the prolog has ended, nothing
-//! given back before the epilog has.
+//! The service `hooks` runs them on request. A job starts after its prolog has finished, and its
+//! resources are freed after its epilog has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use penstock_flux::hooks::{CancelRequest, HookRequest, HookResponse};
+use penstock_flux::{Json, topic};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::context::{Context, Raise};
+use crate::dialogue::{Hook, HookCall, HookInput};
 use crate::event::Event;
-use crate::job::{Alloc, Answered, HookStage, Job};
-use crate::manager::Manager;
+use crate::jobs::Job;
+use crate::record::HookStage;
 use crate::rpc;
+use crate::settings::Settings;
 use crate::state::State;
 
-/// The wait status of a hook that could not be run: exit code 1.
+/// The wait status of a hook that could not be run, or was cut off: exit code 1.
 const FAILED: i64 = 1 << 8;
 
-/// Which hook.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HookKind {
-    Prolog,
-    Epilog,
-}
+impl Hook {
+    fn topic(self) -> &'static str {
+        match self {
+            Self::Prolog => topic::hooks::PROLOG,
+            Self::Epilog => topic::hooks::EPILOG,
+        }
+    }
 
-impl HookKind {
     fn name(self) -> &'static str {
         match self {
             Self::Prolog => "prolog",
             Self::Epilog => "epilog",
         }
     }
+
+    fn start_event(self) -> &'static str {
+        match self {
+            Self::Prolog => "prolog-start",
+            Self::Epilog => "epilog-start",
+        }
+    }
+
+    fn finish_event(self) -> &'static str {
+        match self {
+            Self::Prolog => "prolog-finish",
+            Self::Epilog => "epilog-finish",
+        }
+    }
+
+    fn stage(self, job: &Job) -> HookStage {
+        match self {
+            Self::Prolog => job.record.prolog(),
+            Self::Epilog => job.record.epilog(),
+        }
+    }
+
+    fn is_configured(self, settings: &Settings) -> bool {
+        match self {
+            Self::Prolog => settings.prolog,
+            Self::Epilog => settings.epilog,
+        }
+    }
+
+    fn is_due(self, job: &Job, settings: &Settings) -> bool {
+        match self {
+            Self::Prolog => settings.prolog && !job.record.has_started(),
+            Self::Epilog => is_epilog_due(job, settings),
+        }
+    }
 }
 
-/// The hooks that run now.
+/// Whether an epilog that has not begun is due for a job with resources: its prolog or its tasks
+/// may have run, and nothing was freed without an epilog.
+fn is_epilog_due(job: &Job, settings: &Settings) -> bool {
+    let record = &job.record;
+    let may_have_run =
+        record.prolog() != HookStage::Idle || record.has_started() || job.dialogue.was_start_sent();
+    // What the job itself released went without an epilog.
+    let is_whole = match record.flex() {
+        Some(flex) => *record.freed() == flex.released,
+        None => record.freed().is_empty(),
+    };
+    settings.epilog
+        && record.epilog() == HookStage::Idle
+        && record.has_resources()
+        && is_whole
+        && may_have_run
+        && record.elastic_request().is_none()
+}
+
+/// Whether ranks that the execution service releases now are retained until the epilog has
+/// finished. Once some are, all are.
+pub(crate) fn retains_release(job: &Job, settings: &Settings) -> bool {
+    job.record.epilog().is_running()
+        || !job.record.retained().is_empty()
+        || is_epilog_due(job, settings)
+}
+
+/// The conversation with the `hooks` service.
 #[derive(Debug, Default)]
-pub struct Hooks {
-    asked: BTreeMap<u32, (u64, HookKind)>,
-    busy: BTreeSet<(u64, HookKind)>,
-    /// Jobs whose prolog was told to end.
-    ending: BTreeSet<u64>,
-    tag: u32,
+pub(crate) struct Hooks {
+    /// Outstanding requests by matchtag.
+    outstanding: BTreeMap<u32, (u64, Hook)>,
 }
 
-#[derive(Deserialize)]
-struct Ended {
-    status: i64,
-    #[serde(default)]
-    note: String,
-}
-
-impl Manager {
-    /// Whether a job that is to be started has to wait for its prolog. Begins it where it is due.
-    pub(crate) fn waits_for_prolog(&mut self, id: u64, now: f64) -> bool {
-        let configured = self.settings.prolog;
-        let Some(job) = self.jobs.get(&id) else {
+impl Hooks {
+    /// Runs a hook of a job if it is due. Returns whether the job must wait for it.
+    pub(crate) fn run(&mut self, cx: &mut Context, id: u64, hook: Hook) -> bool {
+        let Some(job) = cx.jobs.get(id) else {
             return false;
         };
-        match job.prolog {
+        let is_running = job.dialogue.hook(hook) != HookCall::Idle;
+        match hook.stage(job) {
             HookStage::Done => false,
-            HookStage::Idle if !configured || job.started => false,
-            HookStage::Begun if self.hooks.busy.contains(&(id, HookKind::Prolog)) => true,
-            HookStage::Begun if !configured => {
-                self.log_finish(id, HookKind::Prolog, 0, now);
+            HookStage::Begun if is_running => true,
+            HookStage::Begun if !hook.is_configured(&cx.settings) => {
+                finish(cx, id, hook, 0);
                 false
             }
             HookStage::Begun => {
-                // The restart of the instance has cut it off.
-                self.ask_hook(id, HookKind::Prolog);
+                // A restart of the instance has cut it off.
+                self.request(cx, id, hook);
                 true
             }
+            HookStage::Idle if !hook.is_due(job, &cx.settings) => false,
             HookStage::Idle => {
-                self.log_start(id, HookKind::Prolog, now);
-                self.ask_hook(id, HookKind::Prolog);
+                let context = json!({ "description": hook.name() });
+                cx.log(id, Event::with(cx.now, hook.start_event(), context));
+                self.request(cx, id, hook);
                 true
             }
         }
     }
 
-    /// A job is in CLEANUP: whether its prolog still has to end. Ends it.
-    pub(crate) fn ends_prolog(&mut self, id: u64, now: f64) -> bool {
-        if self.jobs.get(&id).map(|job| job.prolog) != Some(HookStage::Begun) {
-            return false;
-        }
-        if !self.hooks.busy.contains(&(id, HookKind::Prolog)) {
-            // The restart of the instance has ended it.
-            self.log_finish(id, HookKind::Prolog, FAILED, now);
-            return false;
-        }
-        if self.hooks.ending.insert(id) {
-            let payload = json!({ "id": id }).to_string();
-            let request = Message::request("hooks.cancel", &payload);
-            self.out.push(rpc::unanswered(request));
-        }
-        true
-    }
-
-    /// Whether a job that has resources is to have an epilog that has not begun: one for every job
-    /// whose prolog or whose tasks may have run, and of which nothing was given back without it.
-    fn has_epilog_to_come(&self, job: &Job) -> bool {
-        let asked = job.started || job.answered != Answered::Unasked;
-        let touched = job.prolog != HookStage::Idle || asked;
-        // What the job gave back itself went without an epilog.
-        let given = job.flex.as_ref().map(|it| &it.given);
-        let whole = given.map_or(job.freed.is_empty(), |given| job.freed == *given);
-        let due = job.epilog == HookStage::Idle && job.alloc == Alloc::Allocated && whole;
-        self.settings.epilog && due && touched && job.requested().is_none()
-    }
-
-    /// Whether ranks that are released now are kept back until the epilog has ended. Once some are,
-    /// all are.
-    pub(crate) fn is_kept_for_epilog(&self, id: u64) -> bool {
-        self.jobs.get(&id).is_some_and(|job| {
-            let kept = job.epilog == HookStage::Begun || !job.kept.is_empty();
-            kept || self.has_epilog_to_come(job)
-        })
-    }
-
-    /// The job's tasks are gone: whether its epilog still has to end. Begins it where it is due.
-    pub(crate) fn waits_for_epilog(&mut self, id: u64, now: f64) -> bool {
-        let Some(job) = self.jobs.get(&id) else {
-            return false;
-        };
-        match job.epilog {
-            HookStage::Done => false,
-            HookStage::Begun if self.hooks.busy.contains(&(id, HookKind::Epilog)) => true,
-            HookStage::Begun if !self.settings.epilog => {
-                self.log_finish(id, HookKind::Epilog, 0, now);
-                false
-            }
-            HookStage::Begun => {
-                // The restart of the instance has cut it off.
-                self.ask_hook(id, HookKind::Epilog);
-                true
-            }
-            HookStage::Idle if !self.has_epilog_to_come(job) => false,
-            HookStage::Idle => {
-                self.log_start(id, HookKind::Epilog, now);
-                self.ask_hook(id, HookKind::Epilog);
-                true
-            }
-        }
-    }
-
-    fn log_start(&mut self, id: u64, kind: HookKind, now: f64) {
-        let name = kind.name();
-        let context = json!({ "description": name });
-        self.post(id, &Event::with(now, &format!("{name}-start"), context));
-    }
-
-    fn log_finish(&mut self, id: u64, kind: HookKind, status: i64, now: f64) {
-        let name = kind.name();
-        let context = json!({"description": name, "status": status});
-        self.post(id, &Event::with(now, &format!("{name}-finish"), context));
-    }
-
-    fn ask_hook(&mut self, id: u64, kind: HookKind) {
-        let Some(job) = self.jobs.get(&id) else {
+    fn request(&mut self, cx: &mut Context, id: u64, hook: Hook) {
+        let Some((record, dialogue)) = cx.jobs.split(id) else {
             return;
         };
-        let r = job
-            .r
-            .as_ref()
-            .map_or_else(|| "null".to_owned(), |r| r.to_json());
-        let (userid, status) = (job.userid, Value::from(job.status));
-        let payload = format!("{{\"id\":{id},\"userid\":{userid},\"status\":{status},\"R\":{r}}}");
-        self.hooks.tag = self.hooks.tag % 0x7fff_ffff + 1;
-        let tag = self.hooks.tag;
-        self.hooks.asked.insert(tag, (id, kind));
-        self.hooks.busy.insert((id, kind));
-        let message = Message::request(&format!("hooks.{}", kind.name()), &payload);
-        self.out.push(message.with_matchtag(tag));
+        if !dialogue.advance_hook(hook, HookInput::Request) {
+            return;
+        }
+        let r = record.r().map(|r| r.to_json());
+        let request = HookRequest {
+            id,
+            userid: record.userid(),
+            status: record.wait_status(),
+            r: r.as_deref().map(Json),
+        };
+        let message = rpc::request(hook.topic(), &request);
+        let matchtag = cx.next_matchtag();
+        self.outstanding.insert(matchtag, (id, hook));
+        cx.send(message.with_matchtag(matchtag));
     }
 
     /// A response to `hooks.prolog` or `hooks.epilog`: the command has ended.
-    pub(crate) fn hook_response(&mut self, response: &Message, now: f64) {
-        let Some((id, kind)) = self.hooks.asked.remove(&response.matchtag) else {
+    pub(crate) fn response(&mut self, cx: &mut Context, response: &Message) {
+        let Some((id, hook)) = self.outstanding.remove(&response.matchtag) else {
             return;
         };
-        self.hooks.busy.remove(&(id, kind));
-        self.hooks.ending.remove(&id);
-        let ended = if response.errnum() == 0 {
-            rpc::payload(response).unwrap_or_else(|refusal| Ended {
-                status: FAILED,
-                note: refusal.text,
-            })
-        } else {
-            let text = response.error_text().unwrap_or_default();
-            Ended {
-                status: FAILED,
-                note: format!("{} failed: {text}", response.topic()),
-            }
+        let Some((record, dialogue)) = cx.jobs.split(id) else {
+            return;
         };
-        let state = self.jobs.get(&id).map(|job| job.state);
-        if ended.status != 0 {
-            let name = Fluid(id);
-            self.note(format!("{} of job {name}: {}", kind.name(), ended.note));
-            let owner = self.settings.owner;
-            match kind {
-                HookKind::Prolog if state == Some(State::Run) => {
-                    self.log_finish(id, kind, ended.status, now);
-                    self.post_exception(id, now, "prolog", 0, &ended.note, owner);
-                    return self.revisit(id);
+        let state = record.state();
+        dialogue.advance_hook(hook, HookInput::Response);
+        let (status, note) = result_of(response);
+        if status == 0 {
+            finish(cx, id, hook, status);
+            return cx.revisit(id);
+        }
+        cx.note(format!("{} of job {}: {note}", hook.name(), Fluid(id)));
+        match hook {
+            Hook::Prolog => {
+                finish(cx, id, hook, status);
+                if state == State::Run {
+                    cx.fail_job(id, hook.name(), &note);
                 }
-                HookKind::Prolog => {}
-                // The job is over, well or not: that its epilog failed does not change it.
-                HookKind::Epilog => self.post_exception(id, now, "epilog", 1, &ended.note, owner),
+            }
+            Hook::Epilog => {
+                // The result of the job stands, whether its epilog succeeds or not.
+                let raise = Raise {
+                    kind: hook.name(),
+                    severity: 1,
+                    note: &note,
+                    userid: cx.settings.owner,
+                    wait_status: None,
+                };
+                cx.raise(id, &raise);
+                finish(cx, id, hook, status);
             }
         }
-        self.log_finish(id, kind, ended.status, now);
-        self.revisit(id);
+        cx.revisit(id);
+    }
+}
+
+/// Cancels the prolog of a job in CLEANUP. Returns whether the job must wait for its end.
+pub(crate) fn cancel_prolog(cx: &mut Context, id: u64) -> bool {
+    let job = cx.jobs.get(id);
+    if !job.is_some_and(|job| job.record.prolog().is_running()) {
+        return false;
+    }
+    if job.is_some_and(|job| job.dialogue.hook(Hook::Prolog) == HookCall::Idle) {
+        // A restart of the instance has ended it.
+        finish(cx, id, Hook::Prolog, FAILED);
+        return false;
+    }
+    let dialogue = cx.jobs.dialogue(id);
+    if dialogue.is_some_and(|it| it.advance_hook(Hook::Prolog, HookInput::Cancel)) {
+        cx.notify(topic::hooks::CANCEL, &CancelRequest { id });
+    }
+    true
+}
+
+/// Logs that a hook has finished.
+fn finish(cx: &mut Context, id: u64, hook: Hook, status: i64) {
+    let context = json!({"description": hook.name(), "status": status});
+    cx.log(id, Event::with(cx.now, hook.finish_event(), context));
+}
+
+/// The wait status and note of a response.
+fn result_of(response: &Message) -> (i64, String) {
+    if response.errnum() != 0 {
+        let text = response.error_text().unwrap_or_default();
+        return (FAILED, format!("{} failed: {text}", response.topic()));
+    }
+    match rpc::payload::<HookResponse<'_>>(response) {
+        Ok(ended) => (ended.status, ended.note.into_string()),
+        Err(error) => (FAILED, error.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hooks, cancel_prolog};
+    use crate::dialogue::{Hook, HookCall};
+    use crate::fixture::{add_allocated_job, context, described, effects, response};
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_job_waits_for_its_prolog() {
+        let mut cx = context(Settings {
+            prolog: true,
+            ..Settings::default()
+        });
+        let mut hooks = Hooks::default();
+        let id = add_allocated_job(&mut cx);
+        assert!(hooks.run(&mut cx, id, Hook::Prolog));
+        assert_eq!(
+            described(&mut cx),
+            ["log prolog-start", "send hooks.prolog"]
+        );
+        assert!(hooks.run(&mut cx, id, Hook::Prolog), "still running");
+        assert!(effects(&mut cx).is_empty());
+        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
+        assert_eq!(described(&mut cx), ["log prolog-finish", "revisit"]);
+        assert!(!hooks.run(&mut cx, id, Hook::Prolog));
+        hooks.response(&mut cx, &response("hooks.prolog", 1, r#"{"status":0}"#));
+        assert!(effects(&mut cx).is_empty(), "a second response is not due");
+    }
+
+    #[test]
+    fn a_failed_prolog_is_fatal_while_the_job_is_to_start() {
+        let mut cx = context(Settings {
+            prolog: true,
+            ..Settings::default()
+        });
+        let mut hooks = Hooks::default();
+        let id = add_allocated_job(&mut cx);
+        hooks.run(&mut cx, id, Hook::Prolog);
+        effects(&mut cx);
+        let failed = r#"{"status":256,"note":"no disk"}"#;
+        hooks.response(&mut cx, &response("hooks.prolog", 1, failed));
+        let expected = [
+            "log prolog-finish",
+            "log exception",
+            "send job-exception",
+            "revisit",
+        ];
+        assert_eq!(described(&mut cx)[1..], expected);
+        let fatal = cx.jobs.record(id).unwrap().fatal_exception().unwrap();
+        assert_eq!((&*fatal.kind, &*fatal.note), ("prolog", "no disk"));
+    }
+
+    #[test]
+    fn a_prolog_is_cancelled_once() {
+        let mut cx = context(Settings {
+            prolog: true,
+            ..Settings::default()
+        });
+        let mut hooks = Hooks::default();
+        let id = add_allocated_job(&mut cx);
+        hooks.run(&mut cx, id, Hook::Prolog);
+        effects(&mut cx);
+        assert!(cancel_prolog(&mut cx, id));
+        assert_eq!(described(&mut cx), ["send hooks.cancel"]);
+        assert!(cancel_prolog(&mut cx, id));
+        assert!(effects(&mut cx).is_empty());
+        let job = cx.jobs.get(id).unwrap();
+        assert_eq!(job.dialogue.hook(Hook::Prolog), HookCall::Canceling);
+    }
+
+    #[test]
+    fn no_epilog_is_due_for_a_job_that_nothing_has_touched() {
+        let mut cx = context(Settings {
+            epilog: true,
+            ..Settings::default()
+        });
+        let id = add_allocated_job(&mut cx);
+        assert!(!Hooks::default().run(&mut cx, id, Hook::Epilog));
+        assert!(effects(&mut cx).is_empty());
     }
 }

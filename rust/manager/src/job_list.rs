@@ -1,64 +1,50 @@
-//! `job-list.list`: rows in parts, so that a listing of very many jobs keeps nobody waiting.
+//! `Listings`: `job-list.list` in parts, so that a long listing does not delay other peers.
 //!
-//! A listing is opened by its request and goes on a part at a time, one in each
-//! [`Manager::flush`], until it has told all it is to tell. Rows are of the jobs as they are when
-//! their part is made; jobs that are submitted meanwhile are not shown.
+//! A listing sends one part in each turn until it is complete. Rows show the jobs as they are when
+//! their part is made; jobs that are submitted meanwhile are not listed.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Bound;
 
+use penstock_flux::StreamCancelRequest;
+use penstock_flux::job_list::{ListIdRequest, ListRequest};
 use penstock_wire::Message;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::context::Context;
 use crate::filter::Filter;
-use crate::info::Cancel;
-use crate::job::Job;
-use crate::manager::Manager;
+use crate::jobs::{Job, Jobs};
 use crate::row::{Attrs, row};
-use crate::rpc::{self, ENODATA, EPROTO, RequestError};
+use crate::rpc::{self, Handled, Reply, Request, RequestError};
 use crate::state::State;
 
-/// Rows that are made in one turn, by all listings together: a few milliseconds' work.
+/// Rows made in one turn by all listings together: a few milliseconds' work.
 const ROWS_PER_TURN: usize = 250;
-/// Jobs that are looked at in one turn.
+/// Jobs looked at in one turn.
 const JOBS_PER_TURN: usize = 10_000;
-
-#[derive(Deserialize)]
-struct List {
-    #[serde(default)]
-    max_entries: usize,
-    #[serde(default)]
-    attrs: Vec<String>,
-    #[serde(default)]
-    since: f64,
-    #[serde(default)]
-    constraint: Option<Value>,
-    ids: Option<Vec<u64>>,
-}
 
 /// Which jobs come next.
 #[derive(Debug)]
-enum Place {
-    /// Those with lesser ids, the greatest first.
+enum Position {
+    /// Those with smaller ids, the greatest first.
     Below(Bound<u64>),
-    /// Those that were asked for.
-    Asked(std::vec::IntoIter<u64>),
+    /// The named ones.
+    Named(std::vec::IntoIter<u64>),
 }
 
-/// A request with rows to come.
+/// A request whose rows are not all sent.
 #[derive(Debug)]
 struct Listing {
     request: Message,
     filter: Filter,
     since: f64,
     attrs: Attrs,
-    /// Rows that it may still have.
+    /// Rows left to its limit.
     left: usize,
-    place: Place,
+    position: Position,
 }
 
-/// What a turn may still cost.
+/// The work left to a turn.
 struct Effort {
     rows: usize,
     looks: usize,
@@ -71,32 +57,70 @@ impl Effort {
 }
 
 impl Listing {
+    fn new(jobs: &Jobs, request: Request<'_>) -> Result<Self, RequestError> {
+        let list: ListRequest<'_> = request.payload()?;
+        let constraint = list.constraint.map_or("{}", |constraint| constraint.0);
+        let constraint: Value = serde_json::from_str(constraint)
+            .map_err(|error| RequestError::protocol(error.to_string()))?;
+        let filter = match constraint {
+            Value::Null => Filter::parse(&json!({}))?,
+            constraint => Filter::parse(&constraint)?,
+        };
+        let mut ids = list.ids.iter().flatten();
+        if let Some(id) = ids.find(|id| !jobs.contains(**id)) {
+            return Err(jobs.unknown(*id));
+        }
+        let mut header = request.message.clone();
+        header.set_payload(None);
+        Ok(Self {
+            request: header,
+            filter,
+            since: list.since,
+            attrs: Attrs::named(&list.attrs),
+            left: match list.max_entries {
+                0 => usize::MAX,
+                max => max,
+            },
+            position: match list.ids {
+                Some(ids) => Position::Named(ids.into_iter()),
+                None => Position::Below(Bound::Unbounded),
+            },
+        })
+    }
+
+    /// Whether the peer's send buffer is full.
+    fn is_backlogged(&self, cx: &Context) -> bool {
+        let origin = rpc::origin(&self.request);
+        origin.is_some_and(|origin| cx.backlogged.contains(origin))
+    }
+
     fn shows(&self, job: &Job) -> bool {
-        (job.state != State::Inactive || job.t_inactive > self.since) && self.filter.matches(job)
+        (job.record.state() != State::Inactive || job.record.t_inactive() > self.since)
+            && self.filter.matches(job)
     }
 
     /// The next rows, and whether they are the last.
-    fn part(&mut self, jobs: &BTreeMap<u64, Job>, effort: &mut Effort) -> (Vec<Value>, bool) {
+    fn part(&mut self, jobs: &Jobs, effort: &mut Effort) -> (Vec<Value>, bool) {
         let mut rows = Vec::new();
-        let mut below = match &self.place {
-            Place::Below(below) => {
+        let mut below = match &self.position {
+            Position::Below(below) => {
                 let range = jobs.range((Bound::Unbounded, *below));
                 Some(range.rev())
             }
-            Place::Asked(_) => None,
+            Position::Named(_) => None,
         };
         while self.left > 0 {
             if effort.is_spent() {
                 return (rows, false);
             }
-            let job = match (&mut below, &mut self.place) {
-                (Some(range), place) => range.next().map(|(id, job)| {
-                    *place = Place::Below(Bound::Excluded(*id));
+            let job = match (&mut below, &mut self.position) {
+                (Some(range), position) => range.next().map(|(id, job)| {
+                    *position = Position::Below(Bound::Excluded(*id));
                     Some(job)
                 }),
-                // One may be purged by now.
-                (None, Place::Asked(ids)) => ids.next().map(|id| jobs.get(&id)),
-                (None, Place::Below(_)) => None,
+                // A job may have been purged meanwhile.
+                (None, Position::Named(ids)) => ids.next().map(|id| jobs.get(id)),
+                (None, Position::Below(_)) => None,
             };
             let Some(job) = job else {
                 break;
@@ -114,200 +138,83 @@ impl Listing {
 
 /// The open listings, in the order of their turns.
 #[derive(Debug, Default)]
-pub struct Listings {
+pub(crate) struct Listings {
     open: VecDeque<Listing>,
-    /// Peers with much to read already.
-    full: BTreeSet<Vec<u8>>,
 }
 
 impl Listings {
-    /// Whether a peer has much to read already.
-    pub(crate) fn is_full(&self, peer: &[u8]) -> bool {
-        self.full.contains(peer)
-    }
-
-    fn is_held_back(&self, listing: &Listing) -> bool {
-        rpc::origin(&listing.request).is_some_and(|origin| self.is_full(origin))
-    }
-
-    /// The next listing whose peer has room.
-    fn next(&mut self) -> Option<Listing> {
-        let mut open = self.open.iter();
-        let place = open.position(|listing| !self.is_held_back(listing))?;
-        self.open.remove(place)
-    }
-
-    /// Drops the listings of a peer that went away.
-    pub(crate) fn forget(&mut self, origin: &[u8]) {
-        self.open
-            .retain(|listing| rpc::origin(&listing.request) != Some(origin));
-    }
-}
-
-impl Manager {
     /// `job-list.list`: a stream of `{"jobs": [row…]}`, newest job first.
-    pub(crate) fn list(&mut self, request: &Message) {
-        match self.listing(request) {
-            Ok(_) if request.is_noresponse() => {}
-            Ok(listing) => self.listings.open.push_back(listing),
-            Err(refusal) => self.refuse(request, &refusal),
+    pub(crate) fn list(&mut self, cx: &Context, request: Request<'_>) -> Handled {
+        let listing = Listing::new(&cx.jobs, request)?;
+        if !request.message.is_noresponse() {
+            self.open.push_back(listing);
         }
-    }
-
-    fn listing(&self, request: &Message) -> Result<Listing, RequestError> {
-        if !request.is_streaming() {
-            return Err(RequestError::new(
-                EPROTO,
-                "job-list.list is a streaming request",
-            ));
-        }
-        let list: List = rpc::payload(request)?;
-        let everything = json!({});
-        let filter = Filter::parse(list.constraint.as_ref().unwrap_or(&everything))?;
-        let mut ids = list.ids.iter().flatten();
-        if let Some(id) = ids.find(|id| !self.jobs.contains_key(id)) {
-            return Err(self.unknown(*id));
-        }
-        let mut header = request.clone();
-        header.set_payload(None);
-        Ok(Listing {
-            request: header,
-            filter,
-            since: list.since,
-            attrs: Attrs::named(&list.attrs),
-            left: match list.max_entries {
-                0 => usize::MAX,
-                most => most,
-            },
-            place: match list.ids {
-                Some(ids) => Place::Asked(ids.into_iter()),
-                None => Place::Below(Bound::Unbounded),
-            },
-        })
+        Ok(Reply::Deferred)
     }
 
     /// `job-list.list-cancel`: the listing ends with ENODATA where it is.
-    pub(crate) fn list_cancel(&mut self, request: &Message) {
-        let cancel: Cancel = match rpc::payload(request) {
-            Ok(cancel) => cancel,
-            Err(refusal) => return self.refuse(request, &refusal),
+    pub(crate) fn list_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let cancel: StreamCancelRequest = request.payload()?;
+        let is_it = |listing: &Listing| {
+            rpc::is_request_of(&listing.request, request.origin(), cancel.matchtag)
         };
-        let place = self.listings.open.iter().position(|it| {
-            it.request.matchtag == cancel.matchtag
-                && rpc::origin(&it.request) == rpc::origin(request)
-        });
-        if let Some(listing) = place.and_then(|place| self.listings.open.remove(place)) {
-            self.refuse(&listing.request, &RequestError::new(ENODATA, ""));
+        let index = self.open.iter().position(is_it);
+        if let Some(listing) = index.and_then(|index| self.open.remove(index)) {
+            cx.end_stream(&listing.request);
         }
-        self.respond(request, None);
+        Ok(Reply::Empty)
     }
 
-    /// One turn: a part of the listing that has waited longest and, where that was its last, of
-    /// the ones after it.
-    pub(crate) fn list_part(&mut self) {
+    /// One turn: a part of the listing that has waited longest and, if that was its last, of those
+    /// after it.
+    pub(crate) fn take_turn(&mut self, cx: &mut Context) {
         let mut effort = Effort {
             rows: ROWS_PER_TURN,
             looks: JOBS_PER_TURN,
         };
         while !effort.is_spent() {
-            let Some(mut listing) = self.listings.next() else {
+            let mut open = self.open.iter();
+            let index = open.position(|listing| !listing.is_backlogged(cx));
+            let Some(mut listing) = index.and_then(|index| self.open.remove(index)) else {
                 return;
             };
-            let (rows, last) = listing.part(&self.jobs, &mut effort);
+            let (rows, is_last) = listing.part(&cx.jobs, &mut effort);
             if !rows.is_empty() {
                 let payload = json!({ "jobs": rows, "version": 1 });
-                self.respond(&listing.request, Some(&payload));
+                cx.respond(&listing.request, Some(&payload));
             }
-            if last {
-                self.refuse(&listing.request, &RequestError::new(ENODATA, ""));
+            if is_last {
+                cx.end_stream(&listing.request);
             } else {
-                self.listings.open.push_back(listing);
+                self.open.push_back(listing);
             }
         }
     }
 
-    /// The peers that much may be sent to, as the bottom of their route stacks names them: who
-    /// has a listing open, and the scheduler.
-    pub fn readers(&self) -> BTreeSet<Vec<u8>> {
-        let open = self.listings.open.iter();
-        let origins = open.filter_map(|listing| rpc::origin(&listing.request));
-        let readers = origins.chain(self.allocator.reader());
-        readers.map(<[u8]>::to_vec).collect()
+    /// The peers with an open listing.
+    pub(crate) fn readers(&self) -> impl Iterator<Item = &[u8]> {
+        let open = self.open.iter();
+        open.filter_map(|listing| rpc::origin(&listing.request))
     }
 
-    /// Keeps the listings of these peers, and the requests to them for resources, from going on,
-    /// and those of no others.
-    pub fn hold_back(&mut self, full: BTreeSet<Vec<u8>>) {
-        self.listings.full = full;
+    /// Whether a listing can go on.
+    pub(crate) fn has_more(&self, cx: &Context) -> bool {
+        let mut open = self.open.iter();
+        open.any(|listing| !listing.is_backlogged(cx))
     }
 
-    /// Whether the next [`flush`](Self::flush) has more to tell, whatever else happens: there is
-    /// an open listing, or a job to ask resources for, that is not held back.
-    pub fn has_more(&self) -> bool {
-        let mut open = self.listings.open.iter();
-        let listing = open.any(|listing| !self.listings.is_held_back(listing));
-        listing || self.has_allocs_to_send()
+    /// Drops the listings of a peer that has disconnected.
+    pub(crate) fn disconnect(&mut self, origin: &[u8]) {
+        let open = &mut self.open;
+        open.retain(|listing| rpc::origin(&listing.request) != Some(origin));
     }
 }
 
-/// Rows in one response of a stream.
-const ROWS_PER_RESPONSE: usize = 1000;
-
-#[derive(Deserialize)]
-struct ListId {
-    id: u64,
-    #[serde(default)]
-    attrs: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Wait {
-    ids: Vec<u64>,
-}
-
-impl Manager {
-    /// `job-list.list-id`: one job.
-    pub(crate) fn list_id(&self, request: &Message) -> Result<Value, RequestError> {
-        let wanted: ListId = rpc::payload(request)?;
-        let job = self.jobs.get(&wanted.id);
-        let job = job.ok_or_else(|| self.unknown(wanted.id))?;
-        Ok(json!({ "job": row(job, Attrs::named(&wanted.attrs)) }))
-    }
-
-    /// `job-list.wait`: each job's row as it becomes inactive, ENODATA when all are.
-    pub(crate) fn wait(&mut self, request: &Message) {
-        if let Err(refusal) = self.start_wait(request) {
-            self.refuse(request, &refusal);
-        }
-    }
-
-    fn start_wait(&mut self, request: &Message) -> Result<(), RequestError> {
-        if !request.is_streaming() {
-            return Err(RequestError::new(
-                EPROTO,
-                "job-list.wait is a streaming request",
-            ));
-        }
-        let wait: Wait = rpc::payload(request)?;
-        let mut left = BTreeSet::new();
-        let mut over = Vec::new();
-        for id in wait.ids {
-            let job = self.jobs.get(&id);
-            let job = job.ok_or_else(|| self.unknown(id))?;
-            if job.state == State::Inactive {
-                over.push(Value::Object(row(job, Attrs::ALL)));
-            } else {
-                left.insert(id);
-            }
-        }
-        for chunk in over.chunks(ROWS_PER_RESPONSE) {
-            self.respond(request, Some(&json!({ "jobs": chunk })));
-        }
-        if left.is_empty() {
-            self.refuse(request, &RequestError::new(ENODATA, ""));
-        } else {
-            self.watchers.wait(request.clone(), left);
-        }
-        Ok(())
-    }
+/// `job-list.list-id`: one job's row.
+pub(crate) fn list_id(cx: &Context, request: Request<'_>) -> Handled {
+    let list: ListIdRequest<'_> = request.payload()?;
+    let job = cx.jobs.get(list.id);
+    let job = job.ok_or_else(|| cx.jobs.unknown(list.id))?;
+    let row = row(job, Attrs::named(&list.attrs));
+    Ok(json!({ "job": row }).into())
 }

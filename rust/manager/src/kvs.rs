@@ -1,56 +1,32 @@
-//! `kvs.commit` and `kvs.lookup` over the job schema of RFC 16, for who schedules or executes
-//! from outside: `job.<dothex>.R`, `.jobspec`, `.eventlog`. Other keys are plain values.
+//! `kvs.commit` and `kvs.lookup` over the job schema of RFC 16: `job.<dothex>.R`, `.jobspec`,
+//! `.eventlog`. Other keys are plain values.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use penstock_flux::kvs::{
+    CommitRequest, CommitResponse, Dirent, LookupRequest, LookupResponse, PRIMARY,
+};
 use penstock_jobspec::fluid::Fluid;
-use penstock_wire::Message;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use penstock_rset::ResourceSet;
 
 use crate::claims::RCommit;
-use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOENT, EPERM, RequestError};
-
-/// The one namespace there is.
-const NAMESPACE: &str = "primary";
-
-#[derive(Deserialize)]
-struct Commit {
-    #[serde(default)]
-    namespace: Option<String>,
-    ops: Vec<Op>,
-}
-
-#[derive(Deserialize)]
-struct Op {
-    key: String,
-    #[serde(default)]
-    flags: i64,
-    #[serde(default)]
-    dirent: Option<Dirent>,
-}
-
-#[derive(Deserialize)]
-struct Dirent {
-    #[serde(rename = "type")]
-    kind: String,
-    data: Value,
-}
-
-#[derive(Deserialize)]
-struct Lookup {
-    #[serde(default)]
-    namespace: Option<String>,
-    key: String,
-}
+use crate::context::Context;
+use crate::info;
+use crate::rpc::{Handled, Reply, Request, RequestError};
 
 /// One operation of a commit on a key that is not a job's.
 enum Write {
     Set(String, Vec<u8>),
     Remove(String),
+}
+
+/// A commit that has passed every check but that on overlapping claims.
+#[derive(Default)]
+struct Commit {
+    allocations: Vec<RCommit>,
+    writes: Vec<Write>,
 }
 
 /// `job.<dothex>.<document>` as its two parts.
@@ -62,116 +38,119 @@ fn job_key(key: &str) -> Option<(u64, &str)> {
 
 fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
     match namespace {
-        None | Some(NAMESPACE) => Ok(()),
-        Some(other) => Err(RequestError::new(ENOENT, format!("no namespace `{other}`"))),
+        None | Some(PRIMARY) => Ok(()),
+        Some(other) => Err(RequestError::not_found(format!("no namespace `{other}`"))),
     }
 }
 
-impl Manager {
-    fn check_owner(&self, request: &Message) -> Result<(), RequestError> {
-        if request.userid == self.settings.owner {
-            Ok(())
-        } else {
-            Err(RequestError::new(
-                EPERM,
-                "the store is the instance owner's",
-            ))
-        }
+/// `kvs.commit`: all operations or, if one is rejected, none.
+pub(crate) fn commit(cx: &mut Context, request: Request<'_>) -> Handled {
+    let done = check(cx, request).and_then(|commit| apply(cx, commit));
+    if let Err(error) = &done {
+        cx.complain(format!("kvs.commit refused: {}", error.text));
     }
-
-    /// `kvs.commit`: all operations or, where one cannot be done, none.
-    pub(crate) fn kvs_commit(&mut self, request: &Message) -> Result<Value, RequestError> {
-        let done = self.commit_all(request);
-        if let Err(refusal) = &done {
-            self.complain(format!("kvs.commit refused: {}", refusal.text));
-        }
-        done
-    }
-
-    fn commit_all(&mut self, request: &Message) -> Result<Value, RequestError> {
-        self.check_owner(request)?;
-        let commit: Commit = rpc::payload(request)?;
-        check_namespace(commit.namespace.as_deref())?;
-        let mut writes = Vec::new();
-        let mut allocations = Vec::new();
-        for op in commit.ops {
-            if op.flags != 0 {
-                let text = format!(
-                    "`{}`: flags {}: appending is not supported",
-                    op.key, op.flags
-                );
-                return Err(RequestError::new(EINVAL, text));
-            }
-            let data = op
-                .dirent
-                .map(|dirent| decode(&op.key, &dirent))
-                .transpose()?;
-            match job_key(&op.key) {
-                Some((id, "R")) => {
-                    let text = data.and_then(|data| String::from_utf8(data).ok());
-                    let text = text.ok_or_else(|| {
-                        RequestError::new(
-                            EINVAL,
-                            format!("`{}`: expected the text of an R", op.key),
-                        )
-                    })?;
-                    let r = Arc::new(self.check_r(id, &text)?);
-                    allocations.push(RCommit { id, r, text });
-                }
-                Some(_) => {
-                    let text = format!("`{}`: only R of a job can be committed", op.key);
-                    return Err(RequestError::new(EINVAL, text));
-                }
-                None => writes.push(match data {
-                    Some(data) => Write::Set(op.key, data),
-                    None => Write::Remove(op.key),
-                }),
-            }
-        }
-        let claimed = self.claims.commit(&allocations);
-        claimed.map_err(|text| RequestError::new(EINVAL, text))?;
-        for allocation in allocations {
-            self.take_r(allocation);
-        }
-        for write in writes {
-            let stored = match write {
-                Write::Set(key, data) => self.store.set_value(&key, &data),
-                Write::Remove(key) => self.store.remove_value(&key),
-            };
-            self.keep(stored);
-        }
-        Ok(json!({ "rootseq": self.next_commit() }))
-    }
-
-    /// `kvs.lookup`.
-    pub(crate) fn kvs_lookup(&mut self, request: &Message) -> Result<Value, RequestError> {
-        let lookup: Lookup = rpc::payload(request)?;
-        check_namespace(lookup.namespace.as_deref())?;
-        let data = if let Some((id, document)) = job_key(&lookup.key) {
-            self.may_see(request, id)?;
-            self.document(id, document)?.map(String::into_bytes)
-        } else {
-            self.check_owner(request)?;
-            let value = self.store.value(&lookup.key);
-            self.keep(value)
-        };
-        let Some(data) = data else {
-            return Err(RequestError::new(ENOENT, ""));
-        };
-        Ok(json!({"val": {"ver": 1, "type": "val", "data": BASE64.encode(data)}}))
-    }
+    done
 }
 
-fn decode(key: &str, dirent: &Dirent) -> Result<Vec<u8>, RequestError> {
-    let refuse = |why: &str| RequestError::new(EINVAL, format!("`{key}`: {why}"));
-    if dirent.kind != "val" {
-        return Err(refuse("expected a dirent of type `val`"));
+fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
+    let request: CommitRequest<'_> = request.payload()?;
+    check_namespace(request.namespace.as_deref())?;
+    let mut commit = Commit::default();
+    for op in request.ops {
+        if op.flags != 0 {
+            let (key, flags) = (op.key, op.flags);
+            let text = format!("`{key}`: flags {flags}: appending is not supported");
+            return Err(RequestError::invalid(text));
+        }
+        let data = op
+            .dirent
+            .map(|dirent| decode(&op.key, &dirent))
+            .transpose()?;
+        match job_key(&op.key) {
+            Some((id, "R")) => {
+                let text = data.and_then(|data| String::from_utf8(data).ok());
+                let text = text.ok_or_else(|| {
+                    RequestError::invalid(format!("`{}`: expected the text of an R", op.key))
+                })?;
+                let r = Arc::new(check_r(cx, id, &text)?);
+                commit.allocations.push(RCommit { id, r, text });
+            }
+            Some(_) => {
+                let text = format!("`{}`: only R of a job can be committed", op.key);
+                return Err(RequestError::invalid(text));
+            }
+            None => commit.writes.push(match data {
+                Some(data) => Write::Set(op.key.into_string(), data),
+                None => Write::Remove(op.key.into_string()),
+            }),
+        }
     }
-    let data = dirent.data.as_str();
-    let data = data.ok_or_else(|| refuse("expected `data` to be a base64 string"))?;
+    Ok(commit)
+}
+
+/// R for a job with an outstanding request. The error number tells a scheduler the fault: EINVAL
+/// is about R, any other about the job.
+fn check_r(cx: &Context, id: u64, text: &str) -> Result<ResourceSet, RequestError> {
+    let name = Fluid(id);
+    let Some(job) = cx.jobs.get(id) else {
+        return Err(RequestError::not_found(format!(
+            "no job {name} to commit R for"
+        )));
+    };
+    if !job.dialogue.alloc().is_outstanding() {
+        let text = format!("job {name} has not asked for resources");
+        return Err(RequestError::protocol(text));
+    }
+    ResourceSet::from_json(text)
+        .map_err(|error| RequestError::invalid(format!("job {name}: {error}")))
+}
+
+fn apply(cx: &mut Context, commit: Commit) -> Handled {
+    let claimed = cx.claims.commit(&commit.allocations);
+    claimed.map_err(|error| RequestError::invalid(error.to_string()))?;
+    for RCommit { id, r, text } in commit.allocations {
+        cx.storage.run(|store| store.set_r(id, &text));
+        if let Some(dialogue) = cx.jobs.dialogue(id) {
+            dialogue.commit(r);
+        }
+    }
+    for write in commit.writes {
+        cx.storage.run(|store| match &write {
+            Write::Set(key, data) => store.set_value(key, data),
+            Write::Remove(key) => store.remove_value(key),
+        });
+    }
+    // The commit that these changes will be part of.
+    let rootseq = cx.storage.commits() + 1;
+    Ok(Reply::of(&CommitResponse { rootseq }))
+}
+
+/// `kvs.lookup`: a document of a job that the sender may see; other keys are the owner's.
+pub(crate) fn lookup(cx: &mut Context, request: Request<'_>) -> Handled {
+    let lookup: LookupRequest<'_> = request.payload()?;
+    check_namespace(lookup.namespace.as_deref())?;
+    let data = if let Some((id, document)) = job_key(&lookup.key) {
+        cx.jobs.visible(id, request.sender)?;
+        info::document(cx, id, document)?.map(String::into_bytes)
+    } else if request.sender.is_owner() {
+        cx.storage.run(|store| store.value(&lookup.key))
+    } else {
+        let text = "the store is the instance owner's";
+        return Err(RequestError::not_permitted(text));
+    };
+    let data = data.ok_or_else(|| RequestError::not_found(""))?;
+    let val = Dirent::val(BASE64.encode(data));
+    Ok(Reply::of(&LookupResponse { val }))
+}
+
+fn decode(key: &str, dirent: &Dirent<'_>) -> Result<Vec<u8>, RequestError> {
+    if *dirent.kind != *Dirent::VAL {
+        let text = format!("`{key}`: expected a dirent of type `val`");
+        return Err(RequestError::invalid(text));
+    }
     BASE64
-        .decode(data)
-        .map_err(|error| refuse(&format!("invalid base64: {error}")))
+        .decode(&*dirent.data)
+        .map_err(|error| RequestError::invalid(format!("`{key}`: invalid base64: {error}")))
 }
 
 #[cfg(test)]

@@ -1,47 +1,65 @@
 //! The job manager: jobs, their states and events (RFC 21, RFC 18), and its ends of the
 //! allocation (RFC 27) and execution (RFC 32) protocols.
 //!
-//! The crate is sans-IO: [`Manager::handle`] takes messages, [`Manager::flush`] makes what they
-//! changed durable and hands out the messages to be sent. Time comes in as an argument.
+//! The crate is sans-I/O: [`Manager::handle`] takes messages, [`Manager::flush`] makes the changes
+//! durable and hands out the messages to be sent. Time is an argument.
+//!
+//! The facts of a job are its [`Record`](record), which only logged events change; where the
+//! conversations about it stand is its [`Dialogue`](dialogue). The four peers [`SchedulerPeer`](scheduler),
+//! [`ExecPeer`](exec), [`Hooks`](hooks) and [`Elastic`](elastic), and [`Queries`](queries), share a
+//! [`Context`](context), leave [`Effect`](effect)s in it, and never call each other: the
+//! [`Manager`] performs the effects.
 
-mod alloc;
-mod alloc_response;
 mod annotations;
 mod census;
 mod claims;
+mod context;
 mod control;
 mod depend;
-mod drain;
+mod dialogue;
+mod effect;
 mod elastic;
+mod error;
 mod event;
-mod exception;
 mod exec;
 mod filter;
+#[cfg(test)]
+mod fixture;
+mod flex;
+mod history;
 mod hooks;
 mod info;
 mod ingest;
-mod job;
 mod job_list;
+mod jobs;
+mod jobspecs;
 mod kvs;
 mod log;
 mod manager;
 mod policy;
 mod priority;
 mod purge;
+mod queries;
+mod queue_admin;
 mod queues;
+mod record;
 mod reload;
 mod replay;
+#[cfg(debug_assertions)]
+mod replay_check;
+mod router;
 mod row;
 mod rpc;
+mod scheduler;
 mod settings;
 mod signed;
+mod spec;
 mod state;
 mod steps;
+mod storage;
 mod update;
 mod watch;
 
-pub use event::Event;
-pub use job::{Exception, Job};
+pub use error::Error;
 pub use manager::Manager;
 pub use settings::{ElasticLimits, ElasticSettings, ExecHello, Limits, Queue, Settings};
-pub use state::{JobResult, State};

@@ -1,19 +1,19 @@
-//! What the manager has to tell the daemon's log.
+//! Lines for the daemon's log, rate-limited.
 
-/// Complaints a second that are told one by one.
+/// The greatest number of complaints written per second.
 const MAX_COMPLAINTS_PER_SECOND: usize = 100;
 
-/// Lines for the log. A peer that does the same thing wrong ever again does not fill the disk.
+/// Lines for the daemon's log. A peer that repeats a fault does not fill the disk.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     lines: Vec<String>,
-    /// The second since the epoch that complaints are counted in.
+    /// The second since the epoch in which complaints are counted.
     second: f64,
     complaints: usize,
 }
 
 impl Log {
-    /// Goes on to this time, and tells how much was left out before it.
+    /// Moves on to this time, and writes how many complaints were suppressed before it.
     pub(crate) fn at(&mut self, now: f64) {
         let second = now.floor();
         #[allow(clippy::float_cmp, reason = "whole numbers")]
@@ -27,17 +27,17 @@ impl Log {
         }
     }
 
-    /// When there is something to tell that nobody has asked for.
+    /// When the number of suppressed complaints is due, seconds since the epoch.
     pub(crate) fn deadline(&self) -> Option<f64> {
         (self.complaints > MAX_COMPLAINTS_PER_SECOND).then_some(self.second + 1.0)
     }
 
-    /// A line that is always told.
+    /// Writes a line in any case.
     pub(crate) fn note(&mut self, line: String) {
         self.lines.push(line);
     }
 
-    /// A line on what a peer does wrong.
+    /// Writes a line on a peer's fault, unless there were too many this second.
     pub(crate) fn complain(&mut self, line: String) {
         self.complaints += 1;
         if self.complaints <= MAX_COMPLAINTS_PER_SECOND {
@@ -45,6 +45,7 @@ impl Log {
         }
     }
 
+    /// Takes the lines since the last call.
     pub(crate) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -55,17 +56,17 @@ mod tests {
     use super::Log;
 
     #[test]
-    fn what_is_too_much_for_one_second_is_counted() {
+    fn complaints_above_the_rate_are_counted() {
         let mut log = Log::default();
         log.at(5.0);
         for number in 0..1000 {
             log.complain(format!("bad {number}"));
         }
         log.note("important".to_owned());
-        let told = log.take();
-        assert_eq!(told.len(), 101);
+        let lines = log.take();
+        assert_eq!(lines.len(), 101);
         assert_eq!(
-            (told[99].as_str(), told[100].as_str()),
+            (lines[99].as_str(), lines[100].as_str()),
             ("bad 99", "important")
         );
         assert_eq!(log.deadline(), Some(6.0));

@@ -1,18 +1,13 @@
-//! What the site's configuration makes of a submission: defaults, limits, and the jobspec as
-//! the scheduler is sent it.
+//! The site's policy on submissions: defaults, limits, and the jobspec as the scheduler is sent it.
 
 use penstock_jobspec::Jobspec;
 use serde_json::{Map, Value, json};
 
-use crate::rpc::{EINVAL, RequestError};
+use crate::rpc::RequestError;
 use crate::settings::{Limits, Settings};
 
-fn refuse(text: String) -> RequestError {
-    RequestError::new(EINVAL, text)
-}
-
-/// The jobspec with the configured queue and time limit where it names none; `None` where
-/// nothing has to be filled in.
+/// The jobspec with the default queue and time limit if it names none; `None` if nothing is filled
+/// in.
 pub(crate) fn fill_in(
     text: &str,
     jobspec: &Jobspec,
@@ -43,7 +38,7 @@ pub(crate) fn fill_in(
 }
 
 /// The jobspec as the scheduler is sent it: without environment (RFC 27 allows that), and
-/// with the constraint that stands for its queue.
+/// with the constraint of its queue.
 pub(crate) fn redact(
     text: &str,
     settings: &Settings,
@@ -93,7 +88,7 @@ fn system(jobspec: &mut Value) -> Option<&mut Map<String, Value>> {
         .as_object_mut()
 }
 
-/// The limits of a queue, which hold before the general ones.
+/// The limits of a queue, which override the general ones.
 fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Limits, RequestError> {
     const NONE: &Limits = &Limits::NONE;
     let known = || {
@@ -102,13 +97,16 @@ fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Lim
     };
     match queue {
         None if settings.queues.is_empty() => Ok(NONE),
-        None => Err(refuse(format!("no queue is named: expected {}", known()))),
+        None => Err(RequestError::invalid(format!(
+            "no queue is named: expected {}",
+            known()
+        ))),
         Some(name) => match settings.queues.get(name) {
             Some(queue) => Ok(&queue.limits),
-            None if settings.queues.is_empty() => {
-                Err(refuse(format!("queue `{name}`: no queues are configured")))
-            }
-            None => Err(refuse(format!(
+            None if settings.queues.is_empty() => Err(RequestError::invalid(format!(
+                "queue `{name}`: no queues are configured"
+            ))),
+            None => Err(RequestError::invalid(format!(
                 "unknown queue `{name}`: expected {}",
                 known()
             ))),
@@ -116,14 +114,14 @@ fn own_limits<'a>(settings: &'a Settings, queue: Option<&str>) -> Result<&'a Lim
     }
 }
 
-/// The longest time limit that the site allows, in seconds, where it has one.
+/// The longest time limit that the site allows, in seconds; `None` if unlimited.
 pub(crate) fn longest(queue: Option<&str>, settings: &Settings) -> Option<f64> {
     let own = own_limits(settings, queue).ok()?;
     let limit = own.duration.or(settings.limits.duration);
     limit.filter(|limit| *limit > 0.0)
 }
 
-/// Whether a time limit is within the site's.
+/// Checks a time limit against the site's.
 pub(crate) fn check_duration(
     duration: f64,
     queue: Option<&str>,
@@ -134,17 +132,17 @@ pub(crate) fn check_duration(
     match limit.filter(|limit| *limit > 0.0) {
         Some(limit) if duration <= 0.0 => {
             let text = format!("no time limit exceeds the policy's {limit} s");
-            Err(refuse(text))
+            Err(RequestError::invalid(text))
         }
         Some(limit) if duration > limit => {
             let text = format!("a time limit of {duration} s exceeds the policy's {limit} s");
-            Err(refuse(text))
+            Err(RequestError::invalid(text))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether an allocation of this queue may become so large.
+/// Checks the size that an allocation of this queue would grow to.
 pub(crate) fn check_growth(
     nodes: u64,
     cores: u64,
@@ -161,13 +159,13 @@ pub(crate) fn check_growth(
         let most = most.and_then(|it| u64::try_from(it).ok());
         if let Some(most) = most.filter(|most| would > *most) {
             let text = format!("it would have {would} {what}, the policy allows {most}");
-            return Err(refuse(text));
+            return Err(RequestError::invalid(text));
         }
     }
     Ok(())
 }
 
-/// Whether the site takes such a job at all: a known queue, within its limits.
+/// Checks a jobspec against the site's limits.
 pub(crate) fn check(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError> {
     check_duration(jobspec.duration(), jobspec.queue(), settings)?;
     check_size(jobspec, settings)
@@ -177,7 +175,7 @@ fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError
     let own = own_limits(settings, jobspec.queue())?;
     let general = &settings.limits;
     let request = jobspec.request();
-    // How many nodes a job of slots alone gets is not known yet.
+    // The node count of a jobspec with slots alone is not known yet.
     let amounts = [
         (
             "nodes",
@@ -206,7 +204,7 @@ fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError
         let Some(asked) = asked else {
             continue;
         };
-        // A range may be met to its end: all of it has to be within the limit.
+        // Any amount of a range may be allocated: its end counts against the limit.
         if let Some(most) = bound(most).filter(|most| up_to.is_none_or(|it| it > *most)) {
             let asked = match up_to {
                 Some(up_to) if up_to == asked => format!("{asked} {what}"),
@@ -214,11 +212,11 @@ fn check_size(jobspec: &Jobspec, settings: &Settings) -> Result<(), RequestError
                 None => format!("{asked} {what} and more, without end,"),
             };
             let text = format!("{asked} requested, the policy allows {most}");
-            return Err(refuse(text));
+            return Err(RequestError::invalid(text));
         }
         if let Some(least) = bound(least).filter(|least| asked < *least) {
             let text = format!("{asked} {what} requested, the policy wants at least {least}");
-            return Err(refuse(text));
+            return Err(RequestError::invalid(text));
         }
     }
     Ok(())

@@ -1,170 +1,123 @@
-//! The order of jobs (RFC 30): urgency, which the user gives, and priority, which comes of it or
+//! The order of jobs (RFC 30): urgency, which the user sets, and priority, which follows from it or
 //! is assigned by the instance owner.
 
-use penstock_wire::Message;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyResponse};
+use serde_json::json;
 
+use crate::context::Context;
+use crate::control::for_each;
 use crate::event::Event;
-use crate::job::Alloc;
-use crate::manager::Manager;
-use crate::rpc::{self, EINVAL, ENOENT, EPERM, RequestError};
+use crate::record::{EXPEDITE, Record, priority_of};
+use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::scheduler::SchedulerPeer;
 use crate::state::State;
 
-/// The urgency of a job that is held.
+/// The urgency of a held job.
 const HOLD: u8 = 0;
-/// The urgency that means "now".
-const EXPEDITE: u8 = 31;
 /// The highest urgency of a guest's job.
 pub(crate) const GUEST_URGENCY: i64 = 16;
 
-/// The priority that an urgency stands for: held is 0, expedited the greatest.
-pub(crate) fn priority_of(urgency: u8) -> u32 {
-    match urgency {
-        EXPEDITE.. => u32::MAX,
-        urgency => u32::from(urgency),
+/// `job-manager.urgency`: another urgency, and with it another priority, for jobs without resources.
+pub(crate) fn set_urgency(
+    cx: &mut Context,
+    scheduler: &mut SchedulerPeer,
+    request: Request<'_>,
+) -> Handled {
+    let change: UrgencyRequest = request.payload()?;
+    let urgency = u8::try_from(change.urgency).ok();
+    let Some(urgency) = urgency.filter(|urgency| *urgency <= EXPEDITE) else {
+        let urgency = change.urgency;
+        let text = format!("urgency {urgency} is out of range: expected 0 to 31");
+        return Err(RequestError::invalid(text));
+    };
+    if !request.sender.is_owner() && change.urgency > GUEST_URGENCY {
+        let text = format!("urgency {urgency}: only the instance owner may go above 16");
+        return Err(RequestError::not_permitted(text));
     }
-}
-
-#[derive(Deserialize)]
-struct Urgency {
-    id: Option<u64>,
-    ids: Option<Vec<u64>>,
-    #[serde(rename = "urgency")]
-    value: i64,
-}
-
-#[derive(Deserialize)]
-struct Prioritize {
-    jobs: Vec<(u64, i64)>,
-}
-
-/// A request for several jobs is answered with what was done and what was not.
-pub(crate) fn summary(count: u64, errors: &Map<String, Value>) -> Value {
-    json!({ "count": count, "errors": errors })
-}
-
-impl Manager {
-    /// `job-manager.urgency`: a new place in the queue for jobs without resources.
-    pub(crate) fn set_urgency(
-        &mut self,
-        request: &Message,
-        now: f64,
-    ) -> Result<Value, RequestError> {
-        let wanted: Urgency = rpc::payload(request)?;
-        let urgency = u8::try_from(wanted.value).ok().filter(|it| *it <= EXPEDITE);
-        let Some(urgency) = urgency else {
-            let text = format!("urgency {} is out of range: expected 0 to 31", wanted.value);
-            return Err(RequestError::new(EINVAL, text));
-        };
-        if request.userid != self.settings.owner && wanted.value > GUEST_URGENCY {
-            let text = format!("urgency {urgency}: only the instance owner may go above 16");
-            return Err(RequestError::new(EPERM, text));
-        }
-        let ids = match (wanted.id, wanted.ids) {
-            (Some(id), None) => {
-                let old = self.urgency_of_one(request, id, urgency, now)?;
-                return Ok(json!({ "old": old }));
-            }
-            (None, Some(ids)) => ids,
-            _ => return Err(RequestError::new(EINVAL, "expected `id` or `ids`")),
-        };
-        let mut count = 0;
-        let mut errors = Map::new();
-        for id in ids {
-            match self.urgency_of_one(request, id, urgency, now) {
-                Ok(_) => count += 1,
-                Err(refusal) => {
-                    errors.insert(id.to_string(), refusal.text.into());
-                }
-            }
-        }
-        Ok(summary(count, &errors))
-    }
-
-    fn urgency_of_one(
-        &mut self,
-        request: &Message,
-        id: u64,
-        urgency: u8,
-        now: f64,
-    ) -> Result<u8, RequestError> {
-        self.active(request, id)?;
-        let (old, _) = self.in_front_of_resources(id, "urgency")?;
-        let context = json!({"urgency": urgency, "userid": request.userid});
-        self.post(id, &Event::with(now, "urgency", context));
-        self.put_in_order(id, priority_of(urgency), now);
+    let mut change_one = |id| {
+        let record = without_resources(cx, request, id, "urgency")?;
+        let old = record.urgency();
+        let context = json!({"urgency": urgency, "userid": request.sender.userid});
+        cx.log(id, Event::with(cx.now, "urgency", context));
+        set_priority(cx, scheduler, id, priority_of(urgency));
         Ok(old)
-    }
-
-    /// `job-manager.prioritize`: priorities in place of those that the urgencies stand for. They
-    /// hold until the urgency changes. Held and expedited jobs keep theirs (RFC 30).
-    pub(crate) fn prioritize(
-        &mut self,
-        request: &Message,
-        now: f64,
-    ) -> Result<Value, RequestError> {
-        self.owner_only(request)?;
-        let wanted: Prioritize = rpc::payload(request)?;
-        let mut count = 0;
-        let mut errors = Map::new();
-        for (id, priority) in wanted.jobs {
-            match self.prioritize_one(request, id, priority, now) {
-                Ok(()) => count += 1,
-                Err(refusal) => {
-                    errors.insert(id.to_string(), refusal.text.into());
-                }
-            }
+    };
+    match (change.id, change.ids) {
+        (Some(id), None) => {
+            let old = change_one(id)?;
+            Ok(Reply::of(&UrgencyResponse { old }))
         }
-        Ok(summary(count, &errors))
+        (None, Some(ids)) => Ok(for_each(ids, |id| change_one(id).map(|_| ()))),
+        _ => Err(RequestError::invalid("expected `id` or `ids`")),
     }
+}
 
-    fn prioritize_one(
-        &mut self,
-        request: &Message,
-        id: u64,
-        priority: i64,
-        now: f64,
-    ) -> Result<(), RequestError> {
-        self.active(request, id)?;
-        let Ok(priority) = u32::try_from(priority) else {
-            let text = format!("priority {priority} is out of range: expected 0 to 4294967295");
-            return Err(RequestError::new(EINVAL, text));
-        };
-        let (urgency, state) = self.in_front_of_resources(id, "priority")?;
-        let fixed = match urgency {
-            HOLD => "held",
-            EXPEDITE => "expedited",
-            _ if state < State::Sched => "not in state SCHED yet",
-            _ => "",
-        };
-        if !fixed.is_empty() {
-            let text = format!("priority cannot be assigned: the job is {fixed}");
-            return Err(RequestError::new(EINVAL, text));
+/// `job-manager.prioritize`: assigns priorities, which hold until the urgency changes. Held and
+/// expedited jobs keep theirs (RFC 30).
+pub(crate) fn prioritize(
+    cx: &mut Context,
+    scheduler: &mut SchedulerPeer,
+    request: Request<'_>,
+) -> Handled {
+    let PrioritizeRequest { jobs } = request.payload()?;
+    let mut priorities = jobs.iter().map(|(_, priority)| *priority);
+    let ids = jobs.iter().map(|(id, _)| *id);
+    Ok(for_each(ids, |id| {
+        let priority = priorities.next().unwrap_or_default();
+        prioritize_one(cx, scheduler, request, id, priority)
+    }))
+}
+
+fn prioritize_one(
+    cx: &mut Context,
+    scheduler: &mut SchedulerPeer,
+    request: Request<'_>,
+    id: u64,
+    priority: i64,
+) -> Result<(), RequestError> {
+    cx.jobs.active(id, request.sender)?;
+    let Ok(priority) = u32::try_from(priority) else {
+        let text = format!("priority {priority} is out of range: expected 0 to 4294967295");
+        return Err(RequestError::invalid(text));
+    };
+    let record = without_resources(cx, request, id, "priority")?;
+    let reason = match record.urgency() {
+        HOLD => "held",
+        EXPEDITE => "expedited",
+        _ if record.state() < State::Sched => "not in state SCHED yet",
+        _ => {
+            set_priority(cx, scheduler, id, priority);
+            return Ok(());
         }
-        self.put_in_order(id, priority, now);
-        Ok(())
+    };
+    let text = format!("priority cannot be assigned: the job is {reason}");
+    Err(RequestError::invalid(text))
+}
+
+/// The facts of an active job that has no resources yet.
+fn without_resources<'a>(
+    cx: &'a Context,
+    request: Request<'_>,
+    id: u64,
+    what: &str,
+) -> Result<&'a Record, RequestError> {
+    let record = &cx.jobs.active(id, request.sender)?.record;
+    if record.has_resources() || record.state() > State::Sched {
+        let text = format!("{what} cannot be changed once resources are allocated");
+        return Err(RequestError::invalid(text));
     }
+    Ok(record)
+}
 
-    /// Urgency and state of a job that has no resources yet.
-    fn in_front_of_resources(&self, id: u64, what: &str) -> Result<(u8, State), RequestError> {
-        let Some(job) = self.jobs.get(&id) else {
-            return Err(RequestError::new(ENOENT, ""));
-        };
-        if job.alloc == Alloc::Allocated || job.state > State::Sched {
-            let text = format!("{what} cannot be changed once resources are allocated");
-            return Err(RequestError::new(EINVAL, text));
-        }
-        Ok((job.urgency, job.state))
-    }
-
-    /// Gives a job in SCHED its priority and tells the scheduler.
-    fn put_in_order(&mut self, id: u64, priority: u32, now: f64) {
-        let known = self.jobs.get(&id).map(|job| (job.state, job.priority));
-        if let Some((State::Sched, was)) = known {
-            let context = json!({ "priority": priority });
-            self.post(id, &Event::with(now, "priority", context));
-            self.reprioritize(id, was);
-        }
+/// Sets the priority of a job in SCHED; before that it follows from the urgency.
+fn set_priority(cx: &mut Context, scheduler: &mut SchedulerPeer, id: u64, priority: u32) {
+    let record = cx.jobs.record(id);
+    if let Some(old) = record
+        .filter(|record| record.state() == State::Sched)
+        .map(Record::priority)
+    {
+        let context = json!({ "priority": priority });
+        cx.log(id, Event::with(cx.now, "priority", context));
+        scheduler.reprioritize(cx, id, old);
     }
 }

@@ -1,23 +1,23 @@
-//! Other settings while jobs are there.
+//! Changed settings at run time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::job::Spec;
+use crate::context::Context;
+use crate::effect::Effect;
 use crate::manager::Manager;
 use crate::policy;
 use crate::settings::Settings;
 use crate::state::State;
 
 impl Manager {
-    /// Takes new settings at run time. Limits and defaults hold for what is submitted from now
-    /// on; pending jobs of a queue whose resources are others now are asked for anew.
+    /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
+    /// pending jobs of a queue whose constraint has changed are requested anew.
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
-        let old = std::mem::replace(&mut self.settings, settings);
-        let changed: BTreeSet<String> = self
-            .settings
-            .queues
-            .iter()
+        self.begin(now);
+        let old = std::mem::replace(&mut self.cx.settings, settings);
+        let queues = self.cx.settings.queues.iter();
+        let changed: BTreeSet<String> = queues
             .filter(|(name, queue)| {
                 old.queues.get(*name).is_some_and(|old| {
                     old.requires != queue.requires || old.constraint != queue.constraint
@@ -26,44 +26,47 @@ impl Manager {
             .map(|(name, _)| name.clone())
             .collect();
         if !changed.is_empty() {
-            self.respecify(&changed);
+            redact_again(&mut self.cx, &changed);
         }
-        self.retry_postponed_returns(now);
-        self.settle(now);
+        self.elastic.retry_postponed_returns(&self.cx);
+        self.settle();
     }
+}
 
-    /// What the scheduler is sent of the jobs in these queues, with the constraint of now.
-    fn respecify(&mut self, queues: &BTreeSet<String>) {
-        let theirs = self.jobs.values().filter(|job| {
-            let queue = job.spec.queue.as_ref();
-            queue.is_some_and(|queue| queues.contains(queue))
-        });
-        let theirs: Vec<_> = theirs.map(|job| (job.id, Arc::clone(&job.spec))).collect();
-        // Jobs that share a jobspec go on sharing it, whatever their state.
-        let mut specs: BTreeMap<i64, Arc<Spec>> = BTreeMap::new();
-        for (id, old) in theirs {
-            let spec = match specs.get(&old.key) {
-                Some(spec) => Arc::clone(spec),
-                None => Arc::new(Spec {
-                    redacted: self.redacted_anew(&old),
-                    ..old.as_ref().clone()
-                }),
+/// Applies the constraints of queues to what the scheduler is sent of their jobs.
+fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
+    let records = cx.jobs.iter().map(|job| &job.record);
+    let affected = records.filter(|record| {
+        let queue = record.spec().queue.as_ref();
+        record.state() != State::Inactive && queue.is_some_and(|queue| queues.contains(queue))
+    });
+    let affected: Vec<_> = affected
+        .map(|record| (record.id(), Arc::clone(record.spec())))
+        .collect();
+    // Jobs that were submitted together share the text.
+    let mut requests: BTreeMap<i64, Arc<str>> = BTreeMap::new();
+    for (id, spec) in affected {
+        let request = if let Some(request) = requests.get(&spec.key) {
+            Arc::clone(request)
+        } else {
+            let text = cx.storage.run(|store| store.jobspec(spec.key));
+            let text = text.unwrap_or_default();
+            let redacted = policy::redact(&text, &cx.settings, spec.queue.as_deref());
+            // It was valid when it was stored.
+            let Ok(redacted) = redacted else {
+                continue;
             };
-            specs.insert(old.key, Arc::clone(&spec));
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.spec = spec;
-                if job.state < State::Run {
-                    self.withdraw(id);
-                    self.revisit(id);
-                }
-            }
+            let request: Arc<str> = redacted.into();
+            requests.insert(spec.key, Arc::clone(&request));
+            request
+        };
+        let Some((record, dialogue)) = cx.jobs.split(id) else {
+            continue;
+        };
+        dialogue.set_request(request);
+        if record.state() < State::Run {
+            cx.effect(Effect::Withdraw(id));
+            cx.revisit(id);
         }
-    }
-
-    fn redacted_anew(&mut self, spec: &Spec) -> String {
-        let text = self.store.jobspec(spec.key);
-        let text = self.keep(text).unwrap_or_default();
-        policy::redact(&text, &self.settings, spec.queue.as_deref())
-            .unwrap_or_else(|_| spec.redacted.clone())
     }
 }

@@ -1,4 +1,4 @@
-//! What a restart finds in the store: every job is rebuilt from its events, and the active ones go on.
+//! Restart: every job is rebuilt from its eventlog, and the active ones go on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,134 +6,127 @@ use std::sync::Arc;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
-use penstock_store::JobRecord;
+use penstock_store::{JobRecord, Store};
 
-use crate::elastic::Elastic;
+use crate::dialogue::{Dialogue, Exec};
+use crate::error::Error;
 use crate::event::Event;
-use crate::job::{Alloc, Answered, Exec, Job, Spec};
 use crate::manager::Manager;
 use crate::policy;
+use crate::record::Record;
+use crate::settings::Settings;
+use crate::spec::{Spec, Stored};
 use crate::state::State;
 
+/// What is wrong with one job in the store.
+type Fault = Box<dyn std::error::Error>;
+
 impl Manager {
-    /// Rebuilds every job from its eventlog, then lets the active ones move on. What cannot be
-    /// read costs its own job: that is told in the log, and the others go on.
-    pub(crate) fn replay(&mut self, now: f64) -> Result<(), String> {
-        let records = self.store.jobs().map_err(|error| error.to_string())?;
-        let mut specs: BTreeMap<i64, Arc<Spec>> = BTreeMap::new();
+    /// Opens a manager over a store and restores the jobs in it. `now` is in seconds since the
+    /// epoch; the first start of an instance makes it the epoch of its job ids (RFC 19).
+    ///
+    /// # Errors
+    ///
+    /// The store fails, or has a value of the manager's own that cannot be read. A job that cannot
+    /// be read is left out, which the log says.
+    pub fn open(store: Store, settings: Settings, now: f64) -> Result<Self, Error> {
+        let mut manager = Self::over(store, settings, now)?;
+        manager.restore()?;
+        Ok(manager)
+    }
+
+    fn restore(&mut self) -> Result<(), Error> {
+        let jobs = self.cx.storage.store().jobs()?;
+        let mut specs: BTreeMap<i64, Stored> = BTreeMap::new();
         let mut active = Vec::new();
-        for record in records {
-            let name = Fluid(record.id);
-            self.ids.observe(record.id);
-            let r = record.r.as_deref().map(ResourceSet::from_json).transpose();
-            let r = r.unwrap_or_else(|error| {
-                self.note(format!(
-                    "store: the resources of job {name} are lost: {error}"
-                ));
-                None
-            });
-            let spec = match specs.get(&record.spec) {
-                Some(spec) => Ok(Arc::clone(spec)),
-                None => self.stored_spec(record.spec)?,
+        for job in jobs {
+            self.cx.reserve_id(job.id);
+            let stored = match specs.get(&job.spec) {
+                Some(stored) => Ok(stored.clone()),
+                None => self.stored_spec(job.spec)?,
             };
-            let job = spec.and_then(|spec| {
-                specs.insert(record.spec, Arc::clone(&spec));
-                rebuild(&record, spec, r, &mut self.elastic)
+            let restored = stored.and_then(|stored| {
+                specs.insert(job.spec, stored.clone());
+                self.restore_job(&job, &stored)
             });
-            let job = match job {
-                Ok(job) => job,
-                Err(error) => {
-                    self.note(format!("store: job {name} is left out: {error}"));
-                    continue;
+            match restored {
+                Ok(State::Inactive) => {}
+                Ok(_) => active.push(job.id),
+                Err(fault) => {
+                    let name = Fluid(job.id);
+                    self.cx
+                        .note(format!("store: job {name} is left out: {fault}"));
                 }
-            };
-            if job.state != State::Inactive {
-                active.push(record.id);
             }
-            self.admit(job);
         }
         for id in active {
-            self.resume(id, now);
+            self.resume(id);
         }
-        self.settle(now);
+        self.settle();
         Ok(())
     }
 
-    /// A jobspec from the store; the outer error is the store's own.
-    fn stored_spec(&self, key: i64) -> Result<Result<Arc<Spec>, String>, String> {
-        let text = self.store.jobspec(key).map_err(|error| error.to_string())?;
-        Ok(text.ok_or("it has no jobspec".to_owned()).and_then(|text| {
-            let jobspec = Jobspec::from_json(&text).map_err(|error| error.to_string())?;
-            let redacted = policy::redact(&text, &self.settings, jobspec.queue());
-            let redacted = redacted.map_err(|error| error.to_string())?;
-            Ok(Arc::new(Spec::new(key, &jobspec, redacted)))
+    /// A jobspec in the store; the outer error is the store's.
+    fn stored_spec(&mut self, key: i64) -> Result<Result<Stored, Fault>, Error> {
+        let text = self.cx.storage.store().jobspec(key)?;
+        let text = text.ok_or_else(|| Fault::from("it has no jobspec"));
+        Ok(text.and_then(|text| {
+            let jobspec = Jobspec::from_json(&text)?;
+            let request = policy::redact(&text, &self.cx.settings, jobspec.queue())?;
+            Ok(Stored {
+                spec: Arc::new(Spec::new(key, &jobspec)),
+                request: request.into(),
+            })
         }))
     }
 
+    /// Restores one job. Returns its state.
+    fn restore_job(&mut self, job: &JobRecord, stored: &Stored) -> Result<State, Fault> {
+        let r = job.r.as_deref().map(ResourceSet::from_json).transpose();
+        let r = r.unwrap_or_else(|error| {
+            let name = Fluid(job.id);
+            self.cx.note(format!(
+                "store: the resources of job {name} are lost: {error}"
+            ));
+            None
+        });
+        let r = r.map(Arc::new);
+        let spec = Arc::clone(&stored.spec);
+        let elastic = &mut self.elastic;
+        let observe = |event: &Event| elastic.replay(job.id, event);
+        let record = Record::replay(job.id, job.userid, spec, r.as_ref(), &job.eventlog, observe)?;
+        let state = record.state();
+        if state >= State::Cleanup {
+            self.elastic.request_ended(job.id);
+        }
+        self.census.enter(&record, state);
+        let dialogue = Dialogue::resume(&record, Arc::clone(&stored.request));
+        self.cx.jobs.insert(record, dialogue);
+        Ok(state)
+    }
+
     /// Sets a job that was active before the restart on its way again.
-    fn resume(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn resume(&mut self, id: u64) {
+        let cx = &mut self.cx;
+        let Some(job) = cx.jobs.get(id) else {
             return;
         };
-        if job.alloc == Alloc::Idle {
-            // An R that was committed for a request which the restart cut off.
-            job.r = None;
-        } else if job.alloc == Alloc::Allocated && job.exec == Exec::Idle {
-            if job.started {
-                job.exec = Exec::Waiting;
-                self.executor.waiting.insert(id);
-            } else if job.requested().is_some() && job.state != State::Run {
-                job.exec = Exec::Released;
-            } else if job.state != State::Run {
-                job.exec = Exec::Released;
-                // Nothing in the log tells whether it was asked to start.
-                job.answered = Answered::Nothing;
-            }
-            // One that has not started yet goes on where it was: at its prolog, or its start.
+        if matches!(job.dialogue.exec(), Exec::Waiting { .. }) {
+            self.exec.resume(id);
         }
-        let claimed = match (&job.r, job.alloc) {
-            (Some(r), Alloc::Allocated) => self.claims.restore(id, r, &job.freed),
-            _ => Ok(()),
-        };
-        let lost = job.alloc == Alloc::Allocated && job.r.is_none();
-        if lost {
-            job.exec = Exec::Released;
-            self.executor.waiting.remove(&id);
+        let has_resources = job.record.has_resources();
+        let r = job.record.r().cloned();
+        if let Some(r) = r.as_ref().filter(|_| has_resources)
+            && let Err(error) = cx.claims.restore(id, r, &job.record.freed().clone())
+        {
+            cx.note(format!("store: {error}"));
         }
-        if let Err(error) = claimed {
-            self.note(format!("store: {error}"));
+        self.dependencies.resume(cx, id);
+        self.elastic.resume(cx, id);
+        cx.log(id, Event::new(cx.now, "flux-restart"));
+        if has_resources && r.is_none() {
+            cx.fail_job(id, "alloc", "its resources cannot be read from the store");
         }
-        self.watch_dependencies(id, now);
-        self.resume_requests(id, now);
-        self.post(id, &Event::new(now, "flux-restart"));
-        if lost {
-            self.fail_job(
-                id,
-                now,
-                "alloc",
-                "its resources cannot be read from the store",
-            );
-        }
-        self.revisit(id);
+        cx.revisit(id);
     }
-}
-
-/// A job as its eventlog tells it.
-fn rebuild(
-    record: &JobRecord,
-    spec: Arc<Spec>,
-    r: Option<ResourceSet>,
-    elastic: &mut Elastic,
-) -> Result<Job, String> {
-    let mut job = Job::new(record.id, record.userid, spec);
-    job.r = r.map(Arc::new);
-    for line in record.eventlog.lines() {
-        let event = Event::parse(line).map_err(|error| format!("event `{line}`: {error}"))?;
-        elastic.apply(record.id, &event);
-        job.apply(&event);
-    }
-    if job.state >= State::Cleanup {
-        elastic.over(record.id);
-    }
-    Ok(job)
 }

@@ -1,76 +1,163 @@
-//! Requests and answers: reading payloads, refusing with an error number and a text.
+//! Requests and responses: who asks, reading payloads, rejecting with an error number and a text.
 
+use penstock_flux::errno::{EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::{Credentials, Payload, flags, role};
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// No such file or directory: an unknown job or key.
-pub const ENOENT: u32 = 2;
-/// Invalid argument.
-pub const EINVAL: u32 = 22;
-/// Operation not permitted.
-pub const EPERM: u32 = 1;
-/// Function not implemented: an unknown method.
-pub const ENOSYS: u32 = 38;
-/// Try again.
-pub const EAGAIN: u32 = 11;
-/// Device or resource busy.
-pub const EBUSY: u32 = 16;
-/// No data: the good end of a stream (RFC 6).
-pub const ENODATA: u32 = 61;
-/// Operation cancelled.
-pub const ECANCELED: u32 = 125;
-/// Protocol error.
-pub const EPROTO: u32 = 71;
-
-/// Why a request is not served: goes back to the asker as errnum and text.
+/// Why a request is rejected: goes back to the requester as errnum and text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestError {
     /// The error number.
     pub errnum: u32,
-    /// For people; may be empty.
+    /// Human-readable text; may be empty.
     pub text: String,
 }
 
 impl RequestError {
-    /// A refusal with its text.
+    /// An error with its text.
     pub fn new(errnum: u32, text: impl Into<String>) -> Self {
         Self {
             errnum,
             text: text.into(),
         }
     }
+
+    /// EINVAL: a well-formed request asks for something invalid.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(EINVAL, text)
+    }
+
+    /// EPROTO: the request breaks its protocol.
+    pub fn protocol(text: impl Into<String>) -> Self {
+        Self::new(EPROTO, text)
+    }
+
+    /// EPERM: the requester may not do this.
+    pub fn not_permitted(text: impl Into<String>) -> Self {
+        Self::new(EPERM, text)
+    }
+
+    /// ENOENT: there is no such job, key or queue.
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::new(ENOENT, text)
+    }
+
+    /// ENOSYS: there is no such method.
+    pub fn unknown_method(topic: &str) -> Self {
+        Self::new(ENOSYS, format!("unknown method `{topic}`"))
+    }
+
+    /// ENODATA: the regular end of a stream (RFC 6).
+    pub fn end_of_stream() -> Self {
+        Self::new(ENODATA, "")
+    }
 }
 
-/// Reads a request's payload. A field that is missing or wrong is named in the refusal.
-pub fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, RequestError> {
-    let bytes = message.payload_json().unwrap_or(b"{}");
-    serde_json::from_slice(bytes).map_err(|error| {
-        RequestError::new(
-            EPROTO,
-            format!("{}: malformed payload: {error}", message.topic()),
-        )
+/// What a handler answers.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// An empty response.
+    Empty,
+    /// A response with this payload.
+    Payload(Vec<u8>),
+    /// Nothing now: responses were sent, or will be.
+    Deferred,
+}
+
+/// The result of a handler.
+pub(crate) type Handled = Result<Reply, RequestError>;
+
+impl Reply {
+    pub(crate) fn of(payload: &impl Payload) -> Self {
+        Self::Payload(payload.to_payload())
+    }
+}
+
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        Self::Payload(Message::json_payload(&value.to_string()))
+    }
+}
+
+/// A request and its sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// The message.
+    pub(crate) message: &'a Message,
+    /// Who sent it.
+    pub(crate) sender: Credentials,
+}
+
+impl<'a> Request<'a> {
+    /// The request of a user; `owner` is the instance owner's user id.
+    pub(crate) fn new(message: &'a Message, owner: u32) -> Self {
+        let userid = message.userid;
+        let sender = if userid == owner {
+            Credentials::owner(userid)
+        } else {
+            Credentials {
+                userid,
+                rolemask: role::USER,
+            }
+        };
+        Self { message, sender }
+    }
+
+    /// Reads the payload.
+    pub(crate) fn payload<T: Deserialize<'a>>(&self) -> Result<T, RequestError> {
+        payload(self.message)
+    }
+
+    /// The peer that the request comes from.
+    pub(crate) fn origin(&self) -> Option<&'a [u8]> {
+        origin(self.message)
+    }
+}
+
+/// Reads a message's payload. A key that is missing or wrong is named in the error.
+pub(crate) fn payload<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, RequestError> {
+    penstock_flux::read(message.payload_json()).map_err(|error| {
+        RequestError::protocol(format!("{}: malformed payload: {error}", message.topic()))
     })
 }
 
 /// The peer that a message comes from: the bottom of its route stack.
-pub fn origin(message: &Message) -> Option<&[u8]> {
+pub(crate) fn origin(message: &Message) -> Option<&[u8]> {
     message.routes.as_ref()?.last().map(Vec::as_slice)
 }
 
-/// The request, marked as one that is never answered.
-pub fn unanswered(request: Message) -> Message {
-    let flags = request.flags | penstock_wire::NORESPONSE;
+/// Whether `message` is the request that a peer names by its matchtag.
+pub(crate) fn is_request_of(message: &Message, peer: Option<&[u8]>, matchtag: u32) -> bool {
+    peer.is_some() && message.matchtag == matchtag && origin(message) == peer
+}
+
+/// A request with a payload.
+pub(crate) fn request(topic: &str, payload: &impl Payload) -> Message {
+    let mut request = Message::request(topic, "");
+    request.set_payload(Some(payload.to_payload()));
+    request
+}
+
+/// A request with a payload that expects no response.
+pub(crate) fn notification(topic: &str, payload: &impl Payload) -> Message {
+    without_response(request(topic, payload))
+}
+
+/// The request, marked as one that expects no response.
+pub(crate) fn without_response(request: Message) -> Message {
+    let flags = request.flags | flags::NORESPONSE;
     request.with_flags(flags)
 }
 
-/// The good answer to a request; an absent payload is an empty response.
-pub fn answer(request: &Message, payload: Option<&Value>) -> Message {
+/// The response to a request; without a payload it is empty.
+pub(crate) fn response(request: &Message, payload: Option<&Value>) -> Message {
     let payload = payload.map(|value| Message::json_payload(&value.to_string()));
     Message::response_to(request, 0, payload)
 }
 
-/// The bad answer to a request.
-pub fn refuse(request: &Message, refusal: &RequestError) -> Message {
-    Message::error_to(request, refusal.errnum, &refusal.text)
+/// The error response to a request.
+pub(crate) fn error_response(request: &Message, error: &RequestError) -> Message {
+    Message::error_to(request, error.errnum, &error.text)
 }

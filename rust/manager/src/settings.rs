@@ -1,17 +1,17 @@
-//! What an administrator configures of the job manager; read from the daemon's configuration.
+//! Settings of the job manager, read from the daemon's configuration.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Least and most of a resource that one job may ask for. A negative number is no limit: in a
-/// queue it takes the general one away.
+/// The least and greatest amounts that one job may request. A negative number is unlimited: in a
+/// queue it overrides the general limit.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Longest time limit in seconds; a job without one is refused where this is set. 0 and less
-    /// is no limit.
+    /// Longest time limit in seconds; if set, a job without a time limit is rejected. 0 or negative is
+    /// unlimited.
     pub duration: Option<f64>,
     /// Greatest number of nodes.
     pub max_nnodes: Option<i64>,
@@ -40,50 +40,51 @@ impl Limits {
     };
 }
 
-/// A named queue: the resources it stands for and its limits.
+/// A named queue: its resources and limits.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Queue {
-    /// Properties that a target must have to serve the queue.
+    /// Properties that the execution targets of the queue must have.
     pub requires: Vec<String>,
-    /// What else a target must meet to serve the queue: a constraint of RFC 31.
+    /// Another constraint (RFC 31) on the execution targets of the queue.
     pub constraint: Option<Value>,
-    /// Limits that hold in place of the general ones, where set.
+    /// Limits that override the general ones.
     pub limits: Limits,
-    /// Time limit of a job that names none, seconds.
+    /// Time limit of a job that does not set one, in seconds.
     pub default_duration: Option<f64>,
 }
 
-/// What becomes of an `exec-hello` while jobs run under another execution service (RFC 32).
+/// The response to an `exec-hello` while jobs run under another execution service (RFC 32).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecHello {
-    /// The newcomer takes over, running jobs included.
+    /// The new service replaces the old one, running jobs included.
     #[default]
     Replace,
-    /// It is refused, as earlier versions of the protocol say.
+    /// The new service is rejected, as earlier versions of the protocol say.
     Refuse,
 }
 
-/// The most that requests of running jobs may have at a time. A negative number is no limit.
+/// The greatest amounts that requests of running jobs may have at a time. A negative number is
+/// unlimited.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ElasticLimits {
-    /// Requests that wait.
+    /// Pending requests.
     pub requests: Option<i64>,
-    /// Nodes, granted or asked for.
+    /// Nodes, granted or requested.
     pub nnodes: Option<i64>,
-    /// Cores, granted or asked for.
+    /// Cores, granted or requested.
     pub ncores: Option<i64>,
 }
 
-/// What running jobs may ask for.
+/// The limits of PMIx requests.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ElasticSettings {
-    /// By the requests of one job.
+    /// For the requests of one job.
     pub job: ElasticLimits,
-    /// By the requests of all jobs of one user.
+    /// For the requests of all jobs of one user.
     pub user: ElasticLimits,
 }
 
@@ -93,26 +94,26 @@ pub struct ElasticSettings {
 pub struct Settings {
     /// User id of the instance owner.
     pub owner: u32,
-    /// Whether jobs of other users are taken.
+    /// Whether jobs of other users are accepted.
     pub guests: bool,
-    /// Queues by name; none configured means that jobs may not name one.
+    /// Queues by name; if none is configured, jobs may not name one.
     pub queues: BTreeMap<String, Queue>,
     /// Limits for every job.
     pub limits: Limits,
-    /// Time limit of a job that names none, seconds.
+    /// Time limit of a job that does not set one, in seconds.
     pub default_duration: Option<f64>,
-    /// What becomes of an `exec-hello` while jobs run under another execution service.
+    /// The response to an `exec-hello` while jobs run under another execution service.
     pub exec_hello: ExecHello,
-    /// Queue of a job that names none.
+    /// Queue of a job that does not name one.
     pub default_queue: Option<String>,
-    /// Seconds that an inactive job is kept.
+    /// Age in seconds at which an inactive job is purged.
     pub inactive_age_limit: Option<f64>,
-    /// Inactive jobs that are kept.
+    /// Number of inactive jobs above which the oldest are purged.
     pub inactive_num_limit: Option<u64>,
     /// Whether a job waits for the `hooks` service's prolog before it starts.
     pub prolog: bool,
-    /// Whether a job keeps its resources until the `hooks` service's epilog has ended.
+    /// Whether the `hooks` service's epilog runs before a job's resources are freed.
     pub epilog: bool,
-    /// What running jobs may ask for.
+    /// The limits of PMIx requests.
     pub elastic: ElasticSettings,
 }

@@ -1,11 +1,11 @@
-//! A submission as Flux's own tools send it: `J`, a signed jobspec (RFC 15) of the mechanism `none`.
+//! Signed jobspecs (RFC 15) of the mechanism `none`, as Flux's tools submit them: `J`.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::rpc::{EINVAL, EPERM, RequestError};
+use crate::rpc::RequestError;
 
-/// What the header of a `J` says.
+/// The header of a `J`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Header {
     version: Option<i64>,
@@ -14,7 +14,7 @@ struct Header {
 }
 
 fn wrong(text: impl std::fmt::Display) -> RequestError {
-    RequestError::new(EINVAL, format!("malformed J: {text}"))
+    RequestError::invalid(format!("malformed J: {text}"))
 }
 
 fn decode(part: &str, what: &str) -> Result<String, RequestError> {
@@ -24,7 +24,7 @@ fn decode(part: &str, what: &str) -> Result<String, RequestError> {
     String::from_utf8(bytes).map_err(|error| wrong(format!("{what}: {error}")))
 }
 
-/// The header: `key NUL type-and-value NUL` again and again; the type is `i` or `s`.
+/// Reads a header: pairs of `key NUL type-and-value NUL`; the type is `i` or `s`.
 fn read_header(text: &str) -> Result<Header, RequestError> {
     let mut header = Header::default();
     let mut words = text.strip_suffix('\0').unwrap_or(text).split('\0');
@@ -46,8 +46,7 @@ fn read_header(text: &str) -> Result<Header, RequestError> {
     Ok(header)
 }
 
-/// The jobspec's text. The user who is said to have signed it must be the sender: root, too, may
-/// act for the owner of the instance.
+/// Extracts the jobspec's text. The signer must be the sender; root may sign for the instance owner.
 pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, RequestError> {
     let parts: Vec<_> = j.split('.').collect();
     let [header, payload, signature] = parts.as_slice() else {
@@ -61,12 +60,12 @@ pub(crate) fn unwrap(j: &str, sender: u32, owner: u32) -> Result<String, Request
     if mechanism != "none" || *signature != "none" {
         let shown = mechanism.escape_debug();
         let text = format!("J is signed by `{shown}`: only the mechanism `none` is supported");
-        return Err(RequestError::new(EINVAL, text));
+        return Err(RequestError::invalid(text));
     }
     let signer = header.userid.ok_or_else(|| wrong("expected a userid"))?;
     if signer != i64::from(sender) && !(signer == 0 && sender == owner) {
         let text = format!("J is signed by user {signer}, but sent by user {sender}");
-        return Err(RequestError::new(EPERM, text));
+        return Err(RequestError::not_permitted(text));
     }
     decode(payload, "payload")
 }

@@ -1,4 +1,4 @@
-//! RFC 21: the states of a job, and the one table of what moves a job between them.
+//! Job states (RFC 21), and the one table of the events that change them.
 
 use crate::event::Event;
 
@@ -16,9 +16,9 @@ pub enum State {
     Sched = 8,
     /// Has resources; starting or running.
     Run = 16,
-    /// Finished or failed; resources are being given back.
+    /// Finished or failed; resources are being freed.
     Cleanup = 32,
-    /// Over: its record does not change any more.
+    /// Ended: its record no longer changes.
     Inactive = 64,
 }
 
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// The state with this bit or this name, virtual states of RFC 21 included, as a mask.
+    /// The mask of a state's name, or of a virtual state's (RFC 21).
     pub fn mask(name: &str) -> Option<u8> {
         Some(match name.to_ascii_lowercase().as_str() {
             "new" => 1,
@@ -58,14 +58,14 @@ impl State {
         })
     }
 
-    /// Where `event` takes a job that is in this state: the transition table.
+    /// The state after `event`: the transition table.
     ///
-    /// Events that do not move a job, and events that come when their moment has passed
-    /// (a `finish` in CLEANUP), leave the state as it is.
+    /// Other events leave the state as it is, and so do events that come too late, such as `finish` in
+    /// CLEANUP.
     #[must_use]
     pub fn after(self, event: &Event) -> Self {
         use State::{Cleanup, Depend, Inactive, New, Priority, Run, Sched};
-        match (self, event.name.as_str()) {
+        match (self, &*event.name) {
             (New, "validate") => Depend,
             // After a restart a job gets its priority again.
             (Depend, "depend") | (Sched, "flux-restart") => Priority,
@@ -83,7 +83,7 @@ impl State {
     }
 }
 
-/// How a job ended. The discriminants are the bits that Flux's tools use.
+/// The result of a job. The discriminants are the bits that Flux's tools use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum JobResult {
@@ -98,7 +98,7 @@ pub enum JobResult {
 }
 
 impl JobResult {
-    /// The bit or name of a result as a mask.
+    /// The mask of a result's name.
     pub fn mask(name: &str) -> Option<u8> {
         Some(match name.to_ascii_lowercase().as_str() {
             "completed" => 1,
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_normal_life_goes_through_every_state() {
+    fn a_successful_job_passes_every_state() {
         let mut state = State::New;
         let mut seen = vec![state];
         for name in [
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fatal_exception_moves_a_job_and_never_out_of_the_end() {
+    fn only_a_fatal_exception_changes_the_state_and_never_a_final_one() {
         let fatal = Event::with(0.0, "exception", json!({"type": "cancel", "severity": 0}));
         let mild = Event::with(0.0, "exception", json!({"type": "oom", "severity": 3}));
         for state in [

@@ -1,150 +1,177 @@
-//! How each job moves on: the one place that says what is due in which state.
+//! What is due for a job in each state: the one place that moves jobs on.
 
 use std::sync::Arc;
 
 use penstock_idset::IdSet;
 use serde_json::json;
 
-use crate::event::Event;
-use crate::job::{Alloc, Exec};
+use crate::dialogue::{Alloc, AllocInput, Exec, Hook};
+use crate::effect::{Effect, ExpirationCause};
+use crate::event::{Document, Event};
+use crate::hooks;
 use crate::manager::Manager;
-use crate::priority::priority_of;
 use crate::state::State;
 
 impl Manager {
-    /// Lets jobs move on until none can.
-    pub(crate) fn settle(&mut self, now: f64) {
+    /// Moves jobs on until nothing is due.
+    pub(crate) fn settle(&mut self) {
         loop {
-            while let Some(id) = self.work.pop_front() {
-                self.step(id, now);
+            self.perform();
+            while let Some(id) = self.due.pop_front() {
+                self.step(id);
+                self.perform();
             }
-            self.send_allocs();
-            self.send_starts(now);
-            self.send_probe();
-            if self.work.is_empty() {
-                self.send_priorities();
-                self.watchers.tell_quiet(&self.census, &mut self.out);
-                return;
+            self.scheduler.send_allocs(&mut self.cx);
+            self.exec.send_starts(&mut self.cx);
+            self.elastic.send_probe(&mut self.cx);
+            self.perform();
+            if self.due.is_empty() {
+                self.scheduler.send_priorities(&mut self.cx);
+                let watchers = &mut self.queries.watchers;
+                watchers.answer_drains(&mut self.cx, &self.census);
+                return self.perform();
             }
         }
     }
 
-    fn step(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    fn step(&mut self, id: u64) {
+        let Some(record) = self.cx.jobs.record(id) else {
             return;
         };
-        match job.state {
+        let now = self.cx.now;
+        match record.state() {
             State::New => {
-                self.post(id, &Event::new(now, "validate"));
-                self.add_dependencies(id, now);
+                self.cx.log(id, Event::new(now, "validate"));
+                self.dependencies.add(&mut self.cx, id);
             }
             State::Depend => {
-                if job.waits_for.is_empty() {
-                    self.post(id, &Event::new(now, "depend"));
+                if record.dependencies().is_empty() {
+                    self.cx.log(id, Event::new(now, "depend"));
                 }
             }
             State::Priority => {
-                let usual = priority_of(job.urgency);
-                let priority = job.assigned.unwrap_or(usual);
-                let context = json!({ "priority": priority });
-                self.post(id, &Event::with(now, "priority", context));
+                let context = json!({ "priority": record.due_priority() });
+                self.cx.log(id, Event::with(now, "priority", context));
             }
-            State::Sched => {
-                job.stopped = self
-                    .queues
-                    .why_stopped(job.spec.queue.as_deref())
-                    .map(Arc::clone);
-                if job.alloc == Alloc::Idle && job.priority > 0 && job.stopped.is_none() {
-                    job.alloc = Alloc::Queued;
-                    job.outdated = false;
-                    self.allocator.enqueue(job.priority, id);
-                }
-            }
-            State::Run => {
-                let outdated = job.outdated;
-                if job.requested().is_some() {
-                    self.granted(id, now);
-                } else if job.exec == Exec::Idle && !self.waits_for_prolog(id, now) {
-                    self.start_when_possible(id);
-                }
-                if outdated {
-                    self.check_expiration(id, now);
-                }
-                self.wake_dependents(id, now);
-            }
-            State::Cleanup => {
-                if job.flex.is_some() {
-                    self.end_requests(id, now);
-                }
-                self.clean_up(id, now);
-            }
-            State::Inactive if job.announced => {}
-            State::Inactive => {
-                job.announced = true;
-                self.census.rest(job);
-                self.end_watches(id);
-                self.wake_dependents(id, now);
-                self.watchers.inactive(id, &self.jobs, &mut self.out);
-            }
+            State::Sched => self.schedule(id),
+            State::Run => self.run(id),
+            State::Cleanup => self.clean_up(id),
+            State::Inactive => self.retire(id),
         }
     }
 
-    fn start_when_possible(&mut self, id: u64) {
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.exec = Exec::Waiting;
-            self.executor.waiting.insert(id);
-        }
-    }
-
-    /// Looks at a job again after something that is not an event has changed.
-    pub(crate) fn revisit(&mut self, id: u64) {
-        self.work.push_back(id);
-    }
-
-    /// Gives back what the job holds, once nothing is running and nothing asked for any more.
-    fn clean_up(&mut self, id: u64, now: f64) {
-        self.forget_dependencies(id);
-        if self.ends_prolog(id, now) {
-            return;
-        }
-        let Some(job) = self.jobs.get_mut(&id) else {
+    /// Queues a job for resources, unless it is held or its queue is stopped.
+    fn schedule(&mut self, id: u64) {
+        let Some((record, dialogue)) = self.cx.jobs.split(id) else {
             return;
         };
-        match job.alloc {
-            Alloc::Queued => {
-                self.allocator.dequeue(job.priority, id);
-                job.alloc = Alloc::Idle;
-            }
-            Alloc::Requested | Alloc::Canceling => return self.cancel_alloc(id),
-            Alloc::Idle | Alloc::Allocated | Alloc::Freed => {}
+        let reason = self.cx.queues.stop_reason(record.spec().queue.as_deref());
+        dialogue.set_stop_reason(reason.map(Arc::clone));
+        if reason.is_none() && record.priority() > 0 && dialogue.alloc() == Alloc::Idle {
+            self.scheduler.enqueue(&mut self.cx, id);
         }
-        match job.exec {
-            Exec::Waiting if !job.started => {
-                self.executor.waiting.remove(&id);
-                job.exec = Exec::Released;
-            }
-            // Reattached after a restart: the service must say that it has let go.
-            Exec::Waiting | Exec::Requested => return,
+    }
+
+    /// Starts a job after its prolog; the resources of a job that carries a PMIx request are granted.
+    fn run(&mut self, id: u64) {
+        let Some(job) = self.cx.jobs.get(id) else {
+            return;
+        };
+        let is_outdated = job.dialogue.is_request_outdated();
+        if job.record.elastic_request().is_some() {
+            self.elastic.allocated(&mut self.cx, id);
+        } else if job.dialogue.exec() == Exec::Idle
+            && !self.hooks.run(&mut self.cx, id, Hook::Prolog)
+        {
+            self.exec.enqueue(&mut self.cx, id);
+        }
+        if is_outdated {
+            self.check_expiration(id);
+        }
+        self.dependencies.wake_dependents(&mut self.cx, id);
+    }
+
+    /// Requests the expiration that follows from the time limit: an update has crossed the
+    /// scheduler's response.
+    fn check_expiration(&mut self, id: u64) {
+        let Some((record, dialogue)) = self.cx.jobs.split(id) else {
+            return;
+        };
+        dialogue.clear_outdated();
+        if record.has_resources() {
+            let duration = record.spec().duration;
+            self.cx.effect(Effect::RequestExpiration {
+                id,
+                duration,
+                cause: ExpirationCause::Manager,
+            });
+        }
+    }
+
+    /// Frees the job's resources, once nothing runs and nothing is outstanding.
+    fn clean_up(&mut self, id: u64) {
+        let cx = &mut self.cx;
+        let has_flex = |cx: &crate::context::Context| {
+            let record = cx.jobs.record(id);
+            record.is_some_and(|record| record.flex().is_some())
+        };
+        if has_flex(cx) {
+            self.elastic.job_ended(cx, id);
+        }
+        self.dependencies.forget(cx, id);
+        if hooks::cancel_prolog(cx, id) || self.scheduler.withdraw(cx, id) {
+            return;
+        }
+        let Some(job) = cx.jobs.get(id) else {
+            return;
+        };
+        match job.dialogue.exec() {
+            Exec::Waiting { .. } if !job.record.has_started() => self.exec.abandon(cx, id),
             Exec::Idle | Exec::Released => {}
+            // A job that has started must be released, if need be by the next service.
+            Exec::Waiting { .. }
+            | Exec::Requested { .. }
+            | Exec::Started { .. }
+            | Exec::Finished { .. } => return,
         }
-        if self.waits_for_epilog(id, now) {
+        if self.hooks.run(cx, id, Hook::Epilog) {
             return;
         }
-        if self.jobs.get(&id).is_some_and(|job| job.flex.is_some()) {
-            self.end_grants(id, now);
+        if has_flex(cx) {
+            self.elastic.end_grants(cx, id);
         }
-        let Some(job) = self.jobs.get(&id) else {
+        let Some(job) = cx.jobs.get(id) else {
             return;
         };
-        if job.alloc == Alloc::Allocated {
-            let ranks = job.r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
-            let left = ranks.difference(&job.freed);
+        if job.record.has_resources() || job.dialogue.alloc() == Alloc::Surplus {
+            let r = job.r().cloned();
+            let ranks = r.as_ref().map_or_else(IdSet::new, |r| r.ranks());
+            let left = ranks.difference(job.record.freed());
             if !left.is_empty() {
-                self.send_free(id, &left, true);
+                self.scheduler.free(cx, id, left, true);
             }
-            self.claims.drop(id);
-            self.post(id, &Event::new(now, "free"));
+            cx.claims.drop(id);
+            if let Some(dialogue) = cx.jobs.dialogue(id) {
+                dialogue.advance_alloc(AllocInput::Free);
+            }
+            let mut event = Event::new(cx.now, "free");
+            event.document = r.map(Document::R);
+            cx.log(id, event);
         }
-        self.post(id, &Event::new(now, "clean"));
+        cx.log(id, Event::new(cx.now, "clean"));
+    }
+
+    /// Reports the end of a job to those who wait for it.
+    fn retire(&mut self, id: u64) {
+        let cx = &mut self.cx;
+        let Some((record, dialogue)) = cx.jobs.split(id) else {
+            return;
+        };
+        if dialogue.report_end() {
+            self.census.retire(record);
+            self.elastic.end_watches(cx, id);
+            self.dependencies.wake_dependents(cx, id);
+            self.queries.watchers.job_ended(cx, id);
+        }
     }
 }

@@ -1,63 +1,71 @@
-//! Streams that stay open: followers of an eventlog, and those who wait for jobs to end.
+//! `Watchers`: streams that stay open, and requests that wait for jobs to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_flux::StreamCancelRequest;
+use penstock_flux::errno::ECANCELED;
+use penstock_flux::job_list::WaitRequest;
+use penstock_flux::job_manager::{QueueRequest, WaitingStats};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
 use crate::census::Census;
-use crate::job::Job;
+use crate::context::Context;
+use crate::event::Event;
 use crate::row::{self, Attrs};
-use crate::rpc::{self, ENODATA, RequestError};
+use crate::rpc::{self, Handled, Reply, Request, RequestError};
+use crate::state::State;
+
+/// Rows in one response of a stream.
+const ROWS_PER_RESPONSE: usize = 1000;
 
 /// A request that waits for several jobs.
 #[derive(Debug)]
 struct Wait {
     request: Message,
+    /// The jobs that are not inactive yet.
     left: BTreeSet<u64>,
-}
-
-/// The open streams.
-#[derive(Debug, Default)]
-pub struct Watchers {
-    /// Followers of eventlogs, by job.
-    eventlogs: BTreeMap<u64, Vec<Message>>,
-    /// Waits by number, and each job that is waited for with the number of a wait for it.
-    waits: BTreeMap<u64, Wait>,
-    waited: BTreeSet<(u64, u64)>,
-    next: u64,
-    /// Those who wait for a queue to be without active jobs, or without running ones, by what they
-    /// wait for: however many there are, each tally is looked at once.
-    quiet: BTreeMap<Quiet, Vec<Message>>,
 }
 
 /// What `drain` and `idle` wait for, in one queue or in all.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Quiet {
-    pub queue: Option<String>,
-    /// Running jobs alone count.
-    pub running: bool,
+struct Drain {
+    queue: Option<String>,
+    jobs: Drained,
 }
 
-impl Quiet {
+/// Which jobs must be gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Drained {
+    /// All active jobs (`drain`).
+    Active,
+    /// Running jobs (`idle`).
+    Running,
+}
+
+impl Drain {
     fn is_reached(&self, census: &Census) -> bool {
         let tally = census.tally(self.queue.as_deref());
-        let left = if self.running {
-            tally.running()
-        } else {
-            tally.active()
+        let left = match self.jobs {
+            Drained::Active => tally.active(),
+            Drained::Running => tally.running(),
         };
         left == 0
     }
 }
 
-/// Whether this is the request that `matchtag` of a peer means.
-fn is_of(request: &Message, origin: &[u8], matchtag: u32) -> bool {
-    request.matchtag == matchtag && rpc::origin(request) == Some(origin)
-}
-
-fn end(request: &Message) -> Message {
-    rpc::refuse(request, &RequestError::new(ENODATA, ""))
+/// The open streams and waits.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers {
+    /// Followers of eventlogs, by job.
+    eventlogs: BTreeMap<u64, Vec<Message>>,
+    /// Waits by number.
+    waits: BTreeMap<u64, Wait>,
+    /// Each awaited job with the number of a wait for it.
+    awaited: BTreeSet<(u64, u64)>,
+    next_wait: u64,
+    /// Requests by what they wait for: each tally is looked at once, however many requests wait.
+    drains: BTreeMap<Drain, Vec<Message>>,
 }
 
 impl Watchers {
@@ -66,134 +74,185 @@ impl Watchers {
         self.eventlogs.entry(id).or_default().push(request);
     }
 
-    /// A line was logged; the last line of a job ends the streams.
-    pub(crate) fn event(&mut self, id: u64, line: &str, last: bool, out: &mut Vec<Message>) {
+    /// Sends an event to the followers of its job; `clean` ends their streams.
+    pub(crate) fn event(&mut self, cx: &mut Context, id: u64, event: &Event) {
         let Some(followers) = self.eventlogs.get(&id) else {
             return;
         };
+        let is_last = event.name == "clean";
+        let mut line = String::new();
+        event.write(&mut line);
+        let payload = json!({ "event": line });
         for request in followers {
-            out.push(rpc::answer(request, Some(&json!({ "event": line }))));
-            if last {
-                out.push(end(request));
+            cx.respond(request, Some(&payload));
+            if is_last {
+                cx.end_stream(request);
             }
         }
-        if last {
+        if is_last {
             self.eventlogs.remove(&id);
         }
     }
 
-    /// Waits for the jobs in `left`, of which none is inactive yet.
-    pub(crate) fn wait(&mut self, request: Message, left: BTreeSet<u64>) {
-        let number = self.next;
-        self.next += 1;
-        for id in &left {
-            self.waited.insert((*id, number));
+    /// `job-list.wait`: each job's row as it becomes inactive, ENODATA when all are.
+    pub(crate) fn wait(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let wait: WaitRequest = request.payload()?;
+        let mut left = BTreeSet::new();
+        let mut rows = Vec::new();
+        for id in wait.ids {
+            let job = cx.jobs.get(id).ok_or_else(|| cx.jobs.unknown(id))?;
+            if job.record.state() == State::Inactive {
+                rows.push(Value::Object(row::row(job, Attrs::ALL)));
+            } else {
+                left.insert(id);
+            }
         }
+        for chunk in rows.chunks(ROWS_PER_RESPONSE) {
+            cx.respond(request.message, Some(&json!({ "jobs": chunk })));
+        }
+        if left.is_empty() {
+            return Err(RequestError::end_of_stream());
+        }
+        let number = self.next_wait;
+        self.next_wait += 1;
+        self.awaited.extend(left.iter().map(|id| (*id, number)));
+        let request = request.message.clone();
         self.waits.insert(number, Wait { request, left });
+        Ok(Reply::Deferred)
     }
 
-    /// A job has ended: tells those who wait for it.
-    pub(crate) fn inactive(&mut self, id: u64, jobs: &BTreeMap<u64, Job>, out: &mut Vec<Message>) {
-        let here = self.waited.range((id, 0)..=(id, u64::MAX));
-        let numbers: Vec<u64> = here.map(|(_, number)| *number).collect();
-        let Some(job) = jobs.get(&id).filter(|_| !numbers.is_empty()) else {
+    /// A job has become inactive: sends its row to those who wait for it.
+    pub(crate) fn job_ended(&mut self, cx: &mut Context, id: u64) {
+        let waits = self.awaited.range((id, 0)..=(id, u64::MAX));
+        let numbers: Vec<u64> = waits.map(|(_, number)| *number).collect();
+        let Some(job) = cx.jobs.get(id).filter(|_| !numbers.is_empty()) else {
             return;
         };
         let payload = json!({ "jobs": [Value::Object(row::row(job, Attrs::ALL))] });
         for number in numbers {
-            self.waited.remove(&(id, number));
+            self.awaited.remove(&(id, number));
             let Some(wait) = self.waits.get_mut(&number) else {
                 continue;
             };
             wait.left.remove(&id);
-            out.push(rpc::answer(&wait.request, Some(&payload)));
+            cx.respond(&wait.request, Some(&payload));
             if wait.left.is_empty() {
-                out.push(end(&wait.request));
+                cx.end_stream(&wait.request);
                 self.waits.remove(&number);
             }
         }
     }
 
-    /// Answers when it is as quiet as the request wants it.
-    pub(crate) fn wait_quiet(&mut self, request: Message, quiet: Quiet) {
-        self.quiet.entry(quiet).or_default().push(request);
+    /// `job-manager.drain` and `job-manager.idle`: answered when no such jobs are left.
+    pub(crate) fn drain(
+        &mut self,
+        cx: &mut Context,
+        request: Request<'_>,
+        jobs: Drained,
+    ) -> Handled {
+        let QueueRequest { name } = request.payload()?;
+        if let Some(name) = name.as_deref()
+            && !cx.settings.queues.contains_key(name)
+        {
+            return Err(RequestError::not_found(format!("unknown queue `{name}`")));
+        }
+        let queue = name.map(penstock_flux::Text::into_string);
+        let requests = self.drains.entry(Drain { queue, jobs }).or_default();
+        requests.push(request.message.clone());
+        Ok(Reply::Deferred)
     }
 
-    /// Jobs have moved on: answers those who wait for quiet, where there is.
-    pub(crate) fn tell_quiet(&mut self, census: &Census, out: &mut Vec<Message>) {
-        self.quiet.retain(|quiet, requests| {
-            let reached = quiet.is_reached(census);
-            if reached {
-                out.extend(requests.iter().map(|it| rpc::answer(it, None)));
+    /// Answers the `drain` and `idle` requests that have reached what they wait for.
+    pub(crate) fn answer_drains(&mut self, cx: &mut Context, census: &Census) {
+        self.drains.retain(|drain, requests| {
+            let is_reached = drain.is_reached(census);
+            if is_reached {
+                for request in requests {
+                    cx.respond(request, None);
+                }
             }
-            !reached
+            !is_reached
         });
     }
 
-    /// Takes out the `drain` or `idle` that `matchtag` of this origin names.
-    pub(crate) fn cancel_quiet(&mut self, origin: &[u8], matchtag: u32) -> Option<Message> {
-        let is_it = |request: &Message| is_of(request, origin, matchtag);
-        let requests = self.quiet.values_mut();
-        let mut found = requests.filter_map(|requests| {
-            let place = requests.iter().position(is_it)?;
-            Some(requests.swap_remove(place))
+    /// `job-manager.drain-cancel` and `job-manager.idle-cancel`: the request that `matchtag` names,
+    /// if it still waits, is answered with ECANCELED.
+    pub(crate) fn drain_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let cancel: StreamCancelRequest = request.payload()?;
+        let is_it = |it: &Message| rpc::is_request_of(it, request.origin(), cancel.matchtag);
+        let mut found = self.drains.values_mut().filter_map(|requests| {
+            let index = requests.iter().position(is_it)?;
+            Some(requests.swap_remove(index))
         });
-        found.next()
+        if let Some(ended) = found.next() {
+            cx.reject(&ended, &RequestError::new(ECANCELED, "cancelled"));
+        }
+        Ok(Reply::Empty)
     }
 
-    /// Ends the stream that `matchtag` of this origin names. Returns the ended request.
-    pub(crate) fn cancel(&mut self, origin: &[u8], matchtag: u32) -> Option<Message> {
-        let is_it = |request: &Message| is_of(request, origin, matchtag);
+    /// `job-info.eventlog-watch-cancel` and `job-list.wait-cancel`: the stream ends with ENODATA.
+    pub(crate) fn stream_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let cancel: StreamCancelRequest = request.payload()?;
+        let is_it = |it: &Message| rpc::is_request_of(it, request.origin(), cancel.matchtag);
+        if let Some(ended) = self.take_stream(is_it) {
+            cx.end_stream(&ended);
+        }
+        Ok(Reply::Empty)
+    }
+
+    fn take_stream(&mut self, is_it: impl Fn(&Message) -> bool) -> Option<Message> {
         let found = self.eventlogs.iter().find_map(|(id, followers)| {
-            let place = followers.iter().position(is_it)?;
-            Some((*id, place))
+            let index = followers.iter().position(&is_it)?;
+            Some((*id, index))
         });
-        if let Some((id, place)) = found {
+        if let Some((id, index)) = found {
             let followers = self.eventlogs.get_mut(&id)?;
-            let ended = followers.swap_remove(place);
+            let ended = followers.swap_remove(index);
             if followers.is_empty() {
                 self.eventlogs.remove(&id);
             }
             return Some(ended);
         }
-        let number = self.waits.iter().find(|(_, wait)| is_it(&wait.request));
-        let number = number.map(|(number, _)| *number)?;
+        let mut waits = self.waits.iter();
+        let (number, _) = waits.find(|(_, wait)| is_it(&wait.request))?;
+        let number = *number;
         self.remove_wait(number)
     }
 
     fn remove_wait(&mut self, number: u64) -> Option<Message> {
         let wait = self.waits.remove(&number)?;
         for id in wait.left {
-            self.waited.remove(&(id, number));
+            self.awaited.remove(&(id, number));
         }
         Some(wait.request)
     }
 
-    /// Drops every stream of a peer that went away.
-    pub(crate) fn forget(&mut self, origin: &[u8]) {
-        self.eventlogs.retain(|_, followers| {
-            followers.retain(|request| rpc::origin(request) != Some(origin));
-            !followers.is_empty()
-        });
-        let theirs = |request: &Message| rpc::origin(request) == Some(origin);
+    /// Drops the streams and waits of a peer that has disconnected.
+    pub(crate) fn disconnect(&mut self, origin: &[u8]) {
+        let is_theirs = |request: &Message| rpc::origin(request) == Some(origin);
+        for requests in self.eventlogs.values_mut() {
+            requests.retain(|request| !is_theirs(request));
+        }
+        self.eventlogs.retain(|_, requests| !requests.is_empty());
         let waits = self.waits.iter();
-        let waits = waits.filter(|(_, wait)| theirs(&wait.request));
+        let waits = waits.filter(|(_, wait)| is_theirs(&wait.request));
         for number in waits.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.remove_wait(number);
         }
-        self.quiet.retain(|_, requests| {
-            requests.retain(|request| !theirs(request));
-            !requests.is_empty()
-        });
+        for requests in self.drains.values_mut() {
+            requests.retain(|request| !is_theirs(request));
+        }
+        self.drains.retain(|_, requests| !requests.is_empty());
     }
 
-    /// How many wait, for `stats-get`.
-    pub(crate) fn describe(&self) -> Value {
-        json!({
-            "followers": self.eventlogs.values().map(Vec::len).sum::<usize>(),
-            "waits": self.waits.len(),
-            "waited": self.waited.len(),
-            "quiet": self.quiet.values().map(Vec::len).sum::<usize>(),
-        })
+    /// The statistics of `stats-get`.
+    pub(crate) fn stats(&self) -> WaitingStats {
+        let sum = |lists: usize| lists as u64;
+        WaitingStats {
+            followers: sum(self.eventlogs.values().map(Vec::len).sum()),
+            waits: sum(self.waits.len()),
+            waited: sum(self.awaited.len()),
+            quiet: sum(self.drains.values().map(Vec::len).sum()),
+        }
     }
 }

@@ -122,13 +122,13 @@ fn a_listing_waits_for_a_reader_that_is_behind() {
     let all = many(&mut bench, MANY);
     let first = list(&mut bench, "a", &json!({"attrs": ["id"]}));
     assert_eq!(bench.manager.readers(), [b"a".to_vec()].into());
-    bench.manager.hold_back([b"a".to_vec()].into());
+    bench.manager.set_backlogged([b"a".to_vec()].into());
     assert!(!bench.manager.has_more());
     assert!(bench.manager.flush().unwrap().is_empty());
     // It keeps nobody else from reading.
     let other = list(&mut bench, "b", &json!({"attrs": ["id"]}));
     assert_eq!(rest(&mut bench, other).0, all);
-    bench.manager.hold_back([].into());
+    bench.manager.set_backlogged([].into());
     assert!(bench.manager.has_more());
     assert_eq!(rest(&mut bench, first).0, all);
     assert!(bench.manager.readers().is_empty());
@@ -143,7 +143,7 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     let cancel = json!({ "matchtag": tag });
     let topic = "job-list.list-cancel";
     // It is nobody else's to cancel.
-    bench.manager.hold_back([b"client".to_vec()].into());
+    bench.manager.set_backlogged([b"client".to_vec()].into());
     let out = bench.request_as("other", OWNER, topic, &cancel, 0);
     assert_eq!((out.len(), out[0].topic()), (1, topic));
     let out = bench.request(topic, &cancel);
@@ -153,7 +153,7 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     assert!(bench.manager.readers().is_empty());
     assert_eq!(refused(&bench.request(topic, &json!({}))).0, 71);
 
-    bench.manager.hold_back([].into());
+    bench.manager.set_backlogged([].into());
     list(&mut bench, "client", &json!({}));
     let gone = "job-list.disconnect";
     let out = bench.request_as("client", OWNER, gone, &Value::Null, 4);
@@ -181,12 +181,12 @@ fn a_job_that_is_purged_meanwhile_is_left_out() {
     let all = many(&mut bench, MANY);
     let asked: Vec<u64> = all.iter().chain([&last]).copied().collect();
     let out = list(&mut bench, "a", &json!({"attrs": ["id"], "ids": asked}));
-    bench.manager.hold_back([b"a".to_vec()].into());
+    bench.manager.set_backlogged([b"a".to_vec()].into());
     bench.end(last, 0);
     let purge = json!({"ids": [last], "force": true});
     let done = bench.request("job-manager.purge", &purge);
     assert_eq!(body(&done[0])["count"], 1);
-    bench.manager.hold_back([].into());
+    bench.manager.set_backlogged([].into());
     assert_eq!(rest(&mut bench, out).0, all);
 }
 

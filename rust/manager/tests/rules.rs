@@ -360,7 +360,7 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     assert!(bench.manager.has_more());
     // It has much to read already: nothing more comes, whatever else happens.
     let full: std::collections::BTreeSet<_> = [scheduler].into();
-    bench.manager.hold_back(full.clone());
+    bench.manager.set_backlogged(full.clone());
     assert!(!bench.manager.has_more());
     assert_eq!(count(&bench.manager.flush().unwrap()), 0);
     assert_eq!(count(&bench.submit(&json!({})).1), 0);
@@ -368,7 +368,7 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     let sched = &body(&stats[0])["sched"];
     assert_eq!(sched["queued"], 30_001 - first);
     assert_eq!(sched["requested"], first);
-    bench.manager.hold_back([].into());
+    bench.manager.set_backlogged([].into());
     let mut told = first;
     while bench.manager.has_more() {
         let part = count(&bench.manager.flush().unwrap());
@@ -377,10 +377,10 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
     }
     assert_eq!(told, 30_001);
     // Nor does a short queue grow in front of one that does not read.
-    bench.manager.hold_back(full);
+    bench.manager.set_backlogged(full);
     assert_eq!(count(&bench.submit(&json!({})).1), 0);
     // In limited mode the limit holds, however long the queue is.
-    bench.manager.hold_back([].into());
+    bench.manager.set_backlogged([].into());
     let limit = u32::try_from(first).unwrap() + 500;
     let out = bench.scheduler(Some(limit));
     let rest = bench.rest();

@@ -63,10 +63,9 @@ impl JobManager {
         };
         let manager = py.detach(|| {
             let store = match path {
-                Some(path) => Store::open(&path, synchronous),
-                None => Store::in_memory(),
+                Some(path) => Store::open(&path, synchronous)?,
+                None => Store::in_memory()?,
             };
-            let store = store.map_err(|error| error.to_string())?;
             penstock_manager::Manager::open(store, settings, now)
         });
         Ok(Self(Mutex::new(manager.map_err(failed)?)))
@@ -93,7 +92,7 @@ impl JobManager {
     #[pyo3(signature = (full = Vec::new()))]
     fn flush(&self, py: Python<'_>, full: Vec<Vec<u8>>) -> PyResult<Batch> {
         let messages = self.with(py, move |manager| {
-            manager.hold_back(full.into_iter().collect());
+            manager.set_backlogged(full.into_iter().collect());
             manager.flush()
         })?;
         let messages = messages.map_err(failed)?;
@@ -151,7 +150,7 @@ impl JobManager {
     }
 
     fn held(&self, py: Python<'_>) -> PyResult<String> {
-        let held = self.with(py, |manager| manager.held())?;
+        let held = self.with(py, |manager| manager.allocated())?;
         held.map(|held| held.to_json()).map_err(failed)
     }
 

@@ -48,7 +48,7 @@ impl Instance for PyInstance<'_> {
 
     fn allocated(&mut self) -> Result<ResourceSet, Error> {
         let manager = self.manager.lock().map_err(Error::store)?;
-        manager.held().map_err(Error::store)
+        manager.allocated().map_err(Error::store)
     }
 
     fn check_growth(&mut self, grown: &ResourceSet) -> Result<(), Error> {

@@ -1,316 +1,316 @@
-//! `pmix.alloc` and `pmix.cancel`: who may ask, and what a request begins.
+//! `pmix.alloc` and `pmix.cancel`: who may request, and how a request begins.
 
 use penstock_elastic::{
     Account, Ask, Attribute, Directive, Entry, Refusal as Denial, Request, Status, Wish,
 };
+use penstock_flux::errno::EPERM;
+use penstock_flux::{Text, pmix};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::target::Target;
-use super::watch::named;
-use super::{End, Number, outcome};
+use super::call::{Asker, Call};
+use super::naming::find;
+use super::peer::{Elastic, End, answer_call, outcome};
+use super::request_job::time_left;
+use super::target::{Target, own_allocation};
+use crate::context::Context;
+use crate::effect::RequestKey;
 use crate::event::Event;
-use crate::manager::Manager;
-use crate::rpc::{self, EPROTO, RequestError};
+use crate::jobs::Job;
+use crate::rpc::{self, Handled, Reply, RequestError};
 use crate::state::State;
 
-#[derive(Deserialize)]
-struct Call {
-    job: u64,
-    /// The task that asks; none for the job as a whole.
-    rank: Option<u32>,
-    /// The host of the task, where that is known.
-    host: Option<String>,
-    directive: Value,
-    #[serde(default)]
-    attributes: Vec<Value>,
+/// Why a request is denied before it begins.
+struct EarlyDenial {
+    denial: Denial,
+    /// The number of an unknown directive.
+    directive: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Cancel {
-    job: u64,
-    rank: Option<u32>,
-    id: Option<String>,
-}
-
-/// Who asks.
-#[derive(Clone, Debug)]
-pub(super) struct Asker {
-    pub(super) job: u64,
-    pub(super) rank: Option<u32>,
-    pub(super) host: Option<String>,
-}
-
-impl Call {
-    fn attributes(&self) -> Result<Vec<Attribute>, RequestError> {
-        let attributes = self.attributes.iter().enumerate();
-        let read = |(place, value)| {
-            Attribute::from_json(value).map_err(|error| {
-                let text = format!("pmix.alloc: attributes[{place}]: {error}");
-                RequestError::new(EPROTO, text)
-            })
-        };
-        attributes.map(read).collect()
-    }
-
-    fn directive(&self) -> Result<Directive, Denial> {
-        let found = match &self.directive {
-            Value::String(name) => Directive::named(name),
-            number => number.as_u64().and_then(Directive::numbered),
-        };
-        found.ok_or_else(|| {
-            let reason = format!(
-                "directive {}: expected new, extend, release, reacquire or cancel",
-                self.directive
-            );
-            Denial::new(Status::NOT_SUPPORTED, reason)
+fn read_attributes(values: &[Value]) -> Result<Vec<Attribute>, RequestError> {
+    let read = |(index, value)| {
+        Attribute::from_json(value).map_err(|error| {
+            RequestError::protocol(format!("pmix.alloc: attributes[{index}]: {error}"))
         })
-    }
+    };
+    values.iter().enumerate().map(read).collect()
 }
 
-impl Manager {
-    /// `pmix.alloc`: a request of a running job. The last response says how it ended; where it
-    /// waits, a stream hears of that before.
-    pub(crate) fn pmix_alloc(&mut self, request: &Message, now: f64) {
-        let call: Call = match rpc::payload(request) {
-            Ok(call) => call,
-            Err(refusal) => return self.refuse(request, &refusal),
+fn read_directive(value: &Value) -> Result<Directive, Denial> {
+    let found = match value {
+        Value::String(name) => Directive::named(name),
+        number => number.as_u64().and_then(Directive::numbered),
+    };
+    found.ok_or_else(|| {
+        let expected = "expected new, extend, release, reacquire or cancel";
+        Denial::new(
+            Status::NOT_SUPPORTED,
+            format!("directive {value}: {expected}"),
+        )
+    })
+}
+
+/// The job, if the sender may see it.
+pub(super) fn visible<'a>(
+    cx: &'a Context,
+    request: rpc::Request<'_>,
+    job: u64,
+) -> Result<&'a Job, Denial> {
+    cx.jobs.visible(job, request.sender).map_err(|error| {
+        let status = if error.errnum == EPERM {
+            Status::NO_PERMISSION
+        } else {
+            Status::NOT_FOUND
         };
-        let attributes = match call.attributes() {
-            Ok(attributes) => attributes,
-            Err(refusal) => return self.refuse(request, &refusal),
-        };
-        let directive = self
-            .may_ask(request, call.job)
-            .map(|()| (call.directive(), call.directive.as_u64()));
+        Denial::new(status, error.text)
+    })
+}
+
+/// Checks that the sender may request for this job: its owner or the instance owner, while it runs.
+fn check_asker(cx: &Context, request: rpc::Request<'_>, job: u64) -> Result<(), Denial> {
+    if visible(cx, request, job)?.record.state() == State::Run {
+        return Ok(());
+    }
+    let reason = format!("job {} is not running", Fluid(job));
+    Err(Denial::new(Status::NOT_FOUND, reason))
+}
+
+impl Elastic {
+    /// `pmix.alloc`: a request of a running job. The last response says how it ended; a stream has a
+    /// response before that if the request is queued.
+    pub(crate) fn alloc(&mut self, cx: &mut Context, request: rpc::Request<'_>) -> Handled {
+        let message = request.message;
+        let call: pmix::AllocRequest<'_> = request.payload()?;
+        let attributes = read_attributes(&call.attributes)?;
         let asker = Asker {
             job: call.job,
             rank: call.rank,
-            host: call.host,
+            host: call.host.map(Text::into_string),
         };
-        let denial = match directive {
-            Ok((Ok(directive), _)) => match Request::read(directive, &attributes) {
-                Ok(wanted) if directive == Directive::Cancel => {
-                    let id = wanted.id.or(wanted.alloc);
-                    let done = self.cancel(&asker, id.as_deref(), now);
-                    return self.answer_call(request, &cancelled(done));
-                }
-                Ok(wanted) => return self.begin(request, &asker, wanted, Ok(()), now),
-                // What a cancel names is another request.
-                Err(denial) if directive == Directive::Cancel => denial,
-                Err(denial) => {
-                    let names = Request::names(directive, &attributes);
-                    return self.begin(request, &asker, names, Err((denial, None)), now);
-                }
-            },
-            Ok((Err(denial), Some(number))) => {
-                let names = Request::names(Directive::New, &attributes);
-                let refused = Err((denial, Some(number)));
-                return self.begin(request, &asker, names, refused, now);
-            }
-            Ok((Err(denial), None)) | Err(denial) => denial,
-        };
-        let answer = outcome(denial.status.0, &denial.reason, &[]);
-        self.answer_call(request, &answer);
-    }
-
-    /// Whether the sender may ask for this job: its owner or the instance's; and it runs.
-    pub(super) fn may_ask(&self, request: &Message, job: u64) -> Result<(), Denial> {
-        self.may_know(request, job)?;
-        if self.jobs.get(&job).is_some_and(|it| it.state == State::Run) {
-            return Ok(());
+        if let Err(denial) = check_asker(cx, request, call.job) {
+            answer_denial(cx, message, &denial);
+            return Ok(Reply::Deferred);
         }
-        let reason = format!("job {} is not running", Fluid(job));
-        Err(Denial::new(Status::NOT_FOUND, reason))
+        let directive = match read_directive(&call.directive) {
+            Ok(directive) => directive,
+            Err(denial) => {
+                let Some(number) = call.directive.as_u64() else {
+                    answer_denial(cx, message, &denial);
+                    return Ok(Reply::Deferred);
+                };
+                let names = Request::names(Directive::New, &attributes);
+                let directive = Some(number);
+                let early = EarlyDenial { denial, directive };
+                self.begin(cx, message, &asker, names, Some(early));
+                return Ok(Reply::Deferred);
+            }
+        };
+        match Request::read(directive, &attributes) {
+            Ok(cancel) if directive == Directive::Cancel => {
+                let id = cancel.id.or(cancel.alloc);
+                let done = self.cancel_requests(cx, &asker, id.as_deref());
+                answer_call(cx, message, &canceled(done));
+            }
+            Ok(read) => self.begin(cx, message, &asker, read, None),
+            // The names in a cancel are those of another request.
+            Err(denial) if directive == Directive::Cancel => answer_denial(cx, message, &denial),
+            Err(denial) => {
+                let names = Request::names(directive, &attributes);
+                let early = EarlyDenial {
+                    denial,
+                    directive: None,
+                };
+                self.begin(cx, message, &asker, names, Some(early));
+            }
+        }
+        Ok(Reply::Deferred)
     }
 
-    pub(super) fn may_know(&self, request: &Message, job: u64) -> Result<(), Denial> {
-        self.may_see(request, job).map_err(|refusal| {
-            let status = if refusal.errnum == rpc::EPERM {
-                Status::NO_PERMISSION
-            } else {
-                Status::NOT_FOUND
-            };
-            Denial::new(status, refusal.text)
-        })
-    }
-
-    /// Begins a request, or records one whose attributes were refused already, as every request that
-    /// is refused: whoever waits for it is told. The number is that of a directive that there is not.
+    /// Begins a request. One that was denied before is logged all the same, so that those who watch
+    /// hear of it.
     fn begin(
         &mut self,
-        request: &Message,
+        cx: &mut Context,
+        message: &Message,
         asker: &Asker,
-        mut wanted: Request,
-        read: Result<(), (Denial, Option<u64>)>,
-        now: f64,
+        mut request: Request,
+        early: Option<EarlyDenial>,
     ) {
-        let job = asker.job;
-        let account = self.elastic.ledger.account(job);
-        let number = (job, account.map_or(1, Account::next));
-        if !request.is_noresponse() {
-            self.elastic.callers.insert(number, request.clone());
+        let key = (asker.job, self.next_seq(asker.job));
+        if !message.is_noresponse() {
+            self.callers.insert(key, message.clone());
         }
-        let meant = self.meant(job, &mut wanted);
+        let target = self.resolve_target(cx, asker.job, &mut request);
+        let call = Call {
+            key,
+            asker,
+            request: &request,
+        };
         let mut entry = Entry::default();
-        let begun = match read {
-            Ok(()) => meant.and_then(|meant| self.start(number, asker, &wanted, meant, now)),
-            Err((denial, directive)) => {
-                entry.directive = directive.map(|it| it.to_string()).unwrap_or_default();
-                Err(denial)
+        let begun = match early {
+            None => target.and_then(|target| self.start(cx, &call, target)),
+            Some(early) => {
+                let directive = early.directive.map(|number| number.to_string());
+                entry.directive = directive.unwrap_or_default();
+                Err(early.denial)
             }
         };
         if let Err(denial) = begun {
-            if !self.is_begun(number) {
-                self.enter(number, asker, &wanted, entry, now);
+            if self.entry(key).is_none() {
+                self.log_request(cx, &call, entry);
             }
-            self.end_request(number, &End::refused(denial), now);
-        } else if request.is_streaming() && self.elastic.callers.contains_key(&number) {
-            let account = self.elastic.ledger.account(job);
-            let entry = account.and_then(|it| it.entry(number.1));
-            let alloc = entry
-                .and_then(|it| it.alloc)
-                .map(|it| Fluid(it).to_string());
-            let waits = json!({"status": Status::QUEUED.0, "queued": true, "id": wanted.id,
-                               "alloc": alloc});
-            self.respond(request, Some(&waits));
+            self.end_request(cx, key, &End::denied(denial));
+        } else if message.is_streaming() && self.callers.contains_key(&key) {
+            let alloc = self.entry(key).and_then(|entry| entry.alloc);
+            let queued = json!({
+                "status": Status::QUEUED.0,
+                "queued": true,
+                "id": request.id,
+                "alloc": alloc.map(|alloc| Fluid(alloc).to_string()),
+            });
+            cx.respond(message, Some(&queued));
         }
     }
 
-    fn is_begun(&self, (job, seq): Number) -> bool {
-        let account = self.elastic.ledger.account(job);
-        account.is_some_and(|it| it.entry(seq).is_some())
+    /// The number of a job's next request.
+    pub(super) fn next_seq(&self, job: u64) -> u32 {
+        self.ledger.account(job).map_or(1, Account::next)
     }
 
-    /// Logs that a request begins. `entry` has what is not the same for all.
-    pub(super) fn enter(
-        &mut self,
-        (job, seq): Number,
-        asker: &Asker,
-        wanted: &Request,
-        entry: Entry,
-        now: f64,
-    ) {
+    fn entry(&self, (job, seq): RequestKey) -> Option<&Entry> {
+        self.ledger.account(job)?.entry(seq)
+    }
+
+    /// Logs the begin of a request. `entry` has what is not the same for all.
+    pub(super) fn log_request(&mut self, cx: &mut Context, call: &Call<'_>, entry: Entry) {
         fn value<T: Copy + Default>(wish: Option<&Wish<T>>) -> T {
-            wish.map(|it| it.value).unwrap_or_default()
+            wish.map(|wish| wish.value).unwrap_or_default()
         }
-        let deadline = wanted.timeout.map(|limit| now + limit);
-        let directive = Some(entry.directive).filter(|it| !it.is_empty());
+        let (job, seq) = call.key;
+        let request = call.request;
+        let deadline = request.timeout.map(|timeout| cx.now + timeout);
+        let directive = if entry.directive.is_empty() {
+            request.directive.name().to_owned()
+        } else {
+            entry.directive
+        };
         let entry = Entry {
             seq,
-            id: wanted.id.clone(),
-            directive: directive.unwrap_or_else(|| wanted.directive.name().to_owned()),
-            rank: asker.rank,
-            time: value(wanted.time.as_ref()),
-            required: wanted.required,
+            id: request.id.clone(),
+            directive,
+            rank: call.asker.rank,
+            time: value(request.time.as_ref()),
+            required: request.required,
             deadline,
-            nodes: entry.nodes.max(value(wanted.nodes.as_ref())),
+            nodes: entry.nodes.max(value(request.nodes.as_ref())),
             ..entry
         };
         let context = serde_json::to_value(entry).unwrap_or_default();
-        self.post(job, &Event::with(now, "penstock.alloc-request", context));
+        let event = Event::with(cx.now, "penstock.alloc-request", context);
+        self.log(cx, job, event);
         if let Some(deadline) = deadline {
-            self.elastic.at(deadline, job);
+            self.at(deadline, job);
         }
     }
 
-    fn start(
-        &mut self,
-        number: Number,
-        asker: &Asker,
-        wanted: &Request,
-        meant: Target,
-        now: f64,
-    ) -> Result<(), Denial> {
-        let target = match meant {
+    fn start(&mut self, cx: &mut Context, call: &Call<'_>, target: Target) -> Result<(), Denial> {
+        let (asker, request) = (call.asker, call.request);
+        let allocation = match target {
             Target::Own | Target::Grant(_) => asker.job,
             Target::Allocation(id) => id,
         };
-        match wanted.directive {
+        match request.directive {
             Directive::New => {
-                let ask = Ask::of(wanted)?;
-                let own = self.jobs.get(&asker.job).map(|job| job.spec.duration);
-                let time = wanted.time.as_ref().map(|it| f64::from(it.value));
+                let ask = Ask::of(request)?;
+                let record = cx.jobs.record(asker.job);
+                let own = record.map(|record| record.spec().duration);
+                let time = request.time.as_ref().map(|time| f64::from(time.value));
                 let duration = time.or(own).unwrap_or(0.0);
-                let call = (number, asker, wanted);
-                self.ask_for(call, ask, None, duration, Vec::new(), now)
+                self.submit(cx, call, ask, None, duration, Vec::new())
             }
-            Directive::Extend if wanted.has_resources() && wanted.time.is_some() => {
+            Directive::Extend if request.has_resources() && request.time.is_some() => {
                 let reason = "expected resources or time to extend by, found both";
                 Err(Denial::new(Status::BAD_PARAM, reason))
             }
-            Directive::Extend if wanted.time.is_some() => {
+            Directive::Extend if request.time.is_some() => {
                 let entry = Entry {
-                    target: Some(target).filter(|it| *it != asker.job),
-                    dropped: wanted.meaningless(),
+                    target: own_allocation(asker.job, allocation),
+                    dropped: request.meaningless(),
                     ..Entry::default()
                 };
-                self.enter(number, asker, wanted, entry, now);
-                self.try_time(number, false, now);
+                self.log_request(cx, call, entry);
+                self.request_time(cx, call.key, false);
                 Ok(())
             }
             Directive::Extend => {
-                let ask = Ask::of(wanted)?;
-                let left = self.time_left(target, now);
-                let call = (number, asker, wanted);
-                self.ask_for(call, ask, Some(target), left, Vec::new(), now)
+                let ask = Ask::of(request)?;
+                let left = time_left(cx, allocation);
+                self.submit(cx, call, ask, Some(allocation), left, Vec::new())
             }
-            Directive::Release => self.release_parts(number, asker, wanted, meant, now),
-            Directive::Reacquire => self.reacquire((number, asker, wanted), now),
+            Directive::Release => self.release(cx, call, target),
+            Directive::Reacquire => self.reacquire(cx, call),
             Directive::Cancel => Ok(()),
         }
     }
 
-    /// `pmix.cancel`: one request that waits, or all of the task's or the job's.
-    pub(crate) fn pmix_cancel(
+    /// `pmix.cancel`: one pending request, or all of the task's or the job's.
+    pub(crate) fn cancel_request(
         &mut self,
-        request: &Message,
-        now: f64,
-    ) -> Result<Value, RequestError> {
-        let call: Cancel = rpc::payload(request)?;
+        cx: &mut Context,
+        request: rpc::Request<'_>,
+    ) -> Handled {
+        let call: pmix::CancelRequest<'_> = request.payload()?;
         let asker = Asker {
             job: call.job,
             rank: call.rank,
             host: None,
         };
-        let done = self
-            .may_know(request, call.job)
-            .and_then(|()| self.cancel(&asker, call.id.as_deref(), now));
-        Ok(cancelled(done))
+        let seen = visible(cx, request, call.job).map(|_| ());
+        let done = seen.and_then(|()| self.cancel_requests(cx, &asker, call.id.as_deref()));
+        Ok(canceled(done).into())
     }
 
-    fn cancel(&mut self, asker: &Asker, id: Option<&str>, now: f64) -> Result<Vec<String>, Denial> {
-        let account = self.elastic.ledger.account(asker.job);
-        let meant: Vec<Entry> = if let Some(id) = id {
-            let named = account.and_then(|it| named(it, id));
-            let open = named.filter(|it| it.is_open());
-            open.cloned().into_iter().collect()
+    fn cancel_requests(
+        &mut self,
+        cx: &mut Context,
+        asker: &Asker,
+        id: Option<&str>,
+    ) -> Result<Vec<String>, Denial> {
+        let account = self.ledger.account(asker.job);
+        let open: Vec<Entry> = if let Some(id) = id {
+            let named = account.and_then(|account| find(account, id));
+            let open = named.filter(|entry| entry.is_open());
+            let Some(entry) = open else {
+                let reason = format!("no request `{}` waits", id.escape_debug());
+                return Err(Denial::new(Status::NOT_FOUND, reason));
+            };
+            vec![entry.clone()]
         } else {
             let open = account.into_iter().flat_map(Account::open);
-            let own = |entry: &&Entry| asker.rank.is_none() || entry.rank == asker.rank;
-            open.filter(own).cloned().collect()
+            let is_own = |entry: &&Entry| asker.rank.is_none() || entry.rank == asker.rank;
+            open.filter(is_own).cloned().collect()
         };
-        if let (Some(id), []) = (id, meant.as_slice()) {
-            let reason = format!("no request `{}` waits", id.escape_debug());
-            return Err(Denial::new(Status::NOT_FOUND, reason));
-        }
         let mut names = Vec::new();
-        for entry in meant {
+        for entry in open {
             let denial = Denial::new(Status::CANCELLED, "cancelled by its job");
-            self.end_request((asker.job, entry.seq), &End::refused(denial), now);
-            let alloc = entry.alloc.map(|it| Fluid(it).to_string());
+            self.end_request(cx, (asker.job, entry.seq), &End::denied(denial));
+            let alloc = entry.alloc.map(|alloc| Fluid(alloc).to_string());
             names.extend(entry.id.or(alloc));
         }
         Ok(names)
     }
 }
 
-fn cancelled(done: Result<Vec<String>, Denial>) -> Value {
-    match done {
-        Ok(names) => json!({"status": 0, "reason": "", "results": [], "cancelled": names}),
-        Err(denial) => json!({"status": denial.status.0, "reason": denial.reason, "results": [],
-                              "cancelled": []}),
-    }
+fn answer_denial(cx: &mut Context, message: &Message, denial: &Denial) {
+    let answer = outcome(denial.status.0, &denial.reason, &[]);
+    answer_call(cx, message, &answer);
+}
+
+fn canceled(done: Result<Vec<String>, Denial>) -> Value {
+    let (status, reason, names) = match done {
+        Ok(names) => (0, String::new(), names),
+        Err(denial) => (denial.status.0, denial.reason, Vec::new()),
+    };
+    json!({"status": status, "reason": reason, "results": [], "cancelled": names})
 }

@@ -1,6 +1,7 @@
-//! Loans: what of them is asked back, by whom and when. What comes back is what was lent, node for
-//! node and cpu for cpu.
+//! Loans: what is requested back, by whom and when. A loan returns as it was lent, node for node and
+//! cpu for cpu.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_elastic::{
@@ -11,33 +12,24 @@ use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
-use super::calls::Asker;
-use super::submission::name_of;
-use super::{End, Number};
+use super::call::{Asker, Call};
+use super::naming::name_of;
+use super::peer::{Elastic, End, PostponedReturn};
+use super::request_job::{request_of, time_left};
+use crate::context::Context;
+use crate::effect::RequestKey;
 use crate::event::Event;
-use crate::manager::Manager;
 use crate::state::State;
 
-/// Seconds after which a loan is asked back again whose return was refused or cancelled: twice as many
-/// each time, up to the most.
+/// Seconds until a denied or canceled return is requested again. The interval doubles each time.
 const RETRY_INTERVAL_S: f64 = 60.0;
+/// The longest interval.
 const MAX_RETRY_INTERVAL_S: f64 = 3600.0;
-
-/// A loan whose return was refused or cancelled.
-#[derive(Clone, Debug)]
-pub(super) struct PostponedReturn {
-    /// When it is asked back again, seconds since the epoch.
-    pub(super) until: f64,
-    /// The seconds between that and the last time.
-    seconds: f64,
-    /// Why it was not had back.
-    pub(super) reason: String,
-}
 
 /// Loans by number, and how many nodes of each.
 type Returns = Vec<(u32, u32)>;
 
-fn out(reason: impl Into<String>) -> Denial {
+fn out_of_resource(reason: impl Into<String>) -> Denial {
     Denial::new(Status::OUT_OF_RESOURCE, reason)
 }
 
@@ -45,51 +37,56 @@ fn count(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-impl Manager {
-    /// The ranks among those that go back which are no request's, or were not before they were
-    /// lent.
-    pub(super) fn own_among(&self, target: u64, parts: &[Part]) -> IdSet {
-        let mut own = IdSet::new();
-        for part in parts {
-            let requested = self.jobs.get(&part.alloc).and_then(|it| it.requested());
-            if part.alloc == target || requested.is_some_and(|it| it.ask.own) {
-                own.union_with(&part.ranks);
-            }
+/// The released ranks that belong to no request, or did not before they were lent.
+pub(super) fn own_ranks(cx: &Context, target: u64, parts: &[Part]) -> IdSet {
+    let mut own = IdSet::new();
+    for part in parts {
+        let request = request_of(cx, part.alloc);
+        if part.alloc == target || request.is_some_and(|request| request.ask.own) {
+            own.union_with(&part.ranks);
         }
-        own
     }
+    own
+}
 
-    /// What goes back, by kinds of nodes; the rest of each loan is as `lend` has it.
-    pub(super) fn lends_of(&self, gone: &ResourceSet, own: &IdSet, lend: &Lend) -> Vec<Lend> {
-        let mut kinds: BTreeMap<(bool, bool, u32, u32), IdSet> = BTreeMap::new();
-        for node in gone.nodes() {
-            let whole = self.claims.is_whole(&node);
-            let own = own.contains(node.rank);
-            let kind = (own, whole, count(node.cores.len()), count(node.gpus.len()));
-            kinds.entry(kind).or_default().insert(node.rank);
-        }
-        let lends = kinds
-            .into_iter()
-            .map(|((own, whole, cpus, gpus), ranks)| Lend {
-                nodes: count(ranks.len()),
-                cpus,
-                gpus,
-                whole,
-                own,
-                hosts: gone.restrict(&ranks).nodelist().to_string(),
-                ..lend.clone()
-            });
-        lends.collect()
+/// The loans that a release makes: one for each kind of nodes, and otherwise like `lend`.
+pub(super) fn lends_of(
+    cx: &Context,
+    released: &ResourceSet,
+    own: &IdSet,
+    lend: &Lend,
+) -> Vec<Lend> {
+    let mut kinds: BTreeMap<(bool, bool, u32, u32), IdSet> = BTreeMap::new();
+    for node in released.nodes() {
+        let is_whole = cx.claims.is_whole(&node);
+        let is_own = own.contains(node.rank);
+        let (cpus, gpus) = (count(node.cores.len()), count(node.gpus.len()));
+        let ranks = kinds.entry((is_own, is_whole, cpus, gpus)).or_default();
+        ranks.insert(node.rank);
     }
+    let lends = kinds
+        .into_iter()
+        .map(|((own, whole, cpus, gpus), ranks)| Lend {
+            nodes: count(ranks.len()),
+            cpus,
+            gpus,
+            whole,
+            own,
+            hosts: released.restrict(&ranks).nodelist().to_string(),
+            ..lend.clone()
+        });
+    lends.collect()
+}
 
-    /// What a request asks back, by kinds: one request in the queue asks for nodes of one kind.
-    fn returns_of(&self, job: u64, wanted: &Request) -> Vec<Returns> {
-        let Some(account) = self.elastic.ledger.account(job) else {
+impl Elastic {
+    /// What a request wants back, by kinds of nodes: a request job asks for nodes of one kind.
+    fn returns_of(&self, job: u64, request: &Request) -> Vec<Returns> {
+        let Some(account) = self.ledger.account(job) else {
             return Vec::new();
         };
-        let most = wanted.nodes.as_ref().map(|it| it.value);
+        let max = request.nodes.as_ref().map(|nodes| nodes.value);
         let mut kinds: Vec<(&Lend, Returns)> = Vec::new();
-        for (number, nodes) in account.to_return(wanted.alloc.as_deref(), most) {
+        for (number, nodes) in account.to_return(request.alloc.as_deref(), max) {
             let Some(lend) = account.lend(number) else {
                 continue;
             };
@@ -101,18 +98,15 @@ impl Manager {
         kinds.into_iter().map(|(_, returns)| returns).collect()
     }
 
-    /// REACQUIRE: as much as was lent, on the same hosts if they are free. Nodes of different
-    /// kinds are asked for by a request each; the first is the caller's.
-    pub(super) fn reacquire(
-        &mut self,
-        (number, asker, wanted): (Number, &Asker, &Request),
-        now: f64,
-    ) -> Result<(), Denial> {
-        let kinds = self.returns_of(number.0, wanted);
-        let nodes: u32 = kinds.iter().flatten().map(|it| it.1).sum();
-        let most = wanted.nodes.as_ref().map(|it| it.value);
-        let short = most.is_some_and(|most| most > nodes);
-        if nodes == 0 || (short && wanted.required) {
+    /// REACQUIRE: as much as was lent, on the same hosts if they are free. Nodes of different kinds
+    /// are requested separately; the first request is the caller's.
+    pub(super) fn reacquire(&mut self, cx: &mut Context, call: &Call<'_>) -> Result<(), Denial> {
+        let (job, request) = (call.asker.job, call.request);
+        let kinds = self.returns_of(job, request);
+        let nodes: u32 = kinds.iter().flatten().map(|(_, nodes)| nodes).sum();
+        let max = request.nodes.as_ref().map(|nodes| nodes.value);
+        let is_short = max.is_some_and(|max| max > nodes);
+        if nodes == 0 || (is_short && request.required) {
             let reason = format!("{nodes} nodes are lent and not asked for yet");
             let status = if nodes == 0 {
                 Status::NOT_FOUND
@@ -121,193 +115,207 @@ impl Manager {
             };
             return Err(Denial::new(status, reason));
         }
-        if kinds.len() > 1 && wanted.required {
-            return self.ask_all_back((number, asker, wanted), &kinds, now);
+        if kinds.len() > 1 && request.required {
+            return self.request_all_returns(cx, call, &kinds);
         }
         let mut kinds = kinds.into_iter();
         let first = kinds.next().unwrap_or_default();
-        let elsewhere = nodes - first.iter().map(|it| it.1).sum::<u32>();
-        self.ask_back((number, asker, wanted), first, elsewhere, now)?;
+        let elsewhere = nodes - first.iter().map(|(_, nodes)| nodes).sum::<u32>();
+        self.request_return(cx, call, first, elsewhere)?;
         for returns in kinds {
-            let account = self.elastic.ledger.account(number.0);
-            let number = (number.0, account.map_or(1, Account::next));
-            let begun = self.ask_back((number, asker, wanted), returns, 0, now);
-            if let Err(denial) = begun {
-                self.enter(number, asker, wanted, Entry::default(), now);
-                self.end_request(number, &End::refused(denial), now);
+            let key = (job, self.next_seq(job));
+            let call = Call { key, ..*call };
+            if let Err(denial) = self.request_return(cx, &call, returns, 0) {
+                self.log_request(cx, &call, Entry::default());
+                self.end_request(cx, key, &End::denied(denial));
             }
         }
         Ok(())
     }
 
-    /// Asks for nodes of one kind; `elsewhere` are asked for by other requests.
-    fn ask_back(
+    /// Requests nodes of one kind; `elsewhere` nodes are requested by other requests.
+    fn request_return(
         &mut self,
-        (number, asker, wanted): (Number, &Asker, &Request),
+        cx: &mut Context,
+        call: &Call<'_>,
         returns: Returns,
         elsewhere: u32,
-        now: f64,
     ) -> Result<(), Denial> {
-        let Some((ask, target)) = self.ask_of(number.0, wanted, &returns)? else {
+        let Some((ask, target)) = self.ask_for(cx, call, &returns)? else {
             return Ok(());
         };
         let ask = Ask { elsewhere, ..ask };
-        let left = self.time_left(target, now);
-        let call = (number, asker, wanted);
-        self.ask_for(call, ask, Some(target), left, returns, now)
+        let left = time_left(cx, target);
+        self.submit(cx, call, ask, Some(target), left, returns)
     }
 
-    /// Asks for nodes of several kinds: all of them or none.
-    fn ask_all_back(
+    /// Requests nodes of several kinds: all of them or none.
+    fn request_all_returns(
         &mut self,
-        (number, asker, wanted): (Number, &Asker, &Request),
+        cx: &mut Context,
+        call: &Call<'_>,
         kinds: &[Returns],
-        now: f64,
     ) -> Result<(), Denial> {
         if kinds.len() > Ask::MOST_PARTS {
-            let most = Ask::MOST_PARTS;
+            let (kinds, max) = (kinds.len(), Ask::MOST_PARTS);
             let reason = format!(
-                "what was lent is of {} kinds of nodes: at most {most} come back together",
-                kinds.len()
+                "what was lent is of {kinds} kinds of nodes: at most {max} come back together"
             );
             return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         let mut parts = Vec::new();
         for returns in kinds {
-            if let Some((ask, target)) = self.ask_of(number.0, wanted, returns)? {
+            if let Some((ask, target)) = self.ask_for(cx, call, returns)? {
                 let joins = Some(target);
                 parts.push(Ask { joins, ..ask });
             }
         }
-        // The largest first: it is what the fewest nodes can give.
-        parts.sort_by_key(|it| std::cmp::Reverse((it.cpus == 0, it.cpus)));
+        // The largest first: the fewest nodes can provide it.
+        parts.sort_by_key(|part| Reverse((part.cpus == 0, part.cpus)));
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else {
             return Ok(());
         };
-        let target = first.joins.unwrap_or(asker.job);
+        let target = first.joins.unwrap_or(call.asker.job);
         let ask = Ask {
             rest: parts.collect(),
             ..first
         };
-        let left = self.time_left(target, now);
-        let call = (number, asker, wanted);
-        self.ask_for(call, ask, Some(target), left, kinds.concat(), now)
+        let left = time_left(cx, target);
+        self.submit(cx, call, ask, Some(target), left, kinds.concat())
     }
 
-    /// What is asked for to bring these loans back, which are of one kind, and for which allocation.
-    fn ask_of(
+    /// The request for these loans, which are of one kind, and the allocation that it is to join.
+    fn ask_for(
         &self,
-        job: u64,
-        wanted: &Request,
+        cx: &Context,
+        call: &Call<'_>,
         returns: &Returns,
     ) -> Result<Option<(Ask, u64)>, Denial> {
-        let account = self.elastic.ledger.account(job);
+        let (job, request) = (call.asker.job, call.request);
+        let Some(account) = self.ledger.account(job) else {
+            return Ok(None);
+        };
         let lends = returns.iter();
-        let lends = lends.filter_map(|(loan, nodes)| Some((account?.lend(*loan)?, *nodes)));
+        let lends = lends.filter_map(|(loan, nodes)| Some((account.lend(*loan)?, *nodes)));
         let lends: Vec<(&Lend, u32)> = lends.collect();
         let Some((kind, _)) = lends.first().copied() else {
             return Ok(None);
         };
         let mut hosts = Hostlist::default();
         for (lend, _) in &lends {
-            let more = hosts.extend_from_str(&lend.hosts);
-            more.map_err(|error| out(error.to_string()))?;
+            let added = hosts.extend_from_str(&lend.hosts);
+            added.map_err(|error| out_of_resource(error.to_string()))?;
         }
-        let among = self.claims.nodes_like(kind.cpus, kind.gpus);
-        let among = among.filter(|_| kind.whole).map(|it| it.to_string());
+        let among = cx.claims.nodes_like(kind.cpus, kind.gpus);
+        let among = among.filter(|_| kind.whole).map(|hosts| hosts.to_string());
         let ask = Ask {
-            nodes: Some(lends.iter().map(|it| it.1).sum()),
+            nodes: Some(lends.iter().map(|(_, nodes)| nodes).sum()),
             cpus: if kind.whole { 0 } else { kind.cpus },
             hosts: Some(hosts.to_string()),
             among,
             own: kind.own,
-            required: wanted.required,
-            dropped: wanted.dropped.clone(),
+            required: request.required,
+            dropped: request.dropped.clone(),
             ..Ask::default()
         };
         Ok(Some((ask, kind.target.unwrap_or(job))))
     }
 
-    /// The time of a loan is over: it is asked back.
-    pub(super) fn loan_due(&mut self, job: u64, loan: u32, now: f64) {
-        let account = self.elastic.ledger.account(job);
-        let Some((account, lend)) = account.and_then(|it| Some((it, it.lend(loan)?))) else {
+    /// Requests the return of a loan whose time is over.
+    pub(super) fn loan_due(&mut self, cx: &mut Context, job: u64, loan: u32) {
+        let account = self.ledger.account(job);
+        let lend = account.and_then(|account| account.lend(loan));
+        let Some(outstanding) = lend.map(Lend::outstanding) else {
             return;
         };
-        let wanted = Request::new(Directive::Reacquire);
-        let returns = vec![(loan, lend.outstanding())];
-        let number = (job, account.next());
+        let request = Request::new(Directive::Reacquire);
         let asker = Asker {
             job,
             rank: None,
             host: None,
         };
-        if let Err(denial) = self.ask_back((number, &asker, &wanted), returns, 0, now) {
+        let call = Call {
+            key: (job, self.next_seq(job)),
+            asker: &asker,
+            request: &request,
+        };
+        if let Err(denial) = self.request_return(cx, &call, vec![(loan, outstanding)], 0) {
             let name = name_of(job);
-            self.note(format!("loan of job {name}: {}", denial.reason));
-            self.postpone_return(job, loan, &denial.reason, now);
+            cx.note(format!("loan of job {name}: {}", denial.reason));
+            self.postpone_return(cx, (job, loan), &denial.reason);
         }
     }
 
-    fn postpone_return(&mut self, job: u64, loan: u32, reason: &str, now: f64) {
-        let before = self.elastic.postponed.get(&(job, loan));
-        let seconds = before.map_or(RETRY_INTERVAL_S, |it| {
-            (it.seconds * 2.0).min(MAX_RETRY_INTERVAL_S)
+    fn postpone_return(&mut self, cx: &Context, loan: RequestKey, reason: &str) {
+        let before = self.postponed.get(&loan);
+        let interval = before.map_or(RETRY_INTERVAL_S, |before| {
+            (before.interval * 2.0).min(MAX_RETRY_INTERVAL_S)
         });
-        let until = now + seconds;
+        let until = cx.now + interval;
         let postponed = PostponedReturn {
             until,
-            seconds,
+            interval,
             reason: reason.to_owned(),
         };
-        self.elastic.postponed.insert((job, loan), postponed);
-        self.elastic.at(until, job);
+        self.postponed.insert(loan, postponed);
+        self.at(until, loan.0);
     }
 
-    /// A request that has asked these loans back is over. What has not come is asked for again in its
-    /// time.
-    pub(super) fn expect_loans(&mut self, job: u64, returns: &[(u32, u32)], end: &End, now: f64) {
-        let came = end.nodes > 0;
+    /// A request for these loans has ended: what has not returned is requested again in time.
+    pub(super) fn await_returns(
+        &mut self,
+        cx: &Context,
+        job: u64,
+        returns: &[(u32, u32)],
+        end: &End,
+    ) {
+        let was_granted = end.nodes > 0;
         for (loan, _) in returns {
-            let account = self.elastic.ledger.account(job);
-            let lend = account.and_then(|it| it.lend(*loan));
-            if came || lend.is_none() {
-                self.elastic.postponed.remove(&(job, *loan));
+            let account = self.ledger.account(job);
+            let lend = account.and_then(|account| account.lend(*loan));
+            let until = lend.map(|lend| lend.until);
+            if was_granted || until.is_none() {
+                self.postponed.remove(&(job, *loan));
             }
-            match lend.and_then(|it| it.until) {
-                Some(until) if until > now => self.elastic.at(until, job),
-                Some(_) => self.postpone_return(job, *loan, &end.reason, now),
+            match until.flatten() {
+                Some(until) if until > cx.now => self.at(until, job),
+                Some(_) => self.postpone_return(cx, (job, *loan), &end.reason),
                 None => {}
             }
         }
     }
 
-    /// What a refusal rested on may be otherwise: loans that were put off are asked back now.
-    pub(crate) fn retry_postponed_returns(&mut self, now: f64) {
-        for (job, _) in std::mem::take(&mut self.elastic.postponed).into_keys() {
-            self.elastic.at(now, job);
+    /// Requests postponed returns now: the reason of the denial may be gone.
+    pub(crate) fn retry_postponed_returns(&mut self, cx: &Context) {
+        for (job, _) in std::mem::take(&mut self.postponed).into_keys() {
+            self.at(cx.now, job);
         }
     }
 
-    /// An allocation has ended: so have requests for it, and loans of it.
-    pub(super) fn end_loans_of(&mut self, target: u64, now: f64) {
-        let accounts = self.elastic.ledger.about(target);
+    /// An allocation has ended: so have the requests for it, and the loans of it.
+    pub(super) fn end_loans_of(&mut self, cx: &mut Context, target: u64) {
+        let accounts = self.ledger.about(target);
         let open = accounts.flat_map(|(job, account)| account.open().map(move |it| (job, it)));
-        let open = open.filter(|(_, it)| it.target == Some(target));
-        let open: Vec<Number> = open.map(|(job, it)| (job, it.seq)).collect();
-        for number in open {
+        let open = open.filter(|(_, entry)| entry.target == Some(target));
+        let open: Vec<RequestKey> = open.map(|(job, entry)| (job, entry.seq)).collect();
+        for key in open {
             let denial = Denial::new(Status::CANCELLED, "the allocation has ended");
-            self.end_request(number, &End::refused(denial), now);
+            self.end_request(cx, key, &End::denied(denial));
         }
-        let accounts = self.elastic.ledger.about(target);
-        let lent = |account: &Account| account.lends().any(|(_, it)| it.target == Some(target));
-        let jobs = accounts.filter(|(_, account)| lent(account));
-        let runs = |job: &u64| self.jobs.get(job).is_some_and(|it| it.state == State::Run);
-        let jobs: Vec<u64> = jobs.map(|(job, _)| job).filter(runs).collect();
-        for job in jobs {
+        let is_of_target = |lend: &Lend| lend.target == Some(target);
+        let has_lent = |account: &Account| account.lends().any(|(_, lend)| is_of_target(lend));
+        let is_running = |job: &u64| {
+            let record = cx.jobs.record(*job);
+            record.is_some_and(|record| record.state() == State::Run)
+        };
+        let accounts = self.ledger.about(target);
+        let lenders = accounts.filter(|(_, account)| has_lent(account));
+        let lenders: Vec<u64> = lenders.map(|(job, _)| job).filter(is_running).collect();
+        for job in lenders {
             let context = json!({ "target": target });
-            self.post(job, &Event::with(now, "penstock.loan-end", context));
+            let event = Event::with(cx.now, "penstock.loan-end", context);
+            self.log(cx, job, event);
         }
     }
 }

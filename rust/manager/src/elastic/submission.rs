@@ -1,325 +1,310 @@
-//! Requests on their way to the scheduler: first with every wish, then whole, then in part.
+//! Request jobs on their way through the queue: first with every wish, then whole, then in part.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
-use penstock_elastic::{Ask, Entry, Form, Refusal as Denial, Request, Status};
-use penstock_jobspec::fluid::Fluid;
+use penstock_elastic::{Ask, Entry, Form, Refusal as Denial, Status};
+use penstock_flux::sched::JobsRequest;
+use penstock_flux::topic;
 use penstock_wire::Message;
 use serde_json::json;
 
-use super::calls::Asker;
-use super::{Elastic, End, Number, Requested};
+use super::call::Call;
+use super::peer::{Elastic, End};
+use super::request_job::{check_jobspec, first_ask, time_left};
+use crate::context::Context;
+use crate::effect::{Effect, RequestKey};
 use crate::event::Event;
-use crate::job::{Alloc, Job, Spec};
-use crate::manager::Manager;
-use crate::rpc::RequestError;
+use crate::flex::ElasticRequest;
+use crate::jobs::Job;
+use crate::jobspecs::{self, Checked};
+use crate::record::Record;
+use crate::rpc;
 use crate::state::State;
 
-/// Seconds after which a scheduler that does not say so has nothing free. Ours says so at once.
+/// Seconds after which a scheduler that does not answer probes counts as having nothing free.
+/// Penstock's answers at once.
 const DECISION_TIMEOUT_S: f64 = 2.0;
 
+/// Whether the request is to be decided at once.
+fn is_decided_at_once(record: &Record) -> bool {
+    let request = record.elastic_request();
+    request.is_some_and(|request| request.form != Form::Whole || request.ask.required)
+}
+
 impl Elastic {
-    /// The scheduler is being asked for a job that stands for a request.
-    pub(crate) fn asked(&mut self, id: u64) {
-        self.unprobed.insert(id);
-    }
-}
-
-/// Whether the answer must be there now.
-fn is_decided_now(job: &Job) -> bool {
-    let requested = job.requested();
-    requested.is_some_and(|it| it.form != Form::Whole || it.ask.required)
-}
-
-pub(super) fn denied(refusal: RequestError) -> Denial {
-    Denial::new(Status::OUT_OF_RESOURCE, refusal.text)
-}
-
-impl Manager {
-    /// Puts a job into the queue that stands for a request. `returns` are the loans that it asks back.
-    pub(super) fn ask_for(
+    /// Submits the request job of a request. `returns` are the loans that it requests back.
+    pub(super) fn submit(
         &mut self,
-        (number, asker, wanted): (Number, &Asker, &Request),
+        cx: &mut Context,
+        call: &Call<'_>,
         mut ask: Ask,
         joins: Option<u64>,
         duration: f64,
         returns: Vec<(u32, u32)>,
-        now: f64,
     ) -> Result<(), Denial> {
-        ask.required = wanted.required;
-        self.within_limits(asker.job, &ask)?;
-        // What never can be has a part when the caller waits no longer.
-        let whole = wanted.timeout.is_none() || !ask.has_parts();
-        self.may_have(asker.job, joins, &ask, whole)?;
-        if ask.required && !self.allocator.is_ready() {
+        let (job, request) = (call.asker.job, call.request);
+        ask.required = request.required;
+        self.check_limits(cx, job, &ask)?;
+        // An unsatisfiable request may still be granted in part at its timeout.
+        let must_fit = request.timeout.is_none() || !ask.has_parts();
+        self.check_growth(cx, job, joins, &ask, must_fit)?;
+        if ask.required && !cx.scheduler.is_ready {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
-        let mut stands = Requested {
-            job: asker.job,
-            seq: number.1,
-            directive: wanted.directive.name().to_owned(),
-            id: wanted.id.clone(),
+        let mut request_job = ElasticRequest {
+            job,
+            seq: call.key.1,
+            directive: request.directive.name().to_owned(),
+            id: request.id.clone(),
             joins,
             form: ask.first(),
             ask,
             before: Vec::new(),
         };
-        let mut spec = self.spec_of(&stands, duration);
-        if spec.is_err() && stands.form == Form::Preferred {
-            stands.form = Form::Whole;
-            spec = self.spec_of(&stands, duration);
+        let mut checked = check_jobspec(cx, &request_job, duration);
+        if checked.is_err() && request_job.form == Form::Preferred {
+            request_job.form = Form::Whole;
+            checked = check_jobspec(cx, &request_job, duration);
         }
-        let mut spec = spec?;
-        if stands.form == Form::Preferred && self.why_stopped(&spec).is_some() {
-            // Nothing of it can be had now.
-            stands.form = Form::Whole;
-            spec = self.spec_of(&stands, duration)?;
+        let mut checked = checked?;
+        let stop_reason = |cx: &Context, checked: &Checked| {
+            let reason = cx.queues.stop_reason(checked.queue());
+            reason.map(|reason| format!("not available now: {reason}"))
+        };
+        if request_job.form == Form::Preferred && stop_reason(cx, &checked).is_some() {
+            // Nothing of it is available now.
+            request_job.form = Form::Whole;
+            checked = check_jobspec(cx, &request_job, duration)?;
         }
-        if let Some(why) = self.why_stopped(&spec).filter(|_| stands.ask.required) {
-            let reason = format!("not available now: {why}");
+        if request_job.ask.required
+            && let Some(reason) = stop_reason(cx, &checked)
+        {
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
-        let id = self.next_id(now);
-        let own = |target: &u64| *target != asker.job;
-        let several = !stands.ask.rest.is_empty();
-        let cpus = u32::try_from(stands.ask.all_cpus()).unwrap_or(u32::MAX);
+        let ask = &request_job.ask;
+        let cpus = if ask.rest.is_empty() {
+            ask.cpus
+        } else {
+            u32::try_from(ask.all_cpus()).unwrap_or(u32::MAX)
+        };
         let entry = Entry {
-            alloc: Some(id),
-            target: joins.filter(own),
-            nodes: stands.ask.all_nodes().unwrap_or(0),
-            cpus: if several { cpus } else { stands.ask.cpus },
+            // Allotted by the submission, which is logged after it.
+            alloc: Some(cx.next_id()),
+            target: joins.filter(|target| *target != job),
+            nodes: ask.all_nodes().unwrap_or(0),
+            cpus,
+            returns,
             ..Entry::default()
         };
-        self.enter(number, asker, wanted, Entry { returns, ..entry }, now);
-        self.stand_for(id, &stands, spec, now);
+        let id = entry.alloc.unwrap_or_default();
+        self.log_request(cx, call, entry);
+        self.add_request_job(cx, id, &request_job, checked);
         Ok(())
     }
 
-    /// Why jobs of this kind are not given to the scheduler, where they are not.
-    fn why_stopped(&self, spec: &Spec) -> Option<Arc<str>> {
-        self.queues.why_stopped(spec.queue.as_deref()).cloned()
-    }
-
-    /// The jobspec of a job that stands for a request, checked.
-    pub(super) fn spec_of(
+    /// Adds the request job of a request, or of a part of one.
+    pub(super) fn add_request_job(
         &mut self,
-        stands: &Requested,
-        duration: f64,
-    ) -> Result<Arc<Spec>, Denial> {
-        let job = self.jobs.get(&stands.job);
-        let userid = job.map_or(self.settings.owner, |it| it.userid);
-        let queue = job.and_then(|it| it.spec.queue.clone());
-        let name = match &stands.id {
-            Some(id) => format!("{}:{id}", stands.directive),
-            None => stands.directive.clone(),
-        };
-        let (ask, form) = (&stands.ask, stands.form);
-        let jobspec = ask.jobspec(form, queue.as_deref(), duration, &name);
-        let joins = stands.joins.is_some() || !ask.rest.is_empty();
-        let spec = self.take_spec(&jobspec.to_string(), userid, joins);
-        spec.map_err(denied)
-    }
-
-    /// Makes the job that stands for a request, or for a part of one.
-    pub(super) fn stand_for(&mut self, id: u64, stands: &Requested, spec: Arc<Spec>, now: f64) {
-        let Some(job) = self.jobs.get(&stands.job) else {
+        cx: &mut Context,
+        id: u64,
+        request: &ElasticRequest,
+        checked: Checked,
+    ) {
+        let Some(record) = cx.jobs.record(request.job) else {
             return;
         };
-        let (userid, urgency) = (job.userid, job.urgency);
-        let stored = self.store.add_job(id, userid, now, spec.key);
-        self.keep(stored);
-        self.admit(Job::new(id, userid, spec));
+        let (userid, urgency) = (record.userid(), record.urgency());
+        let stored = checked.store(cx);
         let context = json!({"userid": userid, "urgency": urgency, "flags": 0, "version": 1});
-        self.post(id, &Event::with(now, "submit", context));
-        let context = serde_json::to_value(stands).unwrap_or_default();
-        self.post(id, &Event::with(now, "penstock.request", context));
-        self.decide_soon(id, now);
-        self.revisit(id);
+        let submit = Event::with(cx.now, "submit", context);
+        cx.add_job(id, userid, &stored, &submit);
+        let context = serde_json::to_value(request).unwrap_or_default();
+        let event = Event::with(cx.now, "penstock.request", context);
+        self.log(cx, id, event);
+        self.decide_soon(cx, id);
     }
 
-    /// Asks the scheduler, once for all requests that are decided now, to say when it has looked
-    /// at them: a question is answered after a pass, and what is allocated in it is committed by then.
-    pub(crate) fn send_probe(&mut self) {
-        if self.elastic.unprobed.is_empty() || !self.allocator.is_ready() {
+    /// Probes the scheduler once for all requests that are to be decided at once: the response comes
+    /// after a pass, and what that pass allocated is committed by then.
+    pub(crate) fn send_probe(&mut self, cx: &mut Context) {
+        if self.unprobed.is_empty() || !cx.scheduler.is_ready {
             return;
         }
-        let asked = std::mem::take(&mut self.elastic.unprobed);
-        let jobs = &self.jobs;
-        let now = |id: &u64| jobs.get(id).is_some_and(is_decided_now);
-        let asked: std::collections::BTreeSet<u64> = asked.into_iter().filter(now).collect();
-        if asked.is_empty() {
+        let unprobed = std::mem::take(&mut self.unprobed);
+        let is_due = |id: &u64| cx.jobs.record(*id).is_some_and(is_decided_at_once);
+        let due: BTreeSet<u64> = unprobed.into_iter().filter(is_due).collect();
+        if due.is_empty() {
             return;
         }
-        self.elastic.tag = self.elastic.tag % 0x7fff_ffff + 1;
-        let tag = self.elastic.tag;
-        self.elastic.probes.insert(tag, asked);
-        let probe = Message::request("sched.explain", "{\"ids\":[]}").with_matchtag(tag);
-        self.out.push(probe);
+        let matchtag = cx.next_matchtag();
+        self.probes.insert(matchtag, due);
+        let nothing = JobsRequest {
+            ids: Some(Vec::new()),
+            ..JobsRequest::default()
+        };
+        let probe = rpc::request(topic::sched::EXPLAIN, &nothing);
+        cx.send(probe.with_matchtag(matchtag));
     }
 
-    /// The scheduler has looked. One that does not know the question has said nothing.
-    pub(crate) fn probe_response(&mut self, response: &Message, now: f64) {
-        let asked = self.elastic.probes.remove(&response.matchtag);
+    /// The response to a probe. A scheduler that does not know the question decides nothing.
+    pub(crate) fn probe_response(&mut self, cx: &mut Context, response: &Message) {
+        let due = self.probes.remove(&response.matchtag);
         if response.errnum() != 0 {
             return;
         }
-        for id in asked.into_iter().flatten() {
-            self.not_now(id, now);
+        for id in due.into_iter().flatten() {
+            self.decide(cx, id);
         }
     }
 
-    /// A request that is decided now, and for which nothing was committed, goes on in its next
-    /// form, or is refused.
-    fn not_now(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get(&id) else {
+    /// Decides a request for which nothing was allocated at once: it continues in its next form, or
+    /// is denied.
+    fn decide(&mut self, cx: &mut Context, id: u64) {
+        let is_pending = |job: &&Job| job.record.state() < State::Run && job.r().is_none();
+        let job = cx.jobs.get(id).filter(is_pending);
+        let record = job.map(|job| &job.record);
+        let record = record.filter(|record| is_decided_at_once(record));
+        let Some(request) = record.and_then(Record::elastic_request) else {
             return;
         };
-        let waits = job.state < State::Run && job.r.is_none();
-        let Some(requested) = job.requested().filter(|_| waits && is_decided_now(job)) else {
-            return;
-        };
-        let asked = self.first_ask(id).describe();
-        match requested.form {
-            Form::Preferred => self.next_form(id, Form::Whole, now),
+        let asked = first_ask(cx, id).describe();
+        match request.form {
+            Form::Preferred => self.continue_as(cx, id, Form::Whole),
             Form::Whole => {
                 let reason = format!("not available now: {asked}");
-                self.deny(id, Status::OUT_OF_RESOURCE, &reason, now);
+                self.deny(cx, id, Status::OUT_OF_RESOURCE, &reason);
             }
             Form::Part => {
                 let reason = format!(
                     "no part of {asked} is free and not reserved, and the caller waits no longer"
                 );
-                self.deny(id, Status::TIMEOUT, &reason, now);
+                self.deny(cx, id, Status::TIMEOUT, &reason);
             }
         }
     }
 
-    /// Asks for a request in another form.
-    fn next_form(&mut self, id: u64, form: Form, now: f64) {
-        let Some(job) = self.jobs.get(&id) else {
+    /// Requests the resources of a request job in another form.
+    fn continue_as(&mut self, cx: &mut Context, id: u64, form: Form) {
+        let Some(record) = cx.jobs.record(id) else {
             return;
         };
-        let Some(requested) = job.requested() else {
+        let Some(request) = record.elastic_request() else {
             return;
         };
-        if !requested.before.is_empty() {
-            return self.start_over(id, form, false, now);
+        if !request.before.is_empty() {
+            return self.start_over(cx, id, form, false);
         }
-        let (ask, joins) = (&requested.ask, requested.joins);
-        let owner = self.jobs.get(&requested.job);
-        let queue = owner.map_or(job.spec.queue.as_ref(), |it| it.spec.queue.as_ref());
-        let duration = match joins {
-            Some(target) => self.time_left(target, now),
-            None => job.spec.duration,
+        let owner = cx.jobs.record(request.job).unwrap_or(record);
+        let queue = owner.spec().queue.as_deref();
+        let duration = match request.joins {
+            Some(target) => time_left(cx, target),
+            None => record.spec().duration,
         };
-        let jobspec = ask.jobspec(form, queue.map(String::as_str), duration, &job.spec.name);
-        let replaced = self.replace_spec(id, &jobspec.to_string());
-        if let Err(refusal) = replaced {
-            return self.deny(id, Status::OUT_OF_RESOURCE, &refusal.text, now);
-        }
-        // What the scheduler was asked about was the form before.
-        for asked in self.elastic.probes.values_mut() {
-            asked.remove(&id);
+        let name = &record.spec().name;
+        let jobspec = request.ask.jobspec(form, queue, duration, name);
+        let checked = match jobspecs::parse(cx, jobspec.to_string()) {
+            Ok(checked) => checked,
+            Err(error) => return self.deny(cx, id, Status::OUT_OF_RESOURCE, &error.text),
+        };
+        // The scheduler was probed about the form before.
+        for probed in self.probes.values_mut() {
+            probed.remove(&id);
         }
         let context = json!({ "form": form });
-        self.post(id, &Event::with(now, "penstock.request-update", context));
-        self.decide_soon(id, now);
-        self.withdraw(id);
-        self.revisit(id);
+        let event = Event::with(cx.now, "penstock.request-update", context);
+        self.observe(id);
+        self.ledger.apply(id, &event.name, event.context.as_ref());
+        jobspecs::replace(cx, id, checked, event);
+        self.decide_soon(cx, id);
+        cx.effect(Effect::Withdraw(id));
+        cx.revisit(id);
     }
 
-    /// The scheduler says that a job can never have what it asks for. Returns whether that was a
-    /// request's: then it is dealt with.
-    pub(crate) fn request_denied(&mut self, id: u64, note: &str, now: f64) -> bool {
-        let Some(requested) = self.jobs.get(&id).and_then(Job::requested) else {
+    /// The scheduler denies the resources of a job for good. Returns whether it is a request job: then
+    /// that is dealt with.
+    pub(crate) fn denied(&mut self, cx: &mut Context, id: u64, note: &str) -> bool {
+        let record = cx.jobs.record(id);
+        let Some(request) = record.and_then(Record::elastic_request) else {
             return false;
         };
-        let (form, parts) = (requested.form, self.first_ask(id).has_parts());
-        let number = (requested.job, requested.seq);
-        let limit = self.deadline_of(number);
+        let (form, has_parts) = (request.form, first_ask(cx, id).has_parts());
+        let timeout = self.timeout_of((request.job, request.seq));
         match form {
-            Form::Preferred => self.next_form(id, Form::Whole, now),
-            Form::Whole if limit.is_some() && parts => self.next_form(id, Form::Part, now),
-            // No part either, or a scheduler that does not know what a part is.
-            Form::Part if limit.is_some_and(|limit| limit <= now) => {
-                self.deny(id, Status::TIMEOUT, note, now);
+            Form::Preferred => self.continue_as(cx, id, Form::Whole),
+            Form::Whole if timeout.is_some() && has_parts => {
+                self.continue_as(cx, id, Form::Part);
             }
-            Form::Whole | Form::Part => self.deny(id, Status::OUT_OF_RESOURCE, note, now),
+            // Not even a part, or a scheduler that does not know what a part is.
+            Form::Part if timeout.is_some_and(|timeout| timeout <= cx.now) => {
+                self.deny(cx, id, Status::TIMEOUT, note);
+            }
+            Form::Whole | Form::Part => self.deny(cx, id, Status::OUT_OF_RESOURCE, note),
         }
         true
     }
 
-    fn deadline_of(&self, (job, seq): Number) -> Option<f64> {
-        let account = self.elastic.ledger.account(job)?;
-        account.entry(seq).filter(|it| it.is_open())?.deadline
+    /// When an open request times out, seconds since the epoch.
+    fn timeout_of(&self, (job, seq): RequestKey) -> Option<f64> {
+        let entry = self.ledger.account(job)?.entry(seq)?;
+        entry.deadline.filter(|_| entry.is_open())
     }
 
-    /// Refuses the request that a job stands for.
-    fn deny(&mut self, id: u64, status: Status, reason: &str, now: f64) {
-        let requested = self.jobs.get(&id).and_then(Job::requested);
-        if let Some(number) = requested.map(|it| (it.job, it.seq)) {
-            let end = End::refused(Denial::new(status, reason));
-            self.end_request(number, &end, now);
+    /// Denies the request of a request job.
+    fn deny(&mut self, cx: &mut Context, id: u64, status: Status, reason: &str) {
+        let record = cx.jobs.record(id);
+        if let Some(request) = record.and_then(Record::elastic_request) {
+            let key = (request.job, request.seq);
+            let end = End::denied(Denial::new(status, reason));
+            self.end_request(cx, key, &end);
         }
     }
 
-    /// It is time to look at a job that stands for a request.
-    pub(super) fn request_due(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get(&id) else {
+    /// Looks at a pending request job whose timer is due.
+    pub(super) fn request_job_due(&mut self, cx: &mut Context, id: u64) {
+        let Some(job) = cx.jobs.get(id) else {
             return;
         };
-        if !is_decided_now(job) {
-            self.limit_due(id, now);
-            return self.kept_too_long(id, now);
+        if !is_decided_at_once(&job.record) {
+            self.timeout_due(cx, id);
+            return self.hold_due(cx, id);
         }
-        let by = self.elastic.decide.get(&id).copied().unwrap_or(now);
-        if by > now || (job.r.is_some() && job.alloc != Alloc::Idle) {
-            // One whose R is being committed is as good as granted.
-            self.elastic.at(by.max(now + 0.1), id);
+        let by = self.decide_by.get(&id).copied().unwrap_or(cx.now);
+        if by > cx.now || job.dialogue.committed().is_some() {
+            // A request whose R is committed is as good as granted.
+            self.at(by.max(cx.now + 0.1), id);
         } else {
-            self.not_now(id, now);
+            self.decide(cx, id);
         }
     }
 
-    /// The caller may wait no longer for a request: what is free of it now will do.
-    pub(super) fn limit_due(&mut self, id: u64, now: f64) {
-        let id = self.elastic.last_part(id);
-        let Some(job) = self.jobs.get(&id) else {
+    /// Continues a request whose timeout is reached with what is free of it, or denies it.
+    pub(super) fn timeout_due(&mut self, cx: &mut Context, id: u64) {
+        let id = self.last_part(id);
+        let record = cx.jobs.record(id);
+        let pending =
+            record.filter(|record| record.state() < State::Run && !is_decided_at_once(record));
+        let Some(request) = pending.and_then(Record::elastic_request) else {
             return;
         };
-        let waits = job.state < State::Run && !is_decided_now(job);
-        let Some(requested) = job.requested().filter(|_| waits) else {
-            return;
-        };
-        let limit = self.deadline_of((requested.job, requested.seq));
-        if limit.is_none_or(|limit| limit > now) {
+        let timeout = self.timeout_of((request.job, request.seq));
+        if timeout.is_none_or(|timeout| timeout > cx.now) {
             return;
         }
-        let whole = self.first_ask(id);
+        let whole = first_ask(cx, id);
         if whole.has_parts() {
-            self.next_form(id, Form::Part, now);
+            self.continue_as(cx, id, Form::Part);
         } else {
             let asked = whole.describe();
             let reason = format!("{asked} did not become free in time");
-            self.deny(id, Status::TIMEOUT, &reason, now);
+            self.deny(cx, id, Status::TIMEOUT, &reason);
         }
     }
 
-    pub(super) fn decide_soon(&mut self, id: u64, now: f64) {
-        self.elastic.decide.insert(id, now + DECISION_TIMEOUT_S);
-        self.elastic.at(now + DECISION_TIMEOUT_S, id);
+    /// Begins the time in which the scheduler is to decide about a request job.
+    pub(super) fn decide_soon(&mut self, cx: &Context, id: u64) {
+        let by = cx.now + DECISION_TIMEOUT_S;
+        self.decide_by.insert(id, by);
+        self.at(by, id);
     }
-
-    /// Seconds that a job has left; 0 for a job without a limit.
-    pub(super) fn time_left(&self, id: u64, now: f64) -> f64 {
-        let r = self.jobs.get(&id).and_then(|job| job.r.as_ref());
-        let end = r.and_then(|r| r.expiration()).filter(|it| *it > 0.0);
-        end.map_or(0.0, |end| (end - now).max(1.0))
-    }
-}
-
-/// A job's name as results give it.
-pub(super) fn name_of(id: u64) -> String {
-    Fluid(id).to_string()
 }

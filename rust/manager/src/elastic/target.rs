@@ -1,149 +1,166 @@
-//! What a request means: which allocation, which loan.
+//! The allocation or loan that a request is about.
 
-use std::collections::BTreeSet;
-
-use penstock_elastic::{Directive, Entry, Progress, Refusal as Denial, Request, Status};
+use penstock_elastic::{Account, Directive, Entry, Progress, Refusal as Denial, Request, Status};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_jobspec::{Jobspec, Layout};
 
-use super::calls::Asker;
-use crate::manager::Manager;
+use super::call::Asker;
+use super::peer::Elastic;
+use crate::context::Context;
 use crate::state::State;
 
 /// The allocation that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// The requester's, with all that it was granted.
+    /// The requesting job's, with its grants.
     Own,
-    /// One of its owner's that a request has made.
+    /// One that a request has made, of the same owner.
     Allocation(u64),
-    /// One grant of the requester's.
+    /// One grant of the requesting job.
     Grant(u64),
 }
 
-impl Manager {
-    /// Settles what `pmix.alloc.id` means: an allocation or, alone and where there is no such
-    /// one, the user's id of this request.
-    pub(super) fn meant(&self, job: u64, wanted: &mut Request) -> Result<Target, Denial> {
-        let mut meant = Target::Own;
-        let account = self.elastic.ledger.account(job);
-        let lent = |id: &str| {
-            account.is_some_and(|it| it.lends().any(|(_, lend)| lend.id.as_deref() == Some(id)))
+/// The allocation that an entry of the ledger names: none for the requesting job's own.
+pub(super) fn own_allocation(job: u64, allocation: u64) -> Option<u64> {
+    Some(allocation).filter(|allocation| *allocation != job)
+}
+
+impl Elastic {
+    /// Resolves `pmix.alloc.id`: an allocation or, if there is none of that name and no other id,
+    /// the user's id of this request.
+    pub(super) fn resolve_target(
+        &self,
+        cx: &Context,
+        job: u64,
+        request: &mut Request,
+    ) -> Result<Target, Denial> {
+        let mut target = Target::Own;
+        let account = self.ledger.account(job);
+        let is_loan = |id: &str| {
+            let mut lends = account.into_iter().flat_map(Account::lends);
+            lends.any(|(_, lend)| lend.id.as_deref() == Some(id))
         };
-        if wanted.directive == Directive::Reacquire && wanted.alloc.is_none() {
-            // The name of a loan may be the request's as well.
-            wanted.alloc = wanted.id.clone().filter(|id| lent(id));
+        if request.directive == Directive::Reacquire && request.alloc.is_none() {
+            // The name of a loan may be given as the request's own.
+            request.alloc = request.id.clone().filter(|id| is_loan(id));
         }
-        if let Some(text) = wanted.alloc.clone() {
-            if wanted.directive == Directive::Reacquire && lent(&text) {
-                // It stays where it is: the name of a loan.
-            } else if let Some(found) = self.allocation(job, &text, wanted.directive) {
-                meant = found;
-            } else if wanted.id.is_none() && self.may_be_new(&text, wanted) {
-                wanted.id = wanted.alloc.take();
+        if let Some(name) = request.alloc.clone() {
+            if request.directive == Directive::Reacquire && is_loan(&name) {
+                // It stays in `alloc`, as the name of the loan.
+            } else if let Some(found) = self.allocation(cx, job, &name, request.directive) {
+                target = found;
+            } else if request.id.is_none() && may_be_new(cx, &name, request) {
+                request.id = request.alloc.take();
             } else {
-                let what = match wanted.directive {
-                    Directive::Reacquire => "loan",
-                    _ => "allocation",
-                };
-                let known = self.allocation(job, &text, Directive::Extend).is_some();
-                let text = text.escape_debug();
-                if known && wanted.directive == Directive::New {
-                    let reason =
-                        format!("`pmix.alloc.id`: `{text}` is there, a new allocation is another");
-                    return Err(Denial::new(Status::BAD_PARAM, reason));
-                }
-                let reason = format!("`pmix.alloc.id`: there is no {what} `{text}`");
-                return Err(Denial::new(Status::NOT_FOUND, reason));
+                return Err(self.unknown_target(cx, job, &name, request.directive));
             }
         }
-        if let Some(id) = &wanted.id
+        if let Some(id) = &request.id
             && account
-                .and_then(|it| it.named(id))
+                .and_then(|account| account.named(id))
                 .is_some_and(Entry::is_open)
         {
             let id = id.escape_debug();
             let reason = format!("a request `{id}` of this job waits already");
-            wanted.id = None;
+            request.id = None;
             return Err(Denial::new(Status::BAD_PARAM, reason));
         }
-        Ok(meant)
+        Ok(target)
     }
 
-    /// Whether `pmix.alloc.id`, which names no allocation, may be the user's id of this request.
-    /// Not where that would cost the job nodes that it did not name, nor where it is the id of a
-    /// job: an allocation that has ended.
-    fn may_be_new(&self, text: &str, wanted: &Request) -> bool {
-        let job = text.parse::<Fluid>().ok().map(|it| it.0);
-        match wanted.directive {
-            Directive::New => !wanted.alloc_required,
-            Directive::Release => false,
-            _ => !wanted.alloc_required && job.is_none_or(|id| !self.jobs.contains_key(&id)),
+    fn unknown_target(&self, cx: &Context, job: u64, name: &str, directive: Directive) -> Denial {
+        let is_known = self.allocation(cx, job, name, Directive::Extend).is_some();
+        let name = name.escape_debug();
+        if is_known && directive == Directive::New {
+            let reason = format!("`pmix.alloc.id`: `{name}` is there, a new allocation is another");
+            return Denial::new(Status::BAD_PARAM, reason);
         }
+        let what = match directive {
+            Directive::Reacquire => "loan",
+            _ => "allocation",
+        };
+        let reason = format!("`pmix.alloc.id`: there is no {what} `{name}`");
+        Denial::new(Status::NOT_FOUND, reason)
     }
 
-    /// What there is by this id of a job, or by the name of the request that made it: the newest of
-    /// several. Requests that have made nothing, or whose allocation is over, do not count.
-    fn allocation(&self, job: u64, text: &str, directive: Directive) -> Option<Target> {
+    /// The active allocation with this job id, or of the newest granted request of this name.
+    fn allocation(
+        &self,
+        cx: &Context,
+        job: u64,
+        name: &str,
+        directive: Directive,
+    ) -> Option<Target> {
         if directive == Directive::New {
             return None;
         }
-        let named = text.parse::<Fluid>().ok().map(|it| it.0);
-        let account = self.elastic.ledger.account(job);
-        let asked = account.into_iter().flat_map(|it| it.all_named(text));
-        let granted = asked.filter(|it| it.progress() == Progress::Granted);
-        let mut ids = named.into_iter().chain(granted.filter_map(|it| it.alloc));
-        ids.find_map(|id| self.living(job, id))
+        let named = name.parse::<Fluid>().ok().map(|id| id.0);
+        let account = self.ledger.account(job);
+        let requests = account.into_iter().flat_map(|it| it.all_named(name));
+        let granted = requests.filter(|entry| entry.progress() == Progress::Granted);
+        let granted = granted.filter_map(|entry| entry.alloc);
+        let mut ids = named.into_iter().chain(granted);
+        ids.find_map(|id| self.active_allocation(cx, job, id))
     }
 
-    /// What a job is to one that asks, if it is of the same owner and is not over.
-    fn living(&self, job: u64, id: u64) -> Option<Target> {
+    /// What a job is to a requesting one of the same owner; `None` if it has no resources.
+    fn active_allocation(&self, cx: &Context, job: u64, id: u64) -> Option<Target> {
         if id == job {
             return Some(Target::Own);
         }
-        let owner = self.jobs.get(&job)?.userid;
-        let found = self.jobs.get(&id)?;
-        let runs = |id: &u64| self.jobs.get(id).is_some_and(|it| it.state == State::Run);
-        if found.userid != owner || !self.elastic.all_parts(id).iter().any(runs) {
+        let owner = cx.jobs.record(job)?.userid();
+        let found = cx.jobs.record(id)?;
+        let is_running = |id: &u64| {
+            let record = cx.jobs.record(*id);
+            record.is_some_and(|record| record.state() == State::Run)
+        };
+        if found.userid() != owner || !self.all_parts(id).iter().any(is_running) {
             return None;
         }
-        match found.requested()?.joins {
+        match found.elastic_request()?.joins {
             None => Some(Target::Allocation(id)),
             Some(joined) if joined == job => Some(Target::Grant(id)),
             Some(_) => None,
         }
     }
+}
 
-    /// The ranks of a job on which the asker runs; none for the job as a whole. Where it cannot
-    /// be told, all of the job's own.
-    pub(super) fn own_node(&mut self, asker: &Asker) -> IdSet {
-        let Some(job) = self.jobs.get(&asker.job) else {
-            return IdSet::new();
-        };
-        let (Some(r), key) = (job.r.clone(), job.spec.key) else {
-            return IdSet::new();
-        };
-        if let Some(host) = &asker.host
-            && let Ok(hosts) = host.parse()
-        {
-            let ranks = r.ranks_on(&hosts);
-            if !ranks.is_empty() {
-                return ranks;
-            }
-        }
-        let Some(task) = asker.rank else {
-            return IdSet::new();
-        };
-        let text = self.store.jobspec(key);
-        let jobspec = self.keep(text).and_then(|it| Jobspec::from_json(&it).ok());
-        let layout = jobspec.and_then(|jobspec| Layout::new(&jobspec, &r).ok());
-        let target = layout.and_then(|layout| layout.target_of(task.into()));
-        target.map_or_else(|| r.ranks(), |rank| IdSet::from(rank..=rank))
+/// Whether `pmix.alloc.id`, which names no allocation, may be the user's id of this request: not if
+/// that would cost the job nodes that it did not name, nor if it is the id of an allocation that has
+/// ended.
+fn may_be_new(cx: &Context, name: &str, request: &Request) -> bool {
+    let job = name.parse::<Fluid>().ok().map(|id| id.0);
+    match request.directive {
+        Directive::New => !request.alloc_required,
+        Directive::Release => false,
+        _ => !request.alloc_required && job.is_none_or(|id| !cx.jobs.contains(id)),
     }
 }
 
-/// Ids, for lookups that must not change while they go on.
-pub(super) fn ids(set: &BTreeSet<u64>) -> Vec<u64> {
-    set.iter().copied().collect()
+/// The ranks of a job on which the requesting task runs; none for the job as a whole, and all of
+/// the job's own if it is unknown.
+pub(super) fn own_node(cx: &mut Context, asker: &Asker) -> IdSet {
+    let Some(record) = cx.jobs.record(asker.job) else {
+        return IdSet::new();
+    };
+    let (Some(r), key) = (record.r().cloned(), record.spec().key) else {
+        return IdSet::new();
+    };
+    if let Some(host) = &asker.host
+        && let Ok(hosts) = host.parse()
+    {
+        let ranks = r.ranks_on(&hosts);
+        if !ranks.is_empty() {
+            return ranks;
+        }
+    }
+    let Some(task) = asker.rank else {
+        return IdSet::new();
+    };
+    let text = cx.storage.run(|store| store.jobspec(key));
+    let jobspec = text.and_then(|text| Jobspec::from_json(&text).ok());
+    let layout = jobspec.and_then(|jobspec| Layout::new(&jobspec, &r).ok());
+    let rank = layout.and_then(|layout| layout.target_of(task.into()));
+    rank.map_or_else(|| r.ranks(), |rank| IdSet::from(rank..=rank))
 }

@@ -1,158 +1,169 @@
-//! EXTEND by time: the scheduler agrees to a later end (RFC 27), one change of a job at a time.
+//! EXTEND by time: the scheduler agrees to a later expiration (RFC 27), one change of a job at a
+//! time.
 
 use penstock_elastic::{Attribute, Data, Directive, Entry, Key, Refusal as Denial, Status};
+use penstock_flux::errno::EAGAIN;
 
-use super::grant::{add_dropped, json_of, whole_seconds};
-use super::submission::name_of;
-use super::{End, Number};
-use crate::manager::Manager;
+use super::naming::name_of;
+use super::peer::{Elastic, End};
+use super::result::{add_dropped, to_json, whole_seconds};
+use crate::context::Context;
+use crate::effect::{Effect, ExpirationCause, RequestKey};
 use crate::policy;
-use crate::rpc::{EAGAIN, RequestError};
-use crate::update::By;
+use crate::rpc::RequestError;
 
-impl Manager {
-    fn time_entry(&self, (job, seq): Number) -> Option<(Entry, u64)> {
-        let account = self.elastic.ledger.account(job)?;
-        let entry = account.entry(seq).filter(|it| it.is_open())?;
-        let extends = entry.directive() == Some(Directive::Extend) && entry.alloc.is_none();
-        extends.then(|| (entry.clone(), entry.target.unwrap_or(job)))
+impl Elastic {
+    /// An open request for time, and the job that it is about.
+    fn time_request(&self, (job, seq): RequestKey) -> Option<(Entry, u64)> {
+        let entry = self.ledger.account(job)?.entry(seq)?;
+        let is_for_time = entry.directive() == Some(Directive::Extend) && entry.alloc.is_none();
+        let entry = Some(entry).filter(|entry| entry.is_open() && is_for_time)?;
+        Some((entry.clone(), entry.target.unwrap_or(job)))
     }
 
-    /// Tries a request for more time: whole or, where the caller waits no longer, in part.
-    pub(super) fn try_time(&mut self, number: Number, part: bool, now: f64) {
-        let Some((entry, target)) = self.time_entry(number) else {
-            return;
+    /// Requests the time that a request asks for, or as much of it as there is if that `will_do`.
+    /// Returns whether the scheduler is to decide.
+    pub(super) fn request_time(
+        &mut self,
+        cx: &mut Context,
+        key: RequestKey,
+        will_do: bool,
+    ) -> bool {
+        let Some((entry, target)) = self.time_request(key) else {
+            return false;
         };
-        if self.is_being_updated(target) {
-            // It is tried again when that is over.
-            return;
-        }
-        let Some(job) = self.jobs.get(&target) else {
-            return;
+        let Some(record) = cx.jobs.record(target) else {
+            return false;
         };
-        let r = job.r.as_ref();
-        let ends = r.and_then(|r| r.expiration()).unwrap_or(0.0);
-        let began = r.and_then(|r| r.starttime()).filter(|it| *it > 0.0);
-        let began = began.unwrap_or(job.t_run);
-        if ends <= 0.0 {
-            // It has all the time there is.
-            return self.time_answered(number, entry.time, Ok(()), now);
-        }
-        let latest = self.latest_end(target, began);
-        let wanted = ends + f64::from(entry.time);
-        let (until, granted) = match latest.filter(|latest| *latest < wanted) {
-            None => (wanted, entry.time),
-            Some(latest) if part && latest >= ends + 1.0 => {
-                let seconds = whole_seconds((latest - ends).floor());
+        let began = record.began();
+        let Some(expiration) = record.expiration() else {
+            // The job has unlimited time already.
+            self.time_decided(cx, key, entry.time, Ok(()));
+            return false;
+        };
+        let requested = expiration + f64::from(entry.time);
+        let latest = latest_expiration(cx, target, began);
+        let (until, granted) = match latest.filter(|latest| *latest < requested) {
+            None => (requested, entry.time),
+            Some(latest) if will_do && latest >= expiration + 1.0 => {
+                let seconds = whole_seconds((latest - expiration).floor());
                 (latest, u32::try_from(seconds).unwrap_or(u32::MAX))
             }
-            Some(_) if part => {
+            Some(_) if will_do => {
                 let denial = Denial::new(Status::TIMEOUT, "no more time became available in time");
-                return self.end_request(number, &End::refused(denial), now);
+                self.end_request(cx, key, &End::denied(denial));
+                return false;
             }
             Some(latest) => {
                 if entry.required || entry.deadline.is_none() {
-                    let more = (latest - ends).max(0.0).floor();
+                    let more = (latest - expiration).max(0.0).floor();
                     let reason = format!(
                         "{} s more are not available: the job may have {more} s more",
                         entry.time
                     );
                     let denial = Denial::new(Status::OUT_OF_RESOURCE, reason);
-                    self.end_request(number, &End::refused(denial), now);
+                    self.end_request(cx, key, &End::denied(denial));
                 }
-                return;
+                return false;
             }
         };
-        let by = By::Elastic(number, granted);
-        match self.ask_expiration(target, until - began, by, now) {
-            Ok(false) => {}
-            Ok(true) => self.time_answered(number, granted, Ok(()), now),
-            Err(refusal) => self.time_answered(number, granted, Err(refusal), now),
-        }
-    }
-
-    /// The latest end that the resources and the site's policy allow; for the instance owner the
-    /// policy does not count.
-    fn latest_end(&self, id: u64, began: f64) -> Option<f64> {
-        let resources = self.claims.expiration();
-        let job = self.jobs.get(&id)?;
-        let guest = job.userid != self.settings.owner;
-        let queue = job.spec.queue.as_deref();
-        let limit = policy::longest(queue, &self.settings).filter(|_| guest);
-        let policy = limit.map(|limit| began + limit);
-        let both = [resources, policy].into_iter().flatten();
-        both.min_by(f64::total_cmp)
+        cx.effect(Effect::RequestExpiration {
+            id: target,
+            duration: until - began,
+            cause: ExpirationCause::Elastic(key, granted),
+        });
+        true
     }
 
     /// The scheduler has agreed to more time, or not.
-    pub(crate) fn time_answered(
+    pub(crate) fn time_decided(
         &mut self,
-        number: Number,
+        cx: &mut Context,
+        key: RequestKey,
         granted: u32,
-        outcome: Result<(), RequestError>,
-        now: f64,
+        decision: Result<(), RequestError>,
     ) {
-        let Some((entry, target)) = self.time_entry(number) else {
+        let Some((entry, target)) = self.time_request(key) else {
             return;
         };
-        let refusal = match outcome {
+        let error = match decision {
             Ok(()) => {
-                let mut results =
-                    vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
-                if let Some(id) = entry.id {
-                    results.push(Attribute::result(Key::RequestId, Data::Text(id)));
-                }
-                results.push(Attribute::result(Key::Time, Data::Whole(granted.into())));
-                let mut reasons = Vec::new();
-                if granted < entry.time {
-                    reasons.push(format!("in part: {granted} of {} s", entry.time));
-                }
-                add_dropped(entry.dropped, &mut results, &mut reasons);
-                let end = End {
-                    reason: reasons.join("; "),
-                    results: json_of(&results),
-                    ..End::default()
-                };
-                return self.end_request(number, &end, now);
+                let end = report(entry, target, granted);
+                return self.end_request(cx, key, &end);
             }
-            // The scheduler went away: what comes of that is for the next try.
-            Err(refusal) if refusal.errnum == EAGAIN => return,
-            Err(refusal) => refusal,
+            // The scheduler is gone: the next try decides.
+            Err(error) if error.errnum == EAGAIN => return,
+            Err(error) => error,
         };
-        let waits = entry.deadline.is_some_and(|limit| limit > now);
-        if waits && !entry.required {
-            self.elastic.refused.insert(number);
+        let may_wait = !entry.required;
+        let is_pending = entry.deadline.is_some_and(|deadline| deadline > cx.now);
+        if is_pending && may_wait {
+            self.denied_times.insert(key);
         } else {
-            let status = if entry.deadline.is_some() && !entry.required {
+            let status = if entry.deadline.is_some() && may_wait {
                 Status::TIMEOUT
             } else {
                 Status::OUT_OF_RESOURCE
             };
-            let denial = Denial::new(status, refusal.text);
-            self.end_request(number, &End::refused(denial), now);
+            let denial = Denial::new(status, error.text);
+            self.end_request(cx, key, &End::denied(denial));
         }
     }
 
-    /// A job's end was changed: the next request for more time has its turn. One that was refused
-    /// a moment ago waits for its limit.
-    pub(crate) fn retry_times(&mut self, target: u64, now: f64) {
-        let ledger = &self.elastic.ledger;
-        let own = ledger.account(target).map(|it| (target, it));
+    /// The expiration of a job has been decided: the next request for its time has its turn. One
+    /// that the scheduler has denied waits for its timeout.
+    pub(crate) fn retry_times(&mut self, cx: &mut Context, target: u64) {
+        let ledger = &self.ledger;
+        let own = ledger.account(target).map(|account| (target, account));
         let accounts = own.into_iter().chain(ledger.about(target));
         let open = accounts.flat_map(|(job, account)| {
-            let entries = account.open().filter(|it| it.alloc.is_none());
-            entries.map(move |it| (job, it))
+            let entries = account.open().filter(|entry| entry.alloc.is_none());
+            entries.map(move |entry| (job, entry))
         });
-        let mine = open.filter(|(job, it)| it.target.unwrap_or(*job) == target);
-        let mine: Vec<Number> = mine.map(|(job, it)| (job, it.seq)).collect();
-        for number in mine {
-            if self.elastic.refused.contains(&number) {
-                continue;
-            }
-            if self.is_being_updated(target) {
+        let due = open.filter(|(job, entry)| entry.target.unwrap_or(*job) == target);
+        let due: Vec<(RequestKey, bool)> = due
+            .map(|(job, entry)| {
+                let is_late = entry.deadline.is_some_and(|deadline| deadline <= cx.now);
+                ((job, entry.seq), is_late && !entry.required)
+            })
+            .collect();
+        for (key, will_do) in due {
+            // The decision about one request comes back here for the next one.
+            if !self.denied_times.contains(&key) && self.request_time(cx, key, will_do) {
                 return;
             }
-            self.try_time(number, false, now);
         }
+    }
+}
+
+/// The latest expiration that the resources and the policy allow; the policy does not hold for the
+/// instance owner.
+fn latest_expiration(cx: &Context, id: u64, began: f64) -> Option<f64> {
+    let record = cx.jobs.record(id)?;
+    let resources = cx.claims.expiration();
+    let is_guest = record.userid() != cx.settings.owner;
+    let queue = record.spec().queue.as_deref();
+    let limit = policy::longest(queue, &cx.settings).filter(|_| is_guest);
+    let policy = limit.map(|limit| began + limit);
+    let both = [resources, policy].into_iter().flatten();
+    both.min_by(f64::total_cmp)
+}
+
+/// How a request that was granted time ended.
+fn report(entry: Entry, target: u64, granted: u32) -> End {
+    let mut results = vec![Attribute::result(Key::AllocId, Data::Text(name_of(target)))];
+    if let Some(id) = entry.id {
+        results.push(Attribute::result(Key::RequestId, Data::Text(id)));
+    }
+    results.push(Attribute::result(Key::Time, Data::Whole(granted.into())));
+    let mut reasons = Vec::new();
+    if granted < entry.time {
+        reasons.push(format!("in part: {granted} of {} s", entry.time));
+    }
+    add_dropped(entry.dropped, &mut results, &mut reasons);
+    End {
+        reason: reasons.join("; "),
+        results: to_json(&results),
+        ..End::default()
     }
 }

@@ -1,91 +1,102 @@
-//! What time brings, and what a restart finds.
+//! What is due by time, and what a restart finds.
 
 use penstock_elastic::{Account, Lend};
 
-use super::Number;
-use crate::job::Job;
-use crate::manager::{Manager, milliseconds};
+use super::peer::Elastic;
+use crate::context::{Context, milliseconds};
+use crate::effect::RequestKey;
 use crate::state::State;
 
-impl Manager {
-    /// Looks at the jobs whose time has come.
-    pub(crate) fn elastic_due(&mut self, now: f64) {
-        let due = milliseconds(now);
-        while let Some((time, id)) = self.elastic.timers.first().copied() {
-            if time > due {
+impl Elastic {
+    /// Looks at the jobs whose timers are due.
+    pub(crate) fn advance(&mut self, cx: &mut Context) {
+        let now = milliseconds(cx.now);
+        while let Some((time, id)) = self.timers.first().copied() {
+            if time > now {
                 return;
             }
-            self.elastic.timers.pop_first();
-            self.look_at(id, now);
+            self.timers.pop_first();
+            self.job_due(cx, id);
         }
     }
 
-    fn look_at(&mut self, id: u64, now: f64) {
-        let requested = self.jobs.get(&id).filter(|it| it.requested().is_some());
-        if let Some((state, end)) = requested.map(|it| (it.state, expiration(it))) {
+    fn job_due(&mut self, cx: &mut Context, id: u64) {
+        let Some(record) = cx.jobs.record(id) else {
+            return;
+        };
+        if record.elastic_request().is_some() {
+            let state = record.state();
+            let has_expired = record.expiration().is_some_and(|end| end <= cx.now);
             if state < State::Run {
-                self.request_due(id, now);
-            } else if state == State::Run && end.is_some_and(|end| end <= now) {
-                self.finish_standing(id, now);
+                self.request_job_due(cx, id);
+            } else if state == State::Run && has_expired {
+                self.finish_request_job(cx, id);
             }
         }
-        if self.jobs.get(&id).is_none_or(|it| it.state != State::Run) {
+        let record = cx.jobs.record(id);
+        if record.is_none_or(|record| record.state() != State::Run) {
             return;
         }
-        let account = self.elastic.ledger.account(id);
-        let late = account.into_iter().flat_map(|it| it.late(now));
-        let late: Vec<(Number, Option<u64>)> = late.map(|it| ((id, it.seq), it.alloc)).collect();
-        let lends = account.into_iter().flat_map(Account::lends);
-        let due = |it: &Lend| it.until.is_some_and(|until| until <= now);
-        let waits = |loan: u32| {
-            let postponed = self.elastic.postponed.get(&(id, loan));
-            postponed.is_some_and(|it| it.until > now)
-        };
-        let back = lends.filter(|(loan, it)| due(it) && it.outstanding() > 0 && !waits(*loan));
-        let back: Vec<u32> = back.map(|(seq, _)| seq).collect();
-        for (number, alloc) in late {
+        let account = self.ledger.account(id);
+        let late = account.into_iter().flat_map(|account| account.late(cx.now));
+        let late: Vec<(RequestKey, Option<u64>)> =
+            late.map(|entry| ((id, entry.seq), entry.alloc)).collect();
+        let returns: Vec<u32> = account
+            .into_iter()
+            .flat_map(Account::lends)
+            .filter(|(loan, lend)| self.is_return_due(cx.now, (id, *loan), lend))
+            .map(|(loan, _)| loan)
+            .collect();
+        let mut has_requested_time = false;
+        for (key, alloc) in late {
             match alloc {
-                Some(alloc) => self.limit_due(alloc, now),
-                None => self.try_time(number, true, now),
+                Some(alloc) => self.timeout_due(cx, alloc),
+                // The decision about one request for time brings about the next one.
+                None if has_requested_time => {}
+                None => has_requested_time = self.request_time(cx, key, true),
             }
         }
-        for seq in back {
-            self.loan_due(id, seq, now);
+        for loan in returns {
+            self.loan_due(cx, id, loan);
         }
     }
 
-    /// Sets the times again of a job that a restart finds, and of its requests and loans.
-    pub(crate) fn resume_requests(&mut self, id: u64, now: f64) {
-        let Some(job) = self.jobs.get(&id) else {
+    fn is_return_due(&self, now: f64, loan: RequestKey, lend: &Lend) -> bool {
+        let is_over = lend.until.is_some_and(|until| until <= now);
+        let postponed = self.postponed.get(&loan);
+        let is_postponed = postponed.is_some_and(|postponed| postponed.until > now);
+        is_over && lend.outstanding() > 0 && !is_postponed
+    }
+
+    /// Sets the timers of a job, its requests and loans after a restart.
+    pub(crate) fn resume(&mut self, cx: &mut Context, id: u64) {
+        let Some(record) = cx.jobs.record(id) else {
             return;
         };
-        if job.requested().is_some() {
-            let end = expiration(job).filter(|_| job.state == State::Run);
-            if job.state < State::Run {
-                self.decide_soon(id, now);
+        if record.elastic_request().is_some() {
+            let (state, expiration) = (record.state(), record.expiration());
+            if state < State::Run {
+                self.decide_soon(cx, id);
             }
-            if let Some(end) = end {
-                self.elastic.at(end, id);
+            if let Some(end) = expiration.filter(|_| state == State::Run) {
+                self.at(end, id);
             }
         }
-        let account = self.elastic.ledger.account(id);
-        let limits = account.into_iter().flat_map(Account::open);
-        let limits = limits.map(|it| (it.deadline, it.alloc.is_none()));
-        let limits: Vec<(Option<f64>, bool)> = limits.collect();
-        let lends = account.into_iter().flat_map(Account::lends);
-        let lends: Vec<f64> = lends.filter_map(|(_, it)| it.until).collect();
-        let times = limits.iter().filter_map(|it| it.0).chain(lends);
-        for time in times {
-            self.elastic.at(time, id);
+        let Some(account) = self.ledger.account(id) else {
+            return;
+        };
+        let open = account.open();
+        let open: Vec<(Option<f64>, bool)> = open
+            .map(|entry| (entry.deadline, entry.alloc.is_none()))
+            .collect();
+        let ends: Vec<f64> = account.lends().filter_map(|(_, lend)| lend.until).collect();
+        let deadlines = open.iter().filter_map(|(deadline, _)| *deadline);
+        for time in deadlines.chain(ends) {
+            self.at(time, id);
         }
-        // Nobody remembers what was asked of the scheduler for them.
-        if limits.iter().any(|(_, time)| *time) {
-            self.retry_times(id, now);
+        // What was requested of the scheduler for them is forgotten.
+        if open.iter().any(|(_, is_for_time)| *is_for_time) {
+            self.retry_times(cx, id);
         }
     }
-}
-
-fn expiration(job: &Job) -> Option<f64> {
-    let end = job.r.as_ref().and_then(|r| r.expiration());
-    end.filter(|it| *it > 0.0)
 }

@@ -1,174 +1,96 @@
-//! `pmix.events`: who wants to hear of requests that are over, of all of a job or of one.
+//! `pmix.events`: streams of requests that have ended, of a whole job or of one request.
 
-use penstock_elastic::{Account, Entry, Key};
-use penstock_jobspec::fluid::Fluid;
-use penstock_wire::Message;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use penstock_elastic::{Account, Entry};
+use penstock_flux::StreamCancelRequest;
+use penstock_flux::pmix::JobRequest;
+use serde_json::Value;
 
-use crate::info::Cancel;
-use crate::manager::Manager;
-use crate::rpc::{self, ENODATA, EPROTO, RequestError};
+use super::naming::{is_named, report};
+use super::peer::{Elastic, Watch};
+use crate::context::Context;
+use crate::effect::RequestKey;
+use crate::rpc::{self, Handled, Reply, Request, RequestError};
 use crate::state::State;
 
-/// One stream.
-#[derive(Debug)]
-pub struct Watch {
-    request: Message,
-    job: u64,
-    id: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Events {
-    job: u64,
-    id: Option<String>,
-}
-
 impl Watch {
-    fn wants(&self, job: u64, entry: &Entry) -> bool {
-        self.job == job && is_meant(entry, self.id.as_deref())
+    fn is_about(&self, job: u64, entry: &Entry) -> bool {
+        self.job == job && is_named(entry, self.id.as_deref())
     }
 }
 
-/// Whether a name means a request: the user's id, or the job that stands for it.
-pub(super) fn is_meant(entry: &Entry, name: Option<&str>) -> bool {
-    let Some(name) = name else {
-        return true;
-    };
-    let alloc = name.parse::<Fluid>().ok().map(|it| it.0);
-    entry.id.as_deref() == Some(name) || (alloc.is_some() && entry.alloc == alloc)
-}
-
-/// The newest request that a name means.
-pub(super) fn named<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
-    let alloc = name.parse::<Fluid>().ok();
-    let standing = alloc.and_then(|it| account.standing(it.0));
-    let both = [account.named(name), standing];
-    both.into_iter().flatten().max_by_key(|it| it.seq)
-}
-
-/// The allocation that a request was granted or is about; before that the job that stands for it.
-pub(super) fn alloc_of(entry: &Entry) -> Option<String> {
-    let granted = entry.result(Key::AllocId).and_then(Value::as_str);
-    let stands = || entry.alloc.map(|it| Fluid(it).to_string());
-    granted.map(str::to_owned).or_else(stands)
-}
-
-fn told(entry: &Entry) -> Value {
-    json!({
-        "id": entry.id,
-        "alloc": alloc_of(entry),
-        "directive": entry.directive,
-        "status": entry.status.map_or(0, |it| it.0),
-        "reason": entry.reason,
-        "results": entry.results,
-    })
-}
-
-impl Manager {
-    /// Streams the requests that are over, those of before first, until the job ends.
-    pub(crate) fn pmix_events(&mut self, request: &Message) {
-        if let Err(refusal) = self.start_events(request) {
-            self.refuse(request, &refusal);
-        }
-    }
-
-    fn start_events(&mut self, request: &Message) -> Result<(), RequestError> {
-        if !request.is_streaming() {
-            return Err(RequestError::new(
-                EPROTO,
-                "pmix.events is a streaming request",
-            ));
-        }
-        let events: Events = rpc::payload(request)?;
-        self.may_see(request, events.job)?;
+impl Elastic {
+    /// `pmix.events`: the requests that have ended, oldest first, then every further one until the job
+    /// ends.
+    pub(crate) fn events(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let events: JobRequest<'_> = request.payload()?;
+        let job = cx.jobs.visible(events.job, request.sender)?;
+        let is_over = job.record.state() == State::Inactive;
         let watch = Watch {
-            request: request.clone(),
+            message: request.message.clone(),
             job: events.job,
-            id: events.id,
+            id: events.id.map(penstock_flux::Text::into_string),
         };
-        let account = self.elastic.ledger.account(watch.job);
-        let over = account.into_iter().flat_map(Account::entries);
-        let over = over.filter(|it| !it.is_open() && watch.wants(watch.job, it));
-        let over: Vec<Value> = over.map(told).collect();
-        for event in over {
-            self.respond(request, Some(&event));
+        let account = self.ledger.account(watch.job);
+        let entries = account.into_iter().flat_map(Account::entries);
+        let ended = entries.filter(|entry| !entry.is_open() && watch.is_about(watch.job, entry));
+        let ended: Vec<Value> = ended.map(report).collect();
+        for event in ended {
+            cx.respond(request.message, Some(&event));
         }
-        let state = self.jobs.get(&watch.job).map(|it| it.state);
-        if state == Some(State::Inactive) {
-            return Err(RequestError::new(ENODATA, ""));
+        if is_over {
+            return Err(RequestError::end_of_stream());
         }
-        self.elastic.watches.push(watch);
-        Ok(())
+        self.watches.push(watch);
+        Ok(Reply::Deferred)
     }
 
-    /// A request is over.
-    pub(super) fn tell_watches(&mut self, job: u64, seq: u32) {
-        let account = self.elastic.ledger.account(job);
-        let Some(entry) = account.and_then(|it| it.entry(seq)) else {
+    /// Reports a request that has ended to those who watch it.
+    pub(super) fn notify_watches(&self, cx: &mut Context, (job, seq): RequestKey) {
+        let account = self.ledger.account(job);
+        let Some(entry) = account.and_then(|account| account.entry(seq)) else {
             return;
         };
-        let watches = self.elastic.watches.iter();
-        let watches = watches.filter(|it| it.wants(job, entry));
-        let event = told(entry);
-        let answers = watches.map(|it| rpc::answer(&it.request, Some(&event)));
-        self.out.extend(answers.collect::<Vec<_>>());
+        let event = report(entry);
+        let watches = self.watches.iter();
+        for watch in watches.filter(|watch| watch.is_about(job, entry)) {
+            cx.respond(&watch.message, Some(&event));
+        }
     }
 
-    /// A job is over: so are the streams of its requests.
-    pub(crate) fn end_watches(&mut self, job: u64) {
-        if self.elastic.watches.is_empty() {
-            return;
-        }
-        let watches = std::mem::take(&mut self.elastic.watches);
-        let (over, left) = watches.into_iter().partition(|it| it.job == job);
-        self.elastic.watches = left;
-        let over: Vec<Watch> = over;
-        for watch in over {
-            self.refuse(&watch.request, &RequestError::new(ENODATA, ""));
-        }
+    /// Ends the streams of a job that has ended.
+    pub(crate) fn end_watches(&mut self, cx: &mut Context, job: u64) {
+        self.watches.retain(|watch| {
+            if watch.job == job {
+                cx.end_stream(&watch.message);
+            }
+            watch.job != job
+        });
     }
 
     /// `pmix.events-cancel`: the stream ends.
-    pub(crate) fn pmix_events_cancel(&mut self, request: &Message) {
-        let cancel: Cancel = match rpc::payload(request) {
-            Ok(cancel) => cancel,
-            Err(refusal) => return self.refuse(request, &refusal),
-        };
-        let is_it = |watch: &Watch| {
-            let same = rpc::origin(&watch.request) == rpc::origin(request);
-            same && watch.request.matchtag == cancel.matchtag
-        };
-        let place = self.elastic.watches.iter().position(is_it);
-        if let Some(place) = place {
-            let ended = self.elastic.watches.swap_remove(place);
-            self.refuse(&ended.request, &RequestError::new(ENODATA, ""));
+    pub(crate) fn events_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let cancel: StreamCancelRequest = request.payload()?;
+        let is_it =
+            |watch: &Watch| rpc::is_request_of(&watch.message, request.origin(), cancel.matchtag);
+        if let Some(index) = self.watches.iter().position(is_it) {
+            let ended = self.watches.swap_remove(index);
+            cx.end_stream(&ended.message);
         }
-        self.respond(request, None);
+        Ok(Reply::Empty)
     }
 
-    /// `pmix.alloc-cancel`: who asked listens no more; the request goes on.
-    pub(crate) fn pmix_alloc_cancel(&mut self, request: &Message) -> Result<Value, RequestError> {
-        let cancel: Cancel = rpc::payload(request)?;
-        let is_it = |caller: &Message| {
-            let same = rpc::origin(caller) == rpc::origin(request);
-            same && caller.matchtag == cancel.matchtag
-        };
-        let mut callers = self.elastic.callers.iter();
-        let number = callers.find(|(_, it)| is_it(it)).map(|(number, _)| *number);
-        if let Some(caller) = number.and_then(|it| self.elastic.callers.remove(&it))
+    /// `pmix.alloc-cancel`: the caller no longer waits; the request goes on.
+    pub(crate) fn alloc_cancel(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let cancel: StreamCancelRequest = request.payload()?;
+        let mut callers = self.callers.iter();
+        let found = callers
+            .find(|(_, caller)| rpc::is_request_of(caller, request.origin(), cancel.matchtag));
+        let key = found.map(|(key, _)| *key);
+        if let Some(caller) = key.and_then(|key| self.callers.remove(&key))
             && caller.is_streaming()
         {
-            self.refuse(&caller, &RequestError::new(ENODATA, ""));
+            cx.end_stream(&caller);
         }
-        Ok(Value::Null)
-    }
-
-    /// A peer went away: nobody is there to be answered. What it asked for goes on.
-    pub(crate) fn forget_callers(&mut self, origin: &[u8]) {
-        let theirs = |request: &Message| rpc::origin(request) == Some(origin);
-        self.elastic.watches.retain(|it| !theirs(&it.request));
-        self.elastic.callers.retain(|_, it| !theirs(it));
+        Ok(Reply::Empty)
     }
 }

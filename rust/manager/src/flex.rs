@@ -1,20 +1,21 @@
-//! What the events of a job tell of its part in flexible allocations.
+//! The part of a job in flexible allocations, as its events tell it (PMIx RFC 0005).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_elastic::{Ask, Form};
 use penstock_idset::IdSet;
+use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::event::Event;
 
-/// What a job stands for that was made by a request.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Requested {
-    /// The job that has asked.
+/// The PMIx request that a request job carries through the queue.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct ElasticRequest {
+    /// The job that made the request.
     pub job: u64,
     /// The number of the request among that job's.
     pub seq: u32,
@@ -22,28 +23,28 @@ pub struct Requested {
     pub directive: String,
     /// The user's id of the request.
     pub id: Option<String>,
-    /// The allocation that it joins; none for one of its own.
+    /// The allocation that its resources join; `None` for an allocation of its own.
     pub joins: Option<u64>,
-    /// What is asked for.
+    /// The resources requested.
     pub ask: Ask,
-    /// How the scheduler is asked for it.
+    /// The form in which the scheduler is asked for them.
     pub form: Form,
-    /// The jobs of the parts of the request that are there already.
+    /// The request jobs of the parts that are allocated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<u64>,
 }
 
-/// A job's part in flexible allocations.
-#[derive(Clone, Debug, Default)]
+/// The part of a job in flexible allocations.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flex {
-    /// The request that the job stands for.
-    pub requested: Option<Requested>,
-    /// All that the job has, where that is not its own R.
+    /// The request that the job carries.
+    pub request: Option<ElasticRequest>,
+    /// All resources of the job, if they are not its own R.
     pub extent: Option<Arc<ResourceSet>>,
-    /// Jobs that stand for what it was granted.
+    /// The request jobs of its grants.
     pub grants: BTreeSet<u64>,
-    /// Its own ranks that it has given back itself.
-    pub given: IdSet,
+    /// Its own ranks that it has released itself.
+    pub released: IdSet,
 }
 
 #[derive(Deserialize)]
@@ -69,15 +70,14 @@ fn read<T: serde::de::DeserializeOwned>(event: &Event) -> Option<T> {
 }
 
 impl Flex {
-    /// Takes an event in; returns the job's own ranks that it tells to have gone back. `r` is the
-    /// job's own R.
+    /// Applies an event. Returns the job's own ranks that were released by it. `r` is the job's own R.
     pub(crate) fn apply(&mut self, event: &Event, r: Option<&Arc<ResourceSet>>) -> Option<IdSet> {
-        match event.name.as_str() {
-            "penstock.request" => self.requested = read(event),
+        match &*event.name {
+            "penstock.request" => self.request = read(event),
             "penstock.request-update" => {
                 let form = event.text("form").and_then(Form::named);
-                if let (Some(requested), Some(form)) = (&mut self.requested, form) {
-                    requested.form = form;
+                if let (Some(request), Some(form)) = (&mut self.request, form) {
+                    request.form = form;
                 }
             }
             "penstock.resource-add" => {
@@ -92,7 +92,7 @@ impl Flex {
                 }
                 self.change(&removed.r, r, ResourceSet::difference);
                 let ranks: IdSet = removed.ranks.parse().ok()?;
-                self.given.union_with(&ranks);
+                self.released.union_with(&ranks);
                 return Some(ranks);
             }
             _ => {}
@@ -115,18 +115,17 @@ impl Flex {
         }
     }
 
-    /// What lists show beside the scheduler's annotations.
+    /// The annotation that lists show beside the scheduler's.
     pub(crate) fn annotation(&self) -> Option<Value> {
-        use penstock_jobspec::fluid::Fluid;
         let mut shown = Map::new();
-        if let Some(requested) = &self.requested {
-            shown.insert("directive".to_owned(), requested.directive.as_str().into());
-            shown.insert("job".to_owned(), Fluid(requested.job).to_string().into());
-            if let Some(joined) = requested.joins.filter(|it| *it != requested.job) {
+        if let Some(request) = &self.request {
+            shown.insert("directive".to_owned(), request.directive.as_str().into());
+            shown.insert("job".to_owned(), Fluid(request.job).to_string().into());
+            if let Some(joined) = request.joins.filter(|it| *it != request.job) {
                 let joined = Fluid(joined).to_string();
                 shown.insert("allocation".to_owned(), joined.into());
             }
-            if let Some(id) = &requested.id {
+            if let Some(id) = &request.id {
                 shown.insert("id".to_owned(), id.as_str().into());
             }
         }
@@ -134,9 +133,9 @@ impl Flex {
             let grants = self.grants.iter().map(|id| Fluid(*id).to_string());
             shown.insert("grants".to_owned(), json!(grants.collect::<Vec<_>>()));
         }
-        if !self.given.is_empty() {
-            let given = self.given.to_string();
-            shown.insert("released".to_owned(), given.into());
+        if !self.released.is_empty() {
+            let released = self.released.to_string();
+            shown.insert("released".to_owned(), released.into());
         }
         (!shown.is_empty()).then_some(Value::Object(shown))
     }

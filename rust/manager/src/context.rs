@@ -1,0 +1,307 @@
+//! What the manager and its peers share: the jobs and what decides about them, and the list of
+//! effects.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use penstock_flux::exec::JobExceptionEvent;
+use penstock_flux::{Payload, flags, topic};
+use penstock_jobspec::fluid::FluidGenerator;
+use penstock_store::Store;
+use penstock_wire::Message;
+use serde_json::{Value, json};
+
+use crate::claims::Claims;
+use crate::dialogue::Dialogue;
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::jobs::Jobs;
+use crate::queues::Queues;
+use crate::record::Record;
+use crate::rpc::{self, RequestError};
+use crate::settings::Settings;
+use crate::spec::Stored;
+use crate::storage::Storage;
+
+/// The greatest matchtag of a request; 0 means that no response is expected.
+const MAX_MATCHTAG: u32 = 0x7fff_ffff;
+
+/// An exception to be raised (RFC 21).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raise<'a> {
+    pub(crate) kind: &'a str,
+    /// 0 (fatal) to 7.
+    pub(crate) severity: i64,
+    pub(crate) note: &'a str,
+    pub(crate) userid: u32,
+    /// The job's wait status if this is its first fatal exception (RFC 32).
+    pub(crate) wait_status: Option<i32>,
+}
+
+/// What others need to know of the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SchedulerState {
+    /// Whether a scheduler is ready for requests.
+    pub(crate) is_ready: bool,
+    /// Whether a part of an allocation is free for others as soon as it is freed.
+    pub(crate) takes_parts: bool,
+}
+
+impl Default for SchedulerState {
+    fn default() -> Self {
+        Self {
+            is_ready: false,
+            takes_parts: true,
+        }
+    }
+}
+
+/// The shared state of one manager, and the effects that are still to be performed.
+///
+/// A peer gets it for each message or step. It reads what it needs, logs events, and leaves the
+/// other effects in the list; it never calls another peer.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// The time of this call, seconds since the epoch.
+    pub(crate) now: f64,
+    pub(crate) settings: Settings,
+    pub(crate) jobs: Jobs,
+    pub(crate) claims: Claims,
+    pub(crate) queues: Queues,
+    /// What the scheduler's handshake came to; set by its peer alone.
+    pub(crate) scheduler: SchedulerState,
+    pub(crate) storage: Storage,
+    /// Peers whose send buffers are full, by route.
+    pub(crate) backlogged: BTreeSet<Vec<u8>>,
+    ids: FluidGenerator,
+    epoch_ms: u64,
+    matchtag: u32,
+    effects: Vec<Effect>,
+}
+
+impl Context {
+    /// A context without jobs. `epoch_ms` is the instance's epoch of job ids (RFC 19).
+    pub(crate) fn new(store: Store, settings: Settings, epoch_ms: u64, now: f64) -> Self {
+        Self {
+            now,
+            settings,
+            jobs: Jobs::default(),
+            claims: Claims::default(),
+            queues: Queues::default(),
+            scheduler: SchedulerState::default(),
+            storage: Storage::new(store),
+            backlogged: BTreeSet::new(),
+            ids: FluidGenerator::new(0),
+            epoch_ms,
+            matchtag: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes the effects in their order. `spare` becomes the next list.
+    pub(crate) fn take_effects(&mut self, spare: Vec<Effect>) -> Vec<Effect> {
+        std::mem::replace(&mut self.effects, spare)
+    }
+
+    /// Whether there are effects to be performed.
+    pub(crate) fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// Adds an effect.
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Adds new jobs with their `submit` event. Returns their ids.
+    pub(crate) fn add_jobs(
+        &mut self,
+        count: usize,
+        userid: u32,
+        stored: &Stored,
+        submit: &Event,
+    ) -> Vec<u64> {
+        let ids: Vec<u64> = (0..count).map(|_| self.next_id()).collect();
+        for id in ids.iter().copied() {
+            self.insert_job(id, userid, stored, submit);
+        }
+        // One effect for all: a submission may make millions of jobs, which nobody follows yet.
+        self.effects.push(Effect::Submitted(ids.clone()));
+        ids
+    }
+
+    /// Adds a new job, whose id is allotted already, with its `submit` event.
+    pub(crate) fn add_job(&mut self, id: u64, userid: u32, stored: &Stored, submit: &Event) {
+        self.insert_job(id, userid, stored, submit);
+        self.effects.push(Effect::Submitted(vec![id]));
+    }
+
+    fn insert_job(&mut self, id: u64, userid: u32, stored: &Stored, submit: &Event) {
+        let (now, key) = (self.now, stored.spec.key);
+        self.storage
+            .run(|store| store.add_job(id, userid, now, key));
+        let record = Record::new(id, userid, Arc::clone(&stored.spec));
+        let dialogue = Dialogue::new(Arc::clone(&stored.request));
+        self.jobs.insert(record, dialogue);
+        self.jobs.log(id, submit);
+    }
+
+    /// Logs an event of a job: its record has it at once.
+    pub(crate) fn log(&mut self, id: u64, mut event: Event) {
+        if let Some(before) = self.jobs.log(id, &event) {
+            event.document = None;
+            let after = self.jobs.record(id).map_or(before, Record::state);
+            self.effects.push(Effect::Logged {
+                id,
+                event,
+                before,
+                after,
+            });
+        }
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: Message) {
+        self.effects.push(Effect::Send(message));
+    }
+
+    /// Sends a request that expects no response.
+    pub(crate) fn notify(&mut self, topic: &str, payload: &impl Payload) {
+        self.send(rpc::notification(topic, payload));
+    }
+
+    /// Answers a request; without a payload the response is empty.
+    pub(crate) fn respond(&mut self, request: &Message, payload: Option<&Value>) {
+        if !request.is_noresponse() {
+            self.send(rpc::response(request, payload));
+        }
+    }
+
+    /// Answers a request with an error.
+    pub(crate) fn reject(&mut self, request: &Message, error: &RequestError) {
+        if !request.is_noresponse() {
+            self.send(rpc::error_response(request, error));
+        }
+    }
+
+    /// Ends a stream of responses (RFC 6).
+    pub(crate) fn end_stream(&mut self, request: &Message) {
+        self.reject(request, &RequestError::end_of_stream());
+    }
+
+    /// Looks again at what is due for a job.
+    pub(crate) fn revisit(&mut self, id: u64) {
+        self.effects.push(Effect::Revisit(id));
+    }
+
+    /// Writes a line to the daemon's log.
+    pub(crate) fn note(&mut self, line: String) {
+        self.effects.push(Effect::Note(line));
+    }
+
+    /// Writes a line on a peer's fault to the daemon's log.
+    pub(crate) fn complain(&mut self, line: String) {
+        self.effects.push(Effect::Complain(line));
+    }
+
+    /// Allots the matchtag of a request.
+    pub(crate) fn next_matchtag(&mut self) -> u32 {
+        self.matchtag = self.matchtag % MAX_MATCHTAG + 1;
+        self.matchtag
+    }
+
+    /// Allots a job id.
+    pub(crate) fn next_id(&mut self) -> u64 {
+        let since_epoch = milliseconds(self.now).saturating_sub(self.epoch_ms);
+        self.ids.next(since_epoch)
+    }
+
+    /// Keeps ids up to this one from being allotted.
+    pub(crate) fn reserve_id(&mut self, id: u64) {
+        self.ids.observe(id);
+    }
+
+    /// Puts the unwritten events into the open transaction.
+    pub(crate) fn write_events(&mut self) {
+        let unwritten = self.jobs.take_unwritten();
+        for (id, (seq, lines)) in &unwritten {
+            self.storage
+                .run(|store| store.append_events(*id, *seq, lines));
+        }
+        #[cfg(debug_assertions)]
+        crate::replay_check::assert_records(
+            &self.jobs,
+            &mut self.storage,
+            unwritten.keys().copied(),
+        );
+    }
+
+    /// Raises an exception: logs it, and announces it to execution services.
+    pub(crate) fn raise(&mut self, id: u64, raise: &Raise<'_>) {
+        let mut context = json!({
+            "type": raise.kind,
+            "severity": raise.severity,
+            "note": raise.note,
+            "userid": raise.userid,
+        });
+        if let Some(status) = raise.wait_status {
+            context["wait_status"] = status.into();
+        }
+        self.log(id, Event::with(self.now, "exception", context));
+        self.announce_exception(id, raise.kind, raise.severity, raise.wait_status);
+    }
+
+    /// Raises a fatal exception of the instance's own.
+    pub(crate) fn fail_job(&mut self, id: u64, kind: &str, note: &str) {
+        let raise = Raise {
+            kind,
+            severity: 0,
+            note,
+            userid: self.settings.owner,
+            wait_status: None,
+        };
+        self.raise(id, &raise);
+    }
+
+    /// Announces the fatal exception of a job again, to a service that has only now got the job.
+    pub(crate) fn repeat_exception(&mut self, id: u64) {
+        let record = self.jobs.record(id);
+        let fatal = record.and_then(|record| record.fatal_exception());
+        if let Some((kind, status)) = fatal.map(|fatal| (fatal.kind.clone(), fatal.wait_status)) {
+            self.announce_exception(id, &kind, 0, status);
+        }
+    }
+
+    fn announce_exception(&mut self, id: u64, kind: &str, severity: i64, status: Option<i32>) {
+        let mut event = Message::event(topic::JOB_EXCEPTION, "", 0);
+        let announcement = JobExceptionEvent {
+            id,
+            kind: kind.into(),
+            severity,
+            wait_status: status,
+        };
+        event.set_payload(Some(announcement.to_payload()));
+        // Private: it is for the instance owner's services, the job is not every subscriber's.
+        let flags = event.flags | flags::PRIVATE;
+        self.send(event.with_flags(flags));
+    }
+}
+
+/// Seconds since the epoch as whole milliseconds, rounded down; 0 before the epoch.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float out of range saturates, which is what a broken clock deserves"
+)]
+pub(crate) fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1000.0) as u64
+}
+
+/// Whole milliseconds since the epoch as seconds.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "milliseconds of any real date are exact in a float"
+)]
+pub(crate) fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1000.0
+}

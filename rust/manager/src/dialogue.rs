@@ -1,0 +1,663 @@
+//! Where the conversations about a job stand, and the tables of what moves them on.
+//!
+//! One table per protocol: [`Alloc::after`] (RFC 27), [`Exec::after`] (RFC 32), [`HookCall::after`]
+//! (the `hooks` service). A dialogue is not in the eventlog: a restart begins it anew from the
+//! record, see [`Dialogue::resume`].
+
+use std::sync::Arc;
+
+use penstock_rset::ResourceSet;
+use serde_json::{Map, Value};
+
+use crate::annotations;
+use crate::event::Event;
+use crate::record::{HookStage, Record};
+use crate::state::State;
+
+/// The conversation with the scheduler (RFC 27).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alloc {
+    /// No resources are requested.
+    #[default]
+    Idle,
+    /// The job is queued for `sched.alloc`.
+    Queued,
+    /// `sched.alloc` is outstanding.
+    Requested,
+    /// `sched.alloc` is outstanding and `sched.cancel` was sent, or will be.
+    Canceling,
+    /// The scheduler allocated resources after the job had ended: they are to be freed at once.
+    Surplus,
+}
+
+/// What moves the conversation with the scheduler on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AllocInput {
+    /// The job is ready for resources.
+    Enqueue,
+    /// The queued job no longer wants resources.
+    Dequeue,
+    /// `sched.alloc` is sent.
+    Request,
+    /// The request is to be canceled.
+    Cancel,
+    /// SUCCESS for a job in SCHED.
+    Success,
+    /// SUCCESS for a job that has ended.
+    LateSuccess,
+    /// DENY.
+    Deny,
+    /// CANCEL.
+    Canceled,
+    /// The scheduler is gone.
+    SchedulerLost,
+    /// `sched.free` was sent for a late SUCCESS.
+    Free,
+}
+
+#[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
+impl Alloc {
+    /// The state after `input`; `None` if the input is not allowed in this state.
+    #[must_use]
+    pub fn after(self, input: AllocInput) -> Option<Self> {
+        use AllocInput as In;
+        Some(match (self, input) {
+            (Self::Idle, In::Enqueue) => Self::Queued,
+            (Self::Queued, In::Dequeue) => Self::Idle,
+            (Self::Queued, In::Request) => Self::Requested,
+            (Self::Requested, In::Cancel) => Self::Canceling,
+            (
+                Self::Requested | Self::Canceling,
+                In::Success | In::Deny | In::SchedulerLost,
+            )
+            // CANCEL ends a canceled request and no other: a request after an unsolicited one
+            // would only be answered by the next.
+            | (Self::Canceling, In::Canceled)
+            | (Self::Surplus, In::Free) => Self::Idle,
+            (Self::Requested | Self::Canceling, In::LateSuccess) => Self::Surplus,
+            _ => return None,
+        })
+    }
+
+    /// Whether `sched.alloc` is outstanding.
+    pub fn is_outstanding(self) -> bool {
+        matches!(self, Self::Requested | Self::Canceling)
+    }
+}
+
+/// The conversation with the execution service (RFC 32).
+///
+/// `reattach` is what the start request asked for: the job's tasks may run already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exec {
+    /// Not to be started yet.
+    #[default]
+    Idle,
+    /// To be started as soon as there is a service. `was_sent`: an earlier service may have started
+    /// it, and been lost before it said so.
+    Waiting { was_sent: bool },
+    /// `start` is outstanding and unanswered.
+    Requested { reattach: bool },
+    /// The service has answered `start` or `reattached`.
+    Started { reattach: bool },
+    /// The service has answered `finish`; releases are to come.
+    Finished { reattach: bool },
+    /// The final release has come, or there is nothing to release.
+    Released,
+}
+
+/// What moves the conversation with the execution service on. `has_ended` says whether the job has
+/// finished, perhaps under an earlier service, or has a fatal exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecInput {
+    /// The job is ready to start.
+    Enqueue,
+    /// `start` is sent.
+    Send { reattach: bool },
+    /// The service is gone. `was_delivered`: whether it may have acted on its requests.
+    ServiceLost { was_delivered: bool },
+    /// The job ended before its start was sent, or has nothing to start.
+    Abandon,
+    /// Response `start`.
+    Start,
+    /// Response `reattached`.
+    Reattached,
+    /// Response `exception`.
+    Exception,
+    /// Response `finish`.
+    Finish { has_ended: bool },
+    /// Response `release`.
+    Release { is_final: bool, has_ended: bool },
+}
+
+/// Why a response to `start` is rejected (RFC 32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecError {
+    /// No start request is outstanding.
+    NotDue,
+    /// `start` or `reattached` came before.
+    StartedBefore,
+    /// `reattached`, but the request did not ask for it.
+    ReattachNotRequested,
+    /// `finish` came before.
+    FinishedBefore,
+    /// `finish` or a release before the start.
+    NotStarted,
+}
+
+impl std::fmt::Display for ExecError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Self::NotDue => "none is due",
+            Self::StartedBefore => "it has started before",
+            Self::ReattachNotRequested => "reattach was not asked for",
+            Self::FinishedBefore => "it has finished before",
+            Self::NotStarted => "it has not started",
+        })
+    }
+}
+
+impl std::error::Error for ExecError {}
+
+#[allow(clippy::match_same_arms, reason = "a table has a row for each input")]
+impl Exec {
+    /// The state after `input`.
+    ///
+    /// # Errors
+    ///
+    /// The input is not allowed in this state.
+    pub fn after(self, input: ExecInput) -> Result<Self, ExecError> {
+        use ExecInput as In;
+        Ok(match (self, input) {
+            (Self::Idle, In::Enqueue) => Self::Waiting { was_sent: false },
+            (Self::Idle | Self::Waiting { .. }, In::Abandon) => Self::Released,
+            (Self::Waiting { .. }, In::Send { reattach }) => Self::Requested { reattach },
+            (Self::Requested { reattach }, In::ServiceLost { was_delivered }) => Self::Waiting {
+                was_sent: reattach || was_delivered,
+            },
+            (Self::Started { .. } | Self::Finished { .. }, In::ServiceLost { .. }) => {
+                Self::Waiting { was_sent: true }
+            }
+            (Self::Requested { reattach }, In::Start)
+            | (
+                Self::Requested {
+                    reattach: reattach @ true,
+                },
+                In::Reattached,
+            ) => Self::Started { reattach },
+            (Self::Requested { .. }, In::Reattached) => {
+                return Err(ExecError::ReattachNotRequested);
+            }
+            (Self::Started { .. } | Self::Finished { .. }, In::Start | In::Reattached) => {
+                return Err(ExecError::StartedBefore);
+            }
+            (
+                state @ (Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. }),
+                In::Exception,
+            ) => state,
+            (Self::Finished { .. }, In::Finish { .. }) => return Err(ExecError::FinishedBefore),
+            (
+                Self::Requested { reattach: false },
+                In::Finish { has_ended: false }
+                | In::Release {
+                    is_final: false,
+                    has_ended: false,
+                },
+            ) => return Err(ExecError::NotStarted),
+            (Self::Requested { reattach } | Self::Started { reattach }, In::Finish { .. }) => {
+                Self::Finished { reattach }
+            }
+            (
+                Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. },
+                In::Release { is_final: true, .. },
+            ) => Self::Released,
+            (
+                state @ (Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. }),
+                In::Release { .. },
+            ) => state,
+            _ => return Err(ExecError::NotDue),
+        })
+    }
+
+    /// Whether a start request is outstanding: the service has the job.
+    pub fn is_outstanding(self) -> bool {
+        matches!(
+            self,
+            Self::Requested { .. } | Self::Started { .. } | Self::Finished { .. }
+        )
+    }
+}
+
+/// A request to the `hooks` service for one job and one hook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookCall {
+    /// Not outstanding.
+    #[default]
+    Idle,
+    /// Outstanding.
+    Requested,
+    /// Outstanding, and `hooks.cancel` was sent.
+    Canceling,
+}
+
+/// What moves a request to the `hooks` service on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookInput {
+    /// `hooks.prolog` or `hooks.epilog` is sent.
+    Request,
+    /// `hooks.cancel` is sent.
+    Cancel,
+    /// The response.
+    Response,
+}
+
+impl HookCall {
+    /// The state after `input`; `None` if the input is not allowed in this state.
+    #[must_use]
+    pub fn after(self, input: HookInput) -> Option<Self> {
+        Some(match (self, input) {
+            (Self::Idle, HookInput::Request) => Self::Requested,
+            (Self::Requested, HookInput::Cancel) => Self::Canceling,
+            (Self::Requested | Self::Canceling, HookInput::Response) => Self::Idle,
+            _ => return None,
+        })
+    }
+}
+
+/// A hook of the site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hook {
+    /// Runs before a job starts.
+    Prolog,
+    /// Runs after a job's tasks have ended, before its resources are freed.
+    Epilog,
+}
+
+/// Where the conversations about one job stand.
+#[derive(Debug)]
+pub struct Dialogue {
+    alloc: Alloc,
+    exec: Exec,
+    was_start_sent: bool,
+    prolog: HookCall,
+    epilog: HookCall,
+    request: Arc<str>,
+    committed: Option<Arc<ResourceSet>>,
+    annotations: Option<Box<Map<String, Value>>>,
+    stop_reason: Option<Arc<str>>,
+    is_request_outdated: bool,
+    is_reported: bool,
+}
+
+impl Dialogue {
+    /// The dialogue of a new job. `request` is the jobspec as the scheduler is sent it.
+    pub fn new(request: Arc<str>) -> Self {
+        Self {
+            alloc: Alloc::Idle,
+            exec: Exec::Idle,
+            was_start_sent: false,
+            prolog: HookCall::Idle,
+            epilog: HookCall::Idle,
+            request,
+            committed: None,
+            annotations: None,
+            stop_reason: None,
+            is_request_outdated: false,
+            is_reported: false,
+        }
+    }
+
+    /// The dialogue of a job from before a restart.
+    pub fn resume(record: &Record, request: Arc<str>) -> Self {
+        let mut dialogue = Self::new(request);
+        dialogue.is_reported = record.state() == State::Inactive;
+        let is_active = record.has_resources() && !record.is_released();
+        let is_ending = is_active && !record.has_started() && record.state() != State::Run;
+        // The log does not tell whether a start request was sent.
+        dialogue.was_start_sent = is_ending && record.elastic_request().is_none();
+        dialogue.exec = if record.is_released() || is_ending || (is_active && record.r().is_none())
+        {
+            Exec::Released
+        } else if is_active && record.has_started() {
+            Exec::Waiting { was_sent: false }
+        } else {
+            Exec::Idle
+        };
+        dialogue
+    }
+
+    /// Takes note of an event that was logged: `record` has it already.
+    pub(crate) fn follow(&mut self, event: &Event, record: &Record) {
+        // RFC 27: without an allocation, annotations do not outlive the request.
+        if event.is_fatal() && !record.has_resources() {
+            self.annotations = None;
+        }
+    }
+
+    /// The conversation with the scheduler.
+    pub fn alloc(&self) -> Alloc {
+        self.alloc
+    }
+
+    /// The conversation with the execution service.
+    pub fn exec(&self) -> Exec {
+        self.exec
+    }
+
+    /// The request for a hook.
+    pub fn hook(&self, hook: Hook) -> HookCall {
+        match hook {
+            Hook::Prolog => self.prolog,
+            Hook::Epilog => self.epilog,
+        }
+    }
+
+    /// Moves the conversation with the scheduler on. Returns whether the input was allowed; if not,
+    /// nothing changes.
+    pub fn advance_alloc(&mut self, input: AllocInput) -> bool {
+        let Some(next) = self.alloc.after(input) else {
+            return false;
+        };
+        self.alloc = next;
+        if !next.is_outstanding() && next != Alloc::Surplus {
+            // R counts from its commit to the end of the request: then it is the record's, or void.
+            self.committed = None;
+        }
+        if matches!(input, AllocInput::Canceled | AllocInput::SchedulerLost) {
+            self.annotations = None;
+        }
+        if input == AllocInput::Enqueue {
+            self.is_request_outdated = false;
+        }
+        true
+    }
+
+    /// Moves the conversation with the execution service on.
+    ///
+    /// # Errors
+    ///
+    /// The input is not allowed now; nothing changes.
+    pub fn advance_exec(&mut self, input: ExecInput) -> Result<(), ExecError> {
+        self.exec = self.exec.after(input)?;
+        if matches!(input, ExecInput::Send { .. }) {
+            self.was_start_sent = true;
+        }
+        Ok(())
+    }
+
+    /// Moves the request for a hook on. Returns whether the input was allowed; if not, nothing
+    /// changes.
+    pub fn advance_hook(&mut self, hook: Hook, input: HookInput) -> bool {
+        let call = match hook {
+            Hook::Prolog => &mut self.prolog,
+            Hook::Epilog => &mut self.epilog,
+        };
+        let next = call.after(input);
+        if let Some(next) = next {
+            *call = next;
+        }
+        next.is_some()
+    }
+
+    /// Whether tasks of the job may have run: a start request was sent, or a restart has forgotten
+    /// whether one was.
+    pub fn was_start_sent(&self) -> bool {
+        self.was_start_sent
+    }
+
+    /// Whether the next start request must ask for `reattach`.
+    pub fn needs_reattach(&self, record: &Record) -> bool {
+        record.has_started() || self.exec == (Exec::Waiting { was_sent: true })
+    }
+
+    /// The jobspec as the scheduler is sent it.
+    pub fn request(&self) -> &Arc<str> {
+        &self.request
+    }
+
+    /// Replaces the jobspec that the scheduler is sent. A request that is outstanding has the old
+    /// one.
+    pub fn set_request(&mut self, request: Arc<str>) {
+        self.request = request;
+    }
+
+    /// Marks an outstanding request as made for another time limit than the job has now.
+    pub fn mark_outdated(&mut self) {
+        self.is_request_outdated = self.alloc.is_outstanding();
+    }
+
+    /// Whether the allocation was requested with another time limit than the job has now.
+    pub fn is_request_outdated(&self) -> bool {
+        self.is_request_outdated
+    }
+
+    /// Declares the allocation's time limit checked.
+    pub fn clear_outdated(&mut self) {
+        self.is_request_outdated = false;
+    }
+
+    /// R as committed for the outstanding request.
+    pub fn committed(&self) -> Option<&Arc<ResourceSet>> {
+        self.committed.as_ref()
+    }
+
+    /// Takes note of a commit of R for the outstanding request.
+    pub fn commit(&mut self, r: Arc<ResourceSet>) {
+        debug_assert!(self.alloc.is_outstanding(), "checked before the commit");
+        self.committed = Some(r);
+    }
+
+    /// Forgets the R committed for the request. Returns whether there was one.
+    pub fn void_commit(&mut self) -> bool {
+        self.committed.take().is_some()
+    }
+
+    /// Annotations of the pending job.
+    pub fn annotations(&self) -> Option<&Map<String, Value>> {
+        self.annotations.as_deref()
+    }
+
+    /// Merges an update into the annotations of the pending job (RFC 27).
+    pub fn annotate(&mut self, update: &Map<String, Value>) {
+        let current = self.annotations.get_or_insert_default();
+        annotations::merge(current, update);
+        if current.is_empty() {
+            self.annotations = None;
+        }
+    }
+
+    /// Takes the annotations out: they go into the `alloc` event.
+    pub fn take_annotations(&mut self) -> Map<String, Value> {
+        self.annotations
+            .take()
+            .map(|boxed| *boxed)
+            .unwrap_or_default()
+    }
+
+    /// Why a job in SCHED is not given to the scheduler: its queue is stopped.
+    pub fn stop_reason(&self) -> Option<&Arc<str>> {
+        self.stop_reason.as_ref()
+    }
+
+    /// Sets why the job is not given to the scheduler.
+    pub fn set_stop_reason(&mut self, reason: Option<Arc<str>>) {
+        self.stop_reason = reason;
+    }
+
+    /// Marks the end of the job as reported to those who wait for it. Returns whether it was not
+    /// before.
+    pub fn report_end(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_reported, true)
+    }
+}
+
+impl HookStage {
+    /// Whether the hook was begun and has not finished.
+    pub fn is_running(self) -> bool {
+        self == Self::Begun
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Alloc, AllocInput, Exec, ExecError, ExecInput, HookCall, HookInput};
+
+    #[test]
+    fn the_alloc_table_is_this_one() {
+        use Alloc::{Canceling, Idle, Queued, Requested, Surplus};
+        use AllocInput as In;
+        let states = [Idle, Queued, Requested, Canceling, Surplus];
+        #[rustfmt::skip]
+        let table = [
+            //                   Idle          Queued           Requested        Canceling      Surplus
+            (In::Enqueue,       [Some(Queued), None,            None,            None,          None]),
+            (In::Dequeue,       [None,         Some(Idle),      None,            None,          None]),
+            (In::Request,       [None,         Some(Requested), None,            None,          None]),
+            (In::Cancel,        [None,         None,            Some(Canceling), None,          None]),
+            (In::Success,       [None,         None,            Some(Idle),      Some(Idle),    None]),
+            (In::LateSuccess,   [None,         None,            Some(Surplus),   Some(Surplus), None]),
+            (In::Deny,          [None,         None,            Some(Idle),      Some(Idle),    None]),
+            (In::Canceled,      [None,         None,            None,            Some(Idle),    None]),
+            (In::SchedulerLost, [None,         None,            Some(Idle),      Some(Idle),    None]),
+            (In::Free,          [None,         None,            None,            None,          Some(Idle)]),
+        ];
+        for (input, expected) in table {
+            for (state, expected) in states.into_iter().zip(expected) {
+                assert_eq!(state.after(input), expected, "{state:?} {input:?}");
+            }
+        }
+    }
+
+    const WAITING: Exec = Exec::Waiting { was_sent: true };
+    const FRESH: Exec = Exec::Waiting { was_sent: false };
+
+    fn outstanding(reattach: bool) -> [Exec; 3] {
+        [
+            Exec::Requested { reattach },
+            Exec::Started { reattach },
+            Exec::Finished { reattach },
+        ]
+    }
+
+    #[test]
+    fn the_exec_table_of_a_service_is_this_one() {
+        let due = Err(ExecError::NotDue);
+        for reattach in [false, true] {
+            let [requested, started, finished] = outstanding(reattach);
+            let reattached = if reattach {
+                Ok(started)
+            } else {
+                Err(ExecError::ReattachNotRequested)
+            };
+            // Without `reattach` a job that has not ended must start first.
+            let early = |next| {
+                if reattach {
+                    Ok(next)
+                } else {
+                    Err(ExecError::NotStarted)
+                }
+            };
+            let before = Err(ExecError::StartedBefore);
+            let twice = Err(ExecError::FinishedBefore);
+            let release = |is_final, has_ended| ExecInput::Release {
+                is_final,
+                has_ended,
+            };
+            let over = Ok(Exec::Released);
+            #[rustfmt::skip]
+            let table = [
+                (ExecInput::Start,                       [Ok(started),      before,        before]),
+                (ExecInput::Reattached,                  [reattached,       before,        before]),
+                (ExecInput::Exception,                   [Ok(requested),    Ok(started),   Ok(finished)]),
+                (ExecInput::Finish { has_ended: false }, [early(finished),  Ok(finished),  twice]),
+                (ExecInput::Finish { has_ended: true },  [Ok(finished),     Ok(finished),  twice]),
+                (release(false, false),                  [early(requested), Ok(started),   Ok(finished)]),
+                (release(false, true),                   [Ok(requested),    Ok(started),   Ok(finished)]),
+                (release(true, false),                   [over,             over,          over]),
+                (release(true, true),                    [over,             over,          over]),
+                (ExecInput::Enqueue,                     [due,              due,           due]),
+                (ExecInput::Send { reattach: false },    [due,              due,           due]),
+                (ExecInput::Send { reattach: true },     [due,              due,           due]),
+                (ExecInput::Abandon,                     [due,              due,           due]),
+                (ExecInput::ServiceLost { was_delivered: true },
+                                                         [Ok(WAITING),      Ok(WAITING),   Ok(WAITING)]),
+                (ExecInput::ServiceLost { was_delivered: false },
+                                                         [Ok(Exec::Waiting { was_sent: reattach }),
+                                                                            Ok(WAITING),   Ok(WAITING)]),
+            ];
+            for (input, expected) in table {
+                for (state, expected) in outstanding(reattach).into_iter().zip(expected) {
+                    assert_eq!(state.after(input), expected, "{state:?} {input:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_while_no_start_request_is_outstanding() {
+        let inputs = [
+            ExecInput::Start,
+            ExecInput::Reattached,
+            ExecInput::Exception,
+            ExecInput::Finish { has_ended: false },
+            ExecInput::Finish { has_ended: true },
+            ExecInput::Release {
+                is_final: true,
+                has_ended: true,
+            },
+            ExecInput::Release {
+                is_final: false,
+                has_ended: true,
+            },
+            ExecInput::ServiceLost {
+                was_delivered: true,
+            },
+        ];
+        for state in [Exec::Idle, FRESH, WAITING, Exec::Released] {
+            for input in inputs {
+                assert_eq!(
+                    state.after(input),
+                    Err(ExecError::NotDue),
+                    "{state:?} {input:?}"
+                );
+            }
+        }
+        assert_eq!(Exec::Idle.after(ExecInput::Enqueue), Ok(FRESH));
+        for state in [Exec::Idle, FRESH, WAITING] {
+            assert_eq!(state.after(ExecInput::Abandon), Ok(Exec::Released));
+        }
+        for reattach in [false, true] {
+            let send = ExecInput::Send { reattach };
+            for state in [FRESH, WAITING] {
+                assert_eq!(state.after(send), Ok(Exec::Requested { reattach }));
+            }
+            for state in [Exec::Idle, Exec::Released] {
+                assert_eq!(state.after(send), Err(ExecError::NotDue));
+            }
+        }
+        for state in [FRESH, WAITING, Exec::Released] {
+            assert_eq!(state.after(ExecInput::Enqueue), Err(ExecError::NotDue));
+        }
+        assert_eq!(
+            Exec::Released.after(ExecInput::Abandon),
+            Err(ExecError::NotDue)
+        );
+    }
+
+    #[test]
+    fn the_hook_table_is_this_one() {
+        use HookCall::{Canceling, Idle, Requested};
+        #[rustfmt::skip]
+        let table = [
+            //                      Idle             Requested        Canceling
+            (HookInput::Request,  [Some(Requested), None,            None]),
+            (HookInput::Cancel,   [None,            Some(Canceling), None]),
+            (HookInput::Response, [None,            Some(Idle),      Some(Idle)]),
+        ];
+        for (input, expected) in table {
+            for (state, expected) in [Idle, Requested, Canceling].into_iter().zip(expected) {
+                assert_eq!(state.after(input), expected, "{state:?} {input:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Names of requests: the user's id, or the id of the request job.
+
+use penstock_elastic::{Account, Entry, Key};
+use penstock_jobspec::fluid::Fluid;
+use serde_json::{Value, json};
+
+/// A job's name in results.
+pub(super) fn name_of(id: u64) -> String {
+    Fluid(id).to_string()
+}
+
+/// Whether a name is that of a request; `None` is the name of every request.
+pub(super) fn is_named(entry: &Entry, name: Option<&str>) -> bool {
+    let Some(name) = name else {
+        return true;
+    };
+    let alloc = name.parse::<Fluid>().ok().map(|id| id.0);
+    entry.id.as_deref() == Some(name) || (alloc.is_some() && entry.alloc == alloc)
+}
+
+/// The newest request with this name.
+pub(super) fn find<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
+    let alloc = name.parse::<Fluid>().ok();
+    let by_job = alloc.and_then(|id| account.standing(id.0));
+    let both = [account.named(name), by_job];
+    both.into_iter().flatten().max_by_key(|entry| entry.seq)
+}
+
+/// The name of the allocation that a request was granted or is about; before that, of its request
+/// job.
+pub(super) fn alloc_of(entry: &Entry) -> Option<String> {
+    let granted = entry.result(Key::AllocId).and_then(Value::as_str);
+    let request_job = || entry.alloc.map(name_of);
+    granted.map(str::to_owned).or_else(request_job)
+}
+
+/// A request that has ended, as `pmix.events` reports it.
+pub(super) fn report(entry: &Entry) -> Value {
+    json!({
+        "id": entry.id,
+        "alloc": alloc_of(entry),
+        "directive": entry.directive,
+        "status": entry.status.map_or(0, |status| status.0),
+        "reason": entry.reason,
+        "results": entry.results,
+    })
+}

@@ -1,0 +1,78 @@
+//! Request jobs: jobs without tasks that carry a PMIx request through the queue.
+
+use penstock_elastic::{Ask, Form, Refusal as Denial, Status};
+
+use crate::context::Context;
+use crate::flex::ElasticRequest;
+use crate::jobspecs::{self, Checked, Limited};
+use crate::record::Record;
+use crate::rpc::RequestError;
+
+impl ElasticRequest {
+    /// The request job of the first part, given that of one part.
+    pub(super) fn first(&self, id: u64) -> u64 {
+        self.before.first().copied().unwrap_or(id)
+    }
+
+    /// Whether a part is to be requested after this one.
+    pub(super) fn has_next_part(&self) -> bool {
+        self.form != Form::Part && !self.ask.rest.is_empty()
+    }
+}
+
+/// The PMIx request that a job carries.
+pub(super) fn request_of(cx: &Context, id: u64) -> Option<&ElasticRequest> {
+    cx.jobs.record(id).and_then(Record::elastic_request)
+}
+
+/// The grants of a job, oldest first.
+pub(super) fn grants_of(cx: &Context, id: u64) -> Vec<u64> {
+    let flex = cx.jobs.record(id).and_then(Record::flex);
+    let grants = flex.map(|flex| flex.grants.iter().copied().collect());
+    grants.unwrap_or_default()
+}
+
+/// All that a request asks for, given the request job of one part.
+pub(super) fn first_ask(cx: &Context, id: u64) -> Ask {
+    let own = request_of(cx, id);
+    let first = own.and_then(|own| request_of(cx, own.first(id)));
+    let request = first.or(own);
+    request
+        .map(|request| request.ask.clone())
+        .unwrap_or_default()
+}
+
+/// The denial for a request job that the site's limits reject.
+pub(super) fn out_of_resource(error: RequestError) -> Denial {
+    Denial::new(Status::OUT_OF_RESOURCE, error.text)
+}
+
+/// Builds and validates the jobspec of a request job.
+pub(super) fn check_jobspec(
+    cx: &Context,
+    request: &ElasticRequest,
+    duration: f64,
+) -> Result<Checked, Denial> {
+    let record = cx.jobs.record(request.job);
+    let userid = record.map_or(cx.settings.owner, Record::userid);
+    let queue = record.and_then(|record| record.spec().queue.as_deref());
+    let name = match &request.id {
+        Some(id) => format!("{}:{id}", request.directive),
+        None => request.directive.clone(),
+    };
+    let ask = &request.ask;
+    let jobspec = ask.jobspec(request.form, queue, duration, &name);
+    let limited = if request.joins.is_some() || !ask.rest.is_empty() {
+        Limited::ByDuration
+    } else {
+        Limited::Fully
+    };
+    jobspecs::check(cx, &jobspec.to_string(), userid, limited).map_err(out_of_resource)
+}
+
+/// Seconds until a job's expiration; 0 if it has none.
+pub(super) fn time_left(cx: &Context, id: u64) -> f64 {
+    let record = cx.jobs.record(id);
+    let end = record.and_then(Record::expiration);
+    end.map_or(0.0, |end| (end - cx.now).max(1.0))
+}

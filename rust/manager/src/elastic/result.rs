@@ -1,0 +1,57 @@
+//! The results of requests, as PMIx attributes.
+
+use penstock_elastic::{Attribute, Data, Key};
+use penstock_rset::ResourceSet;
+use serde_json::Value;
+
+/// The attribute of a result that names the wishes that were not met.
+const DROPPED: &str = "penstock.alloc.dropped";
+
+/// Hosts, and the number of cpus of each.
+pub(super) fn resources(r: &ResourceSet) -> Vec<Attribute> {
+    let cpus: Vec<String> = r.nodes().map(|node| node.cores.len().to_string()).collect();
+    vec![
+        Attribute::result(Key::NodeList, Data::Text(r.nodelist().to_string())),
+        Attribute::result(Key::CpuCounts, Data::Text(cpus.join(","))),
+    ]
+}
+
+/// Adds the wishes that were not met to results and reasons.
+pub(super) fn add_dropped(
+    mut unmet: Vec<String>,
+    results: &mut Vec<Attribute>,
+    reasons: &mut Vec<String>,
+) {
+    unmet.sort_unstable();
+    unmet.dedup();
+    if unmet.is_empty() {
+        return;
+    }
+    let unmet = unmet.join(",");
+    reasons.push(format!("not met: {unmet}"));
+    results.push(Attribute {
+        key: DROPPED.to_owned(),
+        required: false,
+        data: Data::Text(unmet),
+    });
+}
+
+/// Results as JSON.
+pub(super) fn to_json(results: &[Attribute]) -> Vec<Value> {
+    results.iter().map(Attribute::to_json).collect()
+}
+
+/// R as a JSON value.
+pub(super) fn document(r: &ResourceSet) -> Value {
+    serde_json::from_str(&r.to_json()).unwrap_or_default()
+}
+
+/// Seconds rounded to a whole number; 0 if negative.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float out of range saturates"
+)]
+pub(super) fn whole_seconds(seconds: f64) -> u64 {
+    seconds.max(0.0).round() as u64
+}

@@ -1,0 +1,207 @@
+//! Request jobs and what they use, counted so that checking a limit does not visit all of them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use penstock_elastic::Ask;
+
+use crate::claims::Claims;
+use crate::jobs::Jobs;
+use crate::record::Record;
+use crate::state::State;
+
+/// Amounts that requests hold or ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Amount {
+    pub(super) requests: u64,
+    pub(super) nodes: u64,
+    pub(super) cores: u64,
+}
+
+impl Amount {
+    /// The amount that a request job holds or, while pending, asks for.
+    fn of(record: &Record, claims: &Claims) -> Self {
+        let ask = record.elastic_request().map(|request| &request.ask);
+        if record.state() < State::Run {
+            return ask.map_or_else(Self::default, |ask| Self::asked(ask, claims));
+        }
+        let mut held = Self::default();
+        // Nodes that were the requesting job's own count for nobody.
+        if ask.is_none_or(|ask| !ask.own)
+            && let Some(unfreed) = record.unfreed()
+        {
+            held.add(0, unfreed.nnodes() as u64, unfreed.ncores());
+        }
+        held
+    }
+
+    /// The amount asked for as the limits count it: whole nodes with all cores that they can have,
+    /// and nothing for what was the job's own.
+    pub(super) fn asked(ask: &Ask, claims: &Claims) -> Self {
+        let mut sum = Self::default();
+        for part in ask.parts().filter(|part| !part.own) {
+            sum.requests = 1;
+            let mut amount = Self::of_part(part);
+            if part.cpus == 0 {
+                let named = part.hosts.as_ref().filter(|_| part.only_hosts);
+                let among = named.or(part.among.as_ref());
+                let among = among.and_then(|hosts| hosts.parse().ok());
+                amount.cores = claims.most_cores(amount.nodes, among.as_ref());
+            }
+            sum.add_amount(&amount);
+        }
+        sum
+    }
+
+    /// The sum of the parts of a request, without the cores of whole nodes.
+    pub(super) fn of_parts(ask: &Ask) -> Self {
+        let mut sum = Self::default();
+        for part in ask.parts() {
+            sum.add_amount(&Self::of_part(part));
+        }
+        sum
+    }
+
+    /// One part of a request, without the cores of whole nodes.
+    pub(super) fn of_part(ask: &Ask) -> Self {
+        let nodes = ask.nodes;
+        Self {
+            requests: 0,
+            nodes: nodes.unwrap_or(0).into(),
+            cores: u64::from(ask.cpus) * u64::from(nodes.unwrap_or(1)),
+        }
+    }
+
+    pub(super) fn add(&mut self, requests: u64, nodes: u64, cores: u64) {
+        self.requests = self.requests.saturating_add(requests);
+        self.nodes = self.nodes.saturating_add(nodes);
+        self.cores = self.cores.saturating_add(cores);
+    }
+
+    pub(super) fn add_amount(&mut self, other: &Self) {
+        self.add(other.requests, other.nodes, other.cores);
+    }
+
+    fn subtract(&mut self, other: &Self) {
+        self.requests = self.requests.saturating_sub(other.requests);
+        self.nodes = self.nodes.saturating_sub(other.nodes);
+        self.cores = self.cores.saturating_sub(other.cores);
+    }
+
+    fn is_zero(&self) -> bool {
+        (self.requests, self.nodes, self.cores) == (0, 0, 0)
+    }
+}
+
+/// What was counted for one request job, and where.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    job: u64,
+    user: u32,
+    amount: Amount,
+    /// The allocation that a pending request job is to join.
+    joins: Option<u64>,
+    pending: Amount,
+}
+
+impl Counted {
+    fn of(record: &Record, claims: &Claims) -> Option<Self> {
+        let request = record.elastic_request()?;
+        let is_pending = record.state() < State::Run;
+        Some(Self {
+            job: request.job,
+            user: record.userid(),
+            amount: Amount::of(record, claims),
+            joins: request.joins.filter(|_| is_pending),
+            pending: Amount::of_parts(&request.ask),
+        })
+    }
+}
+
+/// The request jobs that have not ended, with the sums of their amounts.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    ids: BTreeSet<u64>,
+    /// Those to be counted again.
+    stale: BTreeSet<u64>,
+    counted: HashMap<u64, Counted>,
+    by_job: HashMap<u64, Amount>,
+    by_user: HashMap<u32, Amount>,
+    /// Pending amounts, by the allocation that they are to join.
+    pending: HashMap<u64, Amount>,
+}
+
+impl Usage {
+    /// Adds a request job.
+    pub(super) fn insert(&mut self, id: u64) {
+        self.ids.insert(id);
+        self.stale.insert(id);
+    }
+
+    /// Removes a request job.
+    pub(super) fn remove(&mut self, id: u64) {
+        if self.ids.remove(&id) {
+            self.stale.insert(id);
+        }
+    }
+
+    /// Takes note that a job has changed.
+    pub(super) fn touch(&mut self, id: u64) {
+        if self.ids.contains(&id) {
+            self.stale.insert(id);
+        }
+    }
+
+    /// Counts the request jobs that have changed.
+    pub(super) fn recount(&mut self, jobs: &Jobs, claims: &Claims) {
+        for id in std::mem::take(&mut self.stale) {
+            if let Some(old) = self.counted.remove(&id) {
+                subtract(&mut self.by_job, &old.job, &old.amount);
+                subtract(&mut self.by_user, &old.user, &old.amount);
+                if let Some(target) = old.joins {
+                    subtract(&mut self.pending, &target, &old.pending);
+                }
+            }
+            let record = jobs.record(id).filter(|_| self.ids.contains(&id));
+            let Some(new) = record.and_then(|record| Counted::of(record, claims)) else {
+                continue;
+            };
+            self.by_job
+                .entry(new.job)
+                .or_default()
+                .add_amount(&new.amount);
+            self.by_user
+                .entry(new.user)
+                .or_default()
+                .add_amount(&new.amount);
+            if let Some(target) = new.joins {
+                let pending = self.pending.entry(target).or_default();
+                pending.add_amount(&new.pending);
+            }
+            self.counted.insert(id, new);
+        }
+    }
+
+    /// The sum for the requests of a job.
+    pub(super) fn of_job(&self, job: u64) -> Amount {
+        self.by_job.get(&job).copied().unwrap_or_default()
+    }
+
+    /// The sum for the requests of a user's jobs.
+    pub(super) fn of_user(&self, user: u32) -> Amount {
+        self.by_user.get(&user).copied().unwrap_or_default()
+    }
+
+    /// The sum that is pending for an allocation.
+    pub(super) fn pending_for(&self, target: u64) -> Amount {
+        self.pending.get(&target).copied().unwrap_or_default()
+    }
+}
+
+fn subtract<K: std::hash::Hash + Eq>(sums: &mut HashMap<K, Amount>, key: &K, amount: &Amount) {
+    if let Some(sum) = sums.get_mut(key) {
+        sum.subtract(amount);
+        if sum.is_zero() {
+            sums.remove(key);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Why a manager cannot be opened.
+
+use std::fmt;
+
+/// An error of [`Manager::open`](crate::Manager::open).
+#[derive(Debug)]
+pub struct Error(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Store(penstock_store::Error),
+    Corrupt {
+        key: &'static str,
+        text: String,
+        expected: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn corrupt(key: &'static str, text: &str, expected: impl fmt::Display) -> Self {
+        Self(Kind::Corrupt {
+            key,
+            text: text.to_owned(),
+            expected: expected.to_string(),
+        })
+    }
+
+    /// Whether the store failed.
+    pub fn is_store(&self) -> bool {
+        matches!(self.0, Kind::Store(_))
+    }
+
+    /// Whether the store has a value that the manager cannot read.
+    pub fn is_corrupt(&self) -> bool {
+        matches!(self.0, Kind::Corrupt { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Store(error) => error.fmt(out),
+            Kind::Corrupt {
+                key,
+                text,
+                expected,
+            } => write!(out, "store: invalid {key} `{text}`: expected {expected}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            Kind::Store(error) => Some(error),
+            Kind::Corrupt { .. } => None,
+        }
+    }
+}
+
+impl From<penstock_store::Error> for Error {
+    fn from(error: penstock_store::Error) -> Self {
+        Self(Kind::Store(error))
+    }
+}

@@ -1,0 +1,116 @@
+//! A context with one job, for tests of a peer alone.
+
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_jobspec::Jobspec;
+use penstock_rset::ResourceSet;
+use penstock_store::Store;
+use penstock_wire::Message;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::effect::Effect;
+use crate::event::{Document, Event};
+use crate::rpc::Request;
+use crate::settings::Settings;
+use crate::spec::{Spec, Stored};
+
+pub(crate) const OWNER: u32 = 1000;
+
+/// R of the job: ranks 0 and 1.
+pub(crate) const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"0-1","children":{"core":"0-3"}}],"nodelist":["n[0-1]"],"starttime":0.0,"expiration":0.0}}"#;
+
+pub(crate) fn context(settings: Settings) -> Context {
+    let settings = Settings {
+        owner: OWNER,
+        ..settings
+    };
+    let store = Store::in_memory().unwrap();
+    Context::new(store, settings, 0, 1000.0)
+}
+
+/// Adds a job in state SCHED with priority 16.
+pub(crate) fn add_pending_job(cx: &mut Context) -> u64 {
+    let text = json!({
+        "version": 1,
+        "resources": [{"type": "slot", "count": 1, "label": "task",
+                       "with": [{"type": "core", "count": 1}]}],
+        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": {"system": {"duration": 0}},
+    });
+    let text = text.to_string();
+    let key = cx.storage.run(|store| store.add_jobspec(&text));
+    let jobspec = Jobspec::from_json(&text).unwrap();
+    let stored = Stored {
+        spec: Arc::new(Spec::new(key, &jobspec)),
+        request: text.into(),
+    };
+    let submit = Event::with(cx.now, "submit", json!({"urgency": 16, "flags": 0}));
+    let id = cx.add_jobs(1, OWNER, &stored, &submit)[0];
+    for name in ["validate", "depend"] {
+        cx.log(id, Event::new(cx.now, name));
+    }
+    cx.log(id, Event::with(cx.now, "priority", json!({"priority": 16})));
+    effects(cx);
+    id
+}
+
+/// Adds a job in state RUN.
+pub(crate) fn add_allocated_job(cx: &mut Context) -> u64 {
+    let id = add_pending_job(cx);
+    allocate(cx, id);
+    id
+}
+
+/// Logs the allocation of a job.
+pub(crate) fn allocate(cx: &mut Context, id: u64) {
+    let r = Arc::new(ResourceSet::from_json(R).unwrap());
+    let event = Event::new(cx.now, "alloc");
+    cx.log(id, event.with_document(Document::R(r)));
+    effects(cx);
+}
+
+pub(crate) fn effects(cx: &mut Context) -> Vec<Effect> {
+    cx.take_effects(Vec::new())
+}
+
+/// What effects do, in words: events, topics of messages, and the rest.
+pub(crate) fn described(cx: &mut Context) -> Vec<String> {
+    let describe = |effect| match effect {
+        Effect::Logged { event, .. } => format!("log {}", event.name),
+        Effect::Send(message) => format!("send {}", message.topic()),
+        Effect::Revisit(_) => "revisit".to_owned(),
+        Effect::Note(line) | Effect::Complain(line) => format!("note {line}"),
+        Effect::Free {
+            ranks, is_final, ..
+        } => format!("free {ranks} {is_final}"),
+        other => format!("{other:?}"),
+    };
+    effects(cx).into_iter().map(describe).collect()
+}
+
+/// A request of the owner's, from a peer.
+pub(crate) fn message(topic: &str, peer: &str, payload: &str) -> Message {
+    let mut message = Message::request(topic, payload);
+    message.userid = OWNER;
+    message.push_route(peer.as_bytes());
+    message
+}
+
+pub(crate) fn request(message: &Message) -> Request<'_> {
+    Request::new(message, OWNER)
+}
+
+/// A response of the owner's to a request with this matchtag.
+pub(crate) fn response(topic: &str, matchtag: u32, payload: &str) -> Message {
+    let request = Message::request(topic, "").with_matchtag(matchtag);
+    let payload = Message::json_payload(payload);
+    let mut response = Message::response_to(&request, 0, Some(payload));
+    response.userid = OWNER;
+    response
+}
+
+pub(crate) fn ranks(text: &str) -> IdSet {
+    text.parse().unwrap()
+}

@@ -1,0 +1,142 @@
+//! Jobspecs on their way into the store: validation, the site's defaults, replacement, removal.
+
+use std::sync::Arc;
+
+use penstock_jobspec::Jobspec;
+
+use crate::context::Context;
+use crate::depend;
+use crate::event::{Document, Event};
+use crate::policy;
+use crate::rpc::RequestError;
+use crate::settings::Settings;
+use crate::spec::{Spec, Stored};
+
+/// Which limits of the site hold for a jobspec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limited {
+    /// All of them.
+    Fully,
+    /// The limit of duration alone: its resources join another job, which is held to the others.
+    ByDuration,
+}
+
+/// A valid jobspec that is not in the store yet.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    text: String,
+    spec: Spec,
+    request: String,
+}
+
+impl Checked {
+    /// Parses a jobspec without applying defaults or limits.
+    fn parse(text: String, settings: &Settings) -> Result<Self, RequestError> {
+        let jobspec = Jobspec::from_json(&text).map_err(invalid)?;
+        let request = policy::redact(&text, settings, jobspec.queue()).map_err(invalid)?;
+        let spec = Spec::new(0, &jobspec);
+        Ok(Self {
+            text,
+            spec,
+            request,
+        })
+    }
+
+    /// The queue that it names.
+    pub(crate) fn queue(&self) -> Option<&str> {
+        self.spec.queue.as_deref()
+    }
+
+    /// Puts the jobspec into the store.
+    pub(crate) fn store(self, cx: &mut Context) -> Stored {
+        let Self {
+            text,
+            spec,
+            request,
+        } = self;
+        let key = cx.storage.run(|store| store.add_jobspec(&text));
+        Stored {
+            spec: Arc::new(Spec { key, ..spec }),
+            request: request.into(),
+        }
+    }
+}
+
+fn invalid(error: impl std::fmt::Display) -> RequestError {
+    RequestError::invalid(error.to_string())
+}
+
+/// Validates a submitted jobspec and applies the site's defaults and limits.
+pub(crate) fn check(
+    cx: &Context,
+    text: &str,
+    userid: u32,
+    limited: Limited,
+) -> Result<Checked, RequestError> {
+    let settings = &cx.settings;
+    let mut jobspec = Jobspec::from_json(text).map_err(invalid)?;
+    let filled = policy::fill_in(text, &jobspec, settings).map_err(invalid)?;
+    let text = match filled {
+        Some(text) => {
+            jobspec = Jobspec::from_json(&text).map_err(invalid)?;
+            text
+        }
+        None => text.to_owned(),
+    };
+    match limited {
+        Limited::Fully => policy::check(&jobspec, settings)?,
+        Limited::ByDuration => {
+            policy::check_duration(jobspec.duration(), jobspec.queue(), settings)?;
+        }
+    }
+    cx.queues.check_enabled(jobspec.queue())?;
+    let request = policy::redact(&text, settings, jobspec.queue()).map_err(invalid)?;
+    let spec = Spec::new(0, &jobspec);
+    depend::check(cx, &spec.dependencies, userid)?;
+    Ok(Checked {
+        text,
+        spec,
+        request,
+    })
+}
+
+/// Computes the jobspec of a job with another time limit.
+pub(crate) fn with_duration(
+    cx: &mut Context,
+    id: u64,
+    duration: f64,
+) -> Result<Checked, RequestError> {
+    let record = cx.jobs.record(id).ok_or_else(|| cx.jobs.unknown(id))?;
+    let key = record.spec().key;
+    let text = cx.storage.run(|store| store.jobspec(key));
+    let text = text.ok_or_else(|| invalid("the jobspec is not in the store"))?;
+    let text = policy::with_duration(&text, duration).map_err(invalid)?;
+    Checked::parse(text, &cx.settings)
+}
+
+/// Parses another jobspec for a job.
+pub(crate) fn parse(cx: &Context, text: String) -> Result<Checked, RequestError> {
+    Checked::parse(text, &cx.settings)
+}
+
+/// Replaces the jobspec of a job: in the store, in what the scheduler is sent and, by `event`, in
+/// the record.
+pub(crate) fn replace(cx: &mut Context, id: u64, checked: Checked, event: Event) {
+    let Stored { spec, request } = checked.store(cx);
+    cx.storage.run(|store| store.set_spec(id, spec.key));
+    let Some((record, dialogue)) = cx.jobs.split(id) else {
+        return;
+    };
+    let old = Arc::clone(record.spec());
+    dialogue.set_request(request);
+    dialogue.mark_outdated();
+    cx.log(id, event.with_document(Document::Jobspec(spec)));
+    release(cx, old);
+}
+
+/// Removes a jobspec from the store if no job refers to it any longer.
+pub(crate) fn release(cx: &mut Context, spec: Arc<Spec>) {
+    if let Some(spec) = Arc::into_inner(spec) {
+        cx.storage.run(|store| store.remove_jobspec(spec.key));
+    }
+}

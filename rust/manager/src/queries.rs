@@ -1,0 +1,22 @@
+//! `Queries`: what users ask about jobs over time, as lists, streams and waits.
+//!
+//! Questions that are answered at once are functions in [`info`](crate::info),
+//! [`history`](crate::history), [`job_list`](crate::job_list) and [`kvs`](crate::kvs).
+
+use crate::job_list::Listings;
+use crate::watch::Watchers;
+
+/// The open listings, streams and waits.
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    pub(crate) listings: Listings,
+    pub(crate) watchers: Watchers,
+}
+
+impl Queries {
+    /// Drops what a peer that has disconnected had open.
+    pub(crate) fn disconnect(&mut self, origin: &[u8]) {
+        self.listings.disconnect(origin);
+        self.watchers.disconnect(origin);
+    }
+}

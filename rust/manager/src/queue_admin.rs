@@ -1,0 +1,103 @@
+//! `job-manager.queue-*`: administration of queues (RFC 33).
+
+use penstock_flux::Text;
+use penstock_flux::job_manager::{
+    QueueEnableRequest, QueueListResponse, QueueRequest, QueueStartRequest,
+};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::queues::ANONYMOUS;
+use crate::record::Record;
+use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::scheduler::SchedulerPeer;
+use crate::settings::Settings;
+use crate::state::State;
+
+/// The queues that a request names; the anonymous one if none is configured.
+fn named(
+    settings: &Settings,
+    name: Option<Text<'_>>,
+    all: bool,
+) -> Result<Vec<String>, RequestError> {
+    let known = || settings.queues.keys().cloned().collect::<Vec<_>>();
+    match name {
+        Some(name) if settings.queues.contains_key(&*name) => Ok(vec![name.into_string()]),
+        Some(name) if settings.queues.is_empty() => {
+            let text = format!("queue `{name}`: no queues are configured");
+            Err(RequestError::not_found(text))
+        }
+        Some(name) => {
+            let text = format!("unknown queue `{name}`: expected {}", known().join(", "));
+            Err(RequestError::not_found(text))
+        }
+        None if settings.queues.is_empty() => Ok(vec![ANONYMOUS.to_owned()]),
+        None if all => Ok(known()),
+        None => {
+            let text = format!(
+                "expected the name of a queue ({}) or `all`",
+                known().join(", ")
+            );
+            Err(RequestError::invalid(text))
+        }
+    }
+}
+
+/// `job-manager.queue-list`.
+pub(crate) fn queue_list(cx: &Context) -> Reply {
+    let queues = cx.settings.queues.keys().cloned().collect();
+    Reply::of(&QueueListResponse { queues })
+}
+
+/// `job-manager.queue-status`.
+pub(crate) fn queue_status(cx: &Context, request: Request<'_>) -> Handled {
+    let QueueRequest { name } = request.payload()?;
+    let names = named(&cx.settings, name, false)?;
+    let status = cx.queues.status(names.first().map(String::as_str));
+    Ok(json!(status).into())
+}
+
+/// `job-manager.queue-enable`: whether submissions are accepted.
+pub(crate) fn queue_enable(cx: &mut Context, request: Request<'_>) -> Handled {
+    let change: QueueEnableRequest<'_> = request.payload()?;
+    let reason = change.reason.map(Text::into_string);
+    for name in named(&cx.settings, change.name, change.all)? {
+        cx.queues.change(&name, true, |status| {
+            status.enable = change.enable;
+            status.disable_reason = reason.clone().filter(|_| !change.enable);
+        });
+    }
+    cx.queues.save(&mut cx.storage);
+    Ok(Reply::Empty)
+}
+
+/// `job-manager.queue-start`: whether jobs are scheduled. For a stopped queue no resources are
+/// requested, and outstanding requests are canceled.
+pub(crate) fn queue_start(
+    cx: &mut Context,
+    scheduler: &mut SchedulerPeer,
+    request: Request<'_>,
+) -> Handled {
+    let change: QueueStartRequest<'_> = request.payload()?;
+    let reason = change.reason.map(Text::into_string);
+    let names = named(&cx.settings, change.name, change.all)?;
+    for name in &names {
+        cx.queues.change(name, !change.nocheckpoint, |status| {
+            status.start = change.start;
+            status.stop_reason = reason.clone().filter(|_| !change.start);
+        });
+    }
+    cx.queues.save(&mut cx.storage);
+    let records = cx.jobs.iter().map(|job| &job.record).filter(|record| {
+        let queue = record.spec().queue.as_deref().unwrap_or(ANONYMOUS);
+        record.state() == State::Sched && names.iter().any(|name| name == queue)
+    });
+    let ids: Vec<u64> = records.map(Record::id).collect();
+    for id in ids {
+        if !change.start {
+            scheduler.withdraw(cx, id);
+        }
+        cx.revisit(id);
+    }
+    Ok(Reply::Empty)
+}

@@ -1,0 +1,563 @@
+//! The facts of a job: what its eventlog and the documents beside it say, and nothing else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use penstock_idset::IdSet;
+use penstock_rset::ResourceSet;
+use serde_json::{Map, Value};
+
+use crate::event::{Document, Event};
+use crate::flex::{ElasticRequest, Flex};
+use crate::spec::Spec;
+use crate::state::{JobResult, State};
+
+/// The urgency that means "as soon as possible" (RFC 30).
+pub(crate) const EXPEDITE: u8 = 31;
+
+/// The priority that an urgency stands for (RFC 30): 0 if held, the greatest if expedited.
+pub(crate) fn priority_of(urgency: u8) -> u32 {
+    match urgency {
+        EXPEDITE.. => u32::MAX,
+        urgency => u32::from(urgency),
+    }
+}
+
+/// How far an allocation has come, by its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Allocation {
+    /// No resources were allocated.
+    None,
+    /// Resources were allocated and not all of them freed.
+    Active,
+    /// All resources were freed.
+    Freed,
+}
+
+/// How far a site hook, prolog or epilog, has come, by its events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HookStage {
+    /// Neither its start nor its finish is logged.
+    #[default]
+    Idle,
+    /// Its start is logged.
+    Begun,
+    /// Its finish is logged.
+    Done,
+}
+
+/// An exception as its event describes it (RFC 21).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exception {
+    /// Type, such as `cancel`.
+    pub kind: String,
+    /// 0 (fatal) to 7.
+    pub severity: i64,
+    /// Human-readable text.
+    pub note: String,
+    /// The job's wait status if this is its first fatal exception (RFC 32).
+    pub wait_status: Option<i32>,
+}
+
+/// The facts of one job.
+///
+/// The fields are private: [`apply`](Self::apply) is the only way to change them, so that the
+/// events of a job, applied to a [`new`](Self::new) record, give the same record again. The manager
+/// asserts this in debug builds whenever it has written events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    id: u64,
+    userid: u32,
+    urgency: u8,
+    priority: u32,
+    assigned_priority: Option<u32>,
+    flags: u32,
+    state: State,
+    spec: Arc<Spec>,
+    events: u32,
+    t_submit: f64,
+    t_depend: f64,
+    t_run: f64,
+    t_cleanup: f64,
+    t_inactive: f64,
+    dependencies: BTreeSet<String>,
+    annotations: Map<String, Value>,
+    memo: Option<Box<Map<String, Value>>>,
+    allocation: Allocation,
+    r: Option<Arc<ResourceSet>>,
+    freed: IdSet,
+    retained: IdSet,
+    is_released: bool,
+    prolog: HookStage,
+    epilog: HookStage,
+    has_started: bool,
+    wait_status: Option<i32>,
+    exception: Option<Exception>,
+    flex: Option<Box<Flex>>,
+}
+
+impl Record {
+    /// A job before its first event. `spec` is its current jobspec.
+    pub fn new(id: u64, userid: u32, spec: Arc<Spec>) -> Self {
+        Self {
+            id,
+            userid,
+            urgency: 16,
+            priority: 0,
+            assigned_priority: None,
+            flags: 0,
+            state: State::New,
+            spec,
+            events: 0,
+            t_submit: 0.0,
+            t_depend: 0.0,
+            t_run: 0.0,
+            t_cleanup: 0.0,
+            t_inactive: 0.0,
+            dependencies: BTreeSet::new(),
+            annotations: Map::new(),
+            memo: None,
+            allocation: Allocation::None,
+            r: None,
+            freed: IdSet::new(),
+            retained: IdSet::new(),
+            is_released: false,
+            prolog: HookStage::Idle,
+            epilog: HookStage::Idle,
+            has_started: false,
+            wait_status: None,
+            exception: None,
+            flex: None,
+        }
+    }
+
+    /// Rebuilds a record from its eventlog. `spec` and `r` are the documents in the store; R takes
+    /// effect at the event that it came with.
+    ///
+    /// # Errors
+    ///
+    /// A line of the log is not an event.
+    pub fn replay(
+        id: u64,
+        userid: u32,
+        spec: Arc<Spec>,
+        r: Option<&Arc<ResourceSet>>,
+        eventlog: &str,
+        mut observe: impl FnMut(&Event),
+    ) -> Result<Self, InvalidEvent> {
+        let mut record = Self::new(id, userid, spec);
+        for line in eventlog.lines() {
+            let mut event = Event::parse(line).map_err(|source| InvalidEvent {
+                line: line.to_owned(),
+                source,
+            })?;
+            if matches!(&*event.name, "alloc" | "free") {
+                event.document = r.map(|r| Document::R(Arc::clone(r)));
+            }
+            observe(&event);
+            record.apply(&event);
+        }
+        Ok(record)
+    }
+
+    /// Applies an event, live or in replay.
+    pub fn apply(&mut self, event: &Event) {
+        self.events = self.events.saturating_add(1);
+        self.take_document(event);
+        match &*event.name {
+            "submit" => {
+                self.t_submit = event.timestamp;
+                let flags = event.integer("flags");
+                self.flags = flags
+                    .and_then(|flags| u32::try_from(flags).ok())
+                    .unwrap_or(0);
+                self.apply_urgency(event);
+            }
+            "urgency" => {
+                self.apply_urgency(event);
+                self.assigned_priority = None;
+            }
+            "priority" => {
+                self.priority = event
+                    .integer("priority")
+                    .and_then(|priority| u32::try_from(priority).ok())
+                    .unwrap_or(0);
+                let usual = priority_of(self.urgency);
+                self.assigned_priority = (self.priority != usual).then_some(self.priority);
+            }
+            "memo" => self.apply_memo(event),
+            "prolog-start" => self.prolog = HookStage::Begun,
+            "prolog-finish" => self.prolog = HookStage::Done,
+            "epilog-start" => self.epilog = HookStage::Begun,
+            "epilog-finish" => self.epilog = HookStage::Done,
+            "dependency-add" => {
+                if let Some(description) = event.text("description") {
+                    self.dependencies.insert(description.to_owned());
+                }
+            }
+            "dependency-remove" => {
+                if let Some(description) = event.text("description") {
+                    self.dependencies.remove(description);
+                }
+            }
+            "alloc" => {
+                self.allocation = Allocation::Active;
+                let context = event.context.as_ref();
+                if let Some(Value::Object(annotations)) =
+                    context.and_then(|context| context.get("annotations"))
+                {
+                    self.annotations.clone_from(annotations);
+                }
+            }
+            "resource-update" => self.apply_expiration(event),
+            "start" => self.has_started = true,
+            "finish" => {
+                self.wait_status = event
+                    .integer("status")
+                    .and_then(|status| i32::try_from(status).ok());
+            }
+            "release" => self.apply_release(event),
+            "free" => self.allocation = Allocation::Freed,
+            "exception" => self.apply_exception(event),
+            name if name.starts_with("penstock.") => {
+                let flex = self.flex.get_or_insert_default();
+                if let Some(ranks) = flex.apply(event, self.r.as_ref()) {
+                    self.freed.union_with(&ranks);
+                }
+            }
+            _ => {}
+        }
+        self.apply_state(event);
+    }
+
+    fn take_document(&mut self, event: &Event) {
+        match &event.document {
+            Some(Document::R(r)) => {
+                self.r.get_or_insert_with(|| Arc::clone(r));
+            }
+            Some(Document::Jobspec(spec)) => self.spec = Arc::clone(spec),
+            None => {}
+        }
+    }
+
+    fn apply_state(&mut self, event: &Event) {
+        let next = self.state.after(event);
+        if next == self.state {
+            return;
+        }
+        self.state = next;
+        match next {
+            State::Depend => self.t_depend = event.timestamp,
+            State::Run => self.t_run = event.timestamp,
+            State::Cleanup => self.t_cleanup = event.timestamp,
+            State::Inactive => self.t_inactive = event.timestamp,
+            State::New | State::Priority | State::Sched => {}
+        }
+    }
+
+    fn apply_urgency(&mut self, event: &Event) {
+        let urgency = event.integer("urgency");
+        if let Some(urgency) = urgency.and_then(|urgency| u8::try_from(urgency).ok()) {
+            self.urgency = urgency.min(EXPEDITE);
+        }
+    }
+
+    fn apply_memo(&mut self, event: &Event) {
+        let Some(update) = &event.context else {
+            return;
+        };
+        // Unlike annotations, a memo is not merged in depth: a key is replaced whole.
+        let mut memo = self.memo.take().unwrap_or_default();
+        for (key, value) in update {
+            if value.is_null() {
+                memo.shift_remove(key);
+            } else {
+                memo.insert(key.clone(), value.clone());
+            }
+        }
+        self.memo = (!memo.is_empty()).then_some(memo);
+    }
+
+    fn apply_expiration(&mut self, event: &Event) {
+        let Some(expiration) = event.number("expiration") else {
+            return;
+        };
+        let extent = self.flex.as_mut().and_then(|flex| flex.extent.as_mut());
+        for r in [self.r.as_mut(), extent].into_iter().flatten() {
+            let mut changed = r.as_ref().clone();
+            // The event was logged because this had succeeded.
+            if changed.set_expiration(Some(expiration)).is_ok() {
+                *r = Arc::new(changed);
+            }
+        }
+    }
+
+    fn apply_release(&mut self, event: &Event) {
+        // Older logs have `epilog-start` first, and no `kept`.
+        let is_retained = event.is_set("kept") || self.epilog == HookStage::Begun;
+        let released = if is_retained {
+            &mut self.retained
+        } else {
+            &mut self.freed
+        };
+        match event.text("ranks") {
+            Some("all") => {
+                if let Some(r) = &self.r {
+                    released.union_with(&r.ranks());
+                }
+            }
+            Some(ranks) => {
+                if let Ok(ranks) = ranks.parse() {
+                    released.union_with(&ranks);
+                }
+            }
+            None => {}
+        }
+        if event.is_set("final") {
+            self.is_released = true;
+        }
+    }
+
+    fn apply_exception(&mut self, event: &Event) {
+        let severity = event.integer("severity");
+        let known = self.exception.as_ref().map(|known| known.severity);
+        if known.is_none_or(|known| known != 0 && severity.unwrap_or(0) == 0) {
+            self.exception = Some(Exception {
+                kind: event.text("type").unwrap_or("unknown").to_owned(),
+                severity: severity.unwrap_or(0),
+                note: event.text("note").unwrap_or("").to_owned(),
+                wait_status: event
+                    .integer("wait_status")
+                    .and_then(|status| i32::try_from(status).ok()),
+            });
+        }
+        // RFC 27: without an allocation, annotations do not outlive the request.
+        if severity == Some(0) && !self.has_resources() {
+            self.annotations.clear();
+        }
+    }
+
+    /// FLUID (RFC 19).
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Owner.
+    pub fn userid(&self) -> u32 {
+        self.userid
+    }
+
+    /// Urgency, 0 to 31 (RFC 30).
+    pub fn urgency(&self) -> u8 {
+        self.urgency
+    }
+
+    /// Priority, 0 (held) to 4294967295.
+    pub fn priority(&self) -> u32 {
+        self.priority
+    }
+
+    /// The priority of the next `priority` event: the assigned one, else that of the urgency.
+    pub fn due_priority(&self) -> u32 {
+        self.assigned_priority
+            .unwrap_or_else(|| priority_of(self.urgency))
+    }
+
+    /// RFC 21 state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Current jobspec.
+    pub fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    /// The jobspec of a record that is given up.
+    pub(crate) fn into_spec(self) -> Arc<Spec> {
+        self.spec
+    }
+
+    /// Number of logged events.
+    pub fn events(&self) -> u32 {
+        self.events
+    }
+
+    /// Time of submission, seconds since the epoch, as every `t_` below; 0 if not reached.
+    pub fn t_submit(&self) -> f64 {
+        self.t_submit
+    }
+
+    /// Time of entering DEPEND.
+    pub fn t_depend(&self) -> f64 {
+        self.t_depend
+    }
+
+    /// Time of entering RUN.
+    pub fn t_run(&self) -> f64 {
+        self.t_run
+    }
+
+    /// Time of entering CLEANUP.
+    pub fn t_cleanup(&self) -> f64 {
+        self.t_cleanup
+    }
+
+    /// Time of entering INACTIVE.
+    pub fn t_inactive(&self) -> f64 {
+        self.t_inactive
+    }
+
+    /// Descriptions of the unsatisfied dependencies.
+    pub fn dependencies(&self) -> &BTreeSet<String> {
+        &self.dependencies
+    }
+
+    /// Annotations of the allocation, from the `alloc` event.
+    pub fn annotations(&self) -> &Map<String, Value> {
+        &self.annotations
+    }
+
+    /// The memo, if one is set.
+    pub fn memo(&self) -> Option<&Map<String, Value>> {
+        self.memo.as_deref()
+    }
+
+    /// Allocated resources, with the current expiration; `None` before the `alloc` event.
+    pub fn r(&self) -> Option<&Arc<ResourceSet>> {
+        self.r.as_ref()
+    }
+
+    /// Whether resources are allocated and not all freed.
+    pub fn has_resources(&self) -> bool {
+        self.allocation == Allocation::Active
+    }
+
+    /// Ranks that the scheduler may allocate again.
+    pub fn freed(&self) -> &IdSet {
+        &self.freed
+    }
+
+    /// Ranks that the execution service has released and the epilog still needs.
+    pub fn retained(&self) -> &IdSet {
+        &self.retained
+    }
+
+    /// The resources that are allocated and not freed.
+    pub fn unfreed(&self) -> Option<ResourceSet> {
+        let r = self.r.as_ref()?;
+        Some(r.restrict(&r.ranks().difference(&self.freed)))
+    }
+
+    /// Whether the execution service has sent its final release.
+    pub fn is_released(&self) -> bool {
+        self.is_released
+    }
+
+    /// The prolog.
+    pub fn prolog(&self) -> HookStage {
+        self.prolog
+    }
+
+    /// The epilog: nothing is freed between its start and its finish.
+    pub fn epilog(&self) -> HookStage {
+        self.epilog
+    }
+
+    /// Whether the `start` event is logged.
+    pub fn has_started(&self) -> bool {
+        self.has_started
+    }
+
+    /// Greatest wait status of the tasks, from the `finish` event.
+    pub fn wait_status(&self) -> Option<i32> {
+        self.wait_status
+    }
+
+    /// The first fatal exception, else the first of any severity.
+    pub fn exception(&self) -> Option<&Exception> {
+        self.exception.as_ref()
+    }
+
+    /// The first fatal exception.
+    pub fn fatal_exception(&self) -> Option<&Exception> {
+        self.exception().filter(|exception| exception.severity == 0)
+    }
+
+    /// Whether the job has finished or has a fatal exception: no tasks are expected to run.
+    pub fn has_ended(&self) -> bool {
+        self.wait_status.is_some() || self.fatal_exception().is_some()
+    }
+
+    /// The job's part in flexible allocations, if it has one.
+    pub fn flex(&self) -> Option<&Flex> {
+        self.flex.as_deref()
+    }
+
+    /// The PMIx request that this job carries through the queue: such a job has no tasks.
+    pub fn elastic_request(&self) -> Option<&ElasticRequest> {
+        self.flex()?.request.as_ref()
+    }
+
+    /// All resources of the job: R without what it has released, with its grants.
+    pub fn extent(&self) -> Option<&Arc<ResourceSet>> {
+        let flex = self.flex().and_then(|flex| flex.extent.as_ref());
+        flex.or(self.r.as_ref())
+    }
+
+    /// When the allocation began, seconds since the epoch.
+    pub fn began(&self) -> f64 {
+        let starttime = self.r().and_then(|r| r.starttime());
+        starttime.filter(|time| *time > 0.0).unwrap_or(self.t_run)
+    }
+
+    /// When the allocation ends, seconds since the epoch; `None` if unlimited.
+    pub fn expiration(&self) -> Option<f64> {
+        let end = self.r().and_then(|r| r.expiration());
+        end.filter(|end| *end > 0.0)
+    }
+
+    /// The result of an inactive job.
+    pub fn result(&self) -> Option<JobResult> {
+        if self.state != State::Inactive {
+            return None;
+        }
+        let fatal = self.fatal_exception();
+        Some(match fatal.map(|exception| exception.kind.as_str()) {
+            Some("cancel") => JobResult::Canceled,
+            Some("timeout") => JobResult::Timeout,
+            None if self.wait_status == Some(0) => JobResult::Completed,
+            _ => JobResult::Failed,
+        })
+    }
+
+    /// The exit code as a shell shows it: 0 to 255, or 128 + signal.
+    pub fn returncode(&self) -> Option<i32> {
+        let status = self.wait_status?;
+        let signal = status & 0x7f;
+        Some(if signal == 0 {
+            (status >> 8) & 0xff
+        } else {
+            128 + signal
+        })
+    }
+}
+
+/// A line of an eventlog that is not an event.
+#[derive(Debug)]
+pub struct InvalidEvent {
+    line: String,
+    source: serde_json::Error,
+}
+
+impl std::fmt::Display for InvalidEvent {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "event `{}`: {}", self.line, self.source)
+    }
+}
+
+impl std::error::Error for InvalidEvent {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

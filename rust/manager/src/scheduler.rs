@@ -1,0 +1,13 @@
+//! `SchedulerPeer`: the job manager's end of RFC 27, who is asked for resources, for which jobs, in
+//! which order.
+//!
+//! Which message moves a job's request on is the table of
+//! [`Alloc::after`](crate::dialogue::Alloc::after).
+
+mod expiration;
+mod handshake;
+mod peer;
+mod request;
+mod response;
+
+pub(crate) use peer::SchedulerPeer;

@@ -1,0 +1,87 @@
+//! `sched.expiration`: whether the scheduler agrees to another end of a running job (RFC 27).
+
+use penstock_flux::alloc::ExpirationRequest;
+use penstock_flux::errno::ENOSYS;
+use penstock_flux::topic;
+use penstock_wire::Message;
+
+use super::peer::SchedulerPeer;
+use crate::context::Context;
+use crate::effect::{Effect, ExpirationCause, ExpirationChange};
+use crate::rpc::{self, RequestError};
+
+impl SchedulerPeer {
+    /// Asks the scheduler to agree that a running job ends `duration` seconds after its begin; 0 is
+    /// never. What comes of it is an [`Effect::ExpirationDecided`], at once if no scheduler is ready:
+    /// none is there to object.
+    pub(crate) fn request_expiration(
+        &mut self,
+        cx: &mut Context,
+        id: u64,
+        duration: f64,
+        cause: ExpirationCause,
+    ) {
+        let Some(record) = cx.jobs.record(id) else {
+            return;
+        };
+        let expiration = if duration > 0.0 {
+            record.began() + duration
+        } else {
+            0.0
+        };
+        let change = ExpirationChange {
+            id,
+            duration,
+            expiration,
+            cause,
+        };
+        if self.has_expiration_request(id) {
+            return cx.effect(Effect::ExpirationBusy(change));
+        }
+        if !self.is_ready() {
+            return cx.effect(Effect::ExpirationDecided(change, Ok(())));
+        }
+        let (matchtag, message) = make_request(cx, id, expiration);
+        self.expirations.insert(matchtag, change);
+        cx.send(message);
+    }
+
+    /// Tells a scheduler that has been greeted and is not ready an expiration that was changed
+    /// without it.
+    pub(crate) fn correct_expiration(&mut self, cx: &mut Context, id: u64, expiration: f64) {
+        if !self.is_ready() {
+            let (_, message) = make_request(cx, id, expiration);
+            self.send_correction(cx, message);
+        }
+    }
+
+    /// A response to `sched.expiration`: an error leaves the job as it is. A scheduler that does
+    /// not know the method does not object (RFC 27).
+    pub(crate) fn expiration_response(&mut self, cx: &mut Context, response: &Message) {
+        let Some(change) = self.expirations.remove(&response.matchtag) else {
+            return;
+        };
+        let decision = match response.errnum() {
+            0 | ENOSYS => Ok(()),
+            errnum => {
+                let text = response.error_text().unwrap_or_default();
+                let text = format!("the scheduler refuses the update: {text}");
+                Err(RequestError::new(errnum, text))
+            }
+        };
+        cx.effect(Effect::ExpirationDecided(change, decision));
+    }
+
+    /// Whether an expiration request for the job is outstanding.
+    fn has_expiration_request(&self, id: u64) -> bool {
+        let mut changes = self.expirations.values();
+        changes.any(|change| change.id == id)
+    }
+}
+
+fn make_request(cx: &mut Context, id: u64, expiration: f64) -> (u32, Message) {
+    let matchtag = cx.next_matchtag();
+    let request = ExpirationRequest { id, expiration };
+    let message = rpc::request(topic::sched::EXPIRATION, &request);
+    (matchtag, message.with_matchtag(matchtag))
+}

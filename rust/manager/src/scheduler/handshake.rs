@@ -1,0 +1,156 @@
+//! How a scheduler arrives (`sched-hello`, `sched-ready`) and leaves.
+
+use penstock_flux::Payload;
+use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
+use penstock_flux::errno::{EAGAIN, EBUSY};
+use penstock_wire::Message;
+
+use super::peer::{Handshake, SchedulerPeer};
+use crate::context::Context;
+use crate::dialogue::AllocInput;
+use crate::effect::Effect;
+use crate::rpc::{Handled, Reply, Request, RequestError};
+
+/// The greatest limit of outstanding requests that a scheduler may set.
+const MAX_LIMIT: usize = 0x7fff_ffff;
+
+impl SchedulerPeer {
+    /// `sched-hello`: one response for every job that holds resources, then ENODATA.
+    ///
+    /// A scheduler that does not say `partial-ok` is told a job's free ranks too, but the rest of
+    /// that allocation is freed in one piece: it never has more than one `sched.free` of a job to
+    /// answer.
+    ///
+    /// No scheduler replaces one that is ready: that one would not learn of it.
+    pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let message = request.message;
+        if message.is_noresponse() {
+            cx.complain("sched-hello that wants no response: ignored".to_owned());
+            return Ok(Reply::Deferred);
+        }
+        let hello: HelloRequest = request.payload()?;
+        if self.is_ready() && self.origin.as_deref() != request.origin() {
+            let text = "another scheduler has said hello and is ready";
+            cx.complain(format!("sched-hello refused: {text}"));
+            return Err(RequestError::new(EBUSY, text));
+        }
+        self.suspend(cx, "a scheduler says hello");
+        self.is_partial_ok = hello.partial_ok;
+        self.set_handshake(cx, Handshake::Greeted);
+        self.origin = request.origin().map(<[u8]>::to_vec);
+        let mut responses = Vec::new();
+        for job in cx.jobs.iter() {
+            let record = &job.record;
+            if !record.has_resources() {
+                continue;
+            }
+            // All its ranks are free, and the final release of the execution service is missing.
+            if record
+                .r()
+                .is_some_and(|r| r.ranks().is_subset(record.freed()))
+            {
+                continue;
+            }
+            let free = (!record.freed().is_empty()).then(|| record.freed().to_string());
+            let payload = HelloResponse {
+                id: record.id(),
+                priority: record.priority(),
+                userid: record.userid(),
+                t_submit: record.t_submit(),
+                free: free.map(Into::into),
+            };
+            let payload = Some(payload.to_payload());
+            responses.push(Message::response_to(message, 0, payload));
+        }
+        for response in responses {
+            cx.send(response);
+        }
+        Err(RequestError::end_of_stream())
+    }
+
+    /// `sched-ready`: from now on `sched.alloc` requests are sent.
+    pub(crate) fn ready(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
+        let limit = self.accept_ready(request)?;
+        self.set_handshake(cx, Handshake::Ready(limit));
+        let count = self.queued.len() as u64;
+        let response = ReadyResponse { count }.to_payload();
+        if !request.message.is_noresponse() {
+            cx.send(Message::response_to(request.message, 0, Some(response)));
+        }
+        for message in std::mem::take(&mut self.belated) {
+            cx.send(message);
+        }
+        Ok(Reply::Deferred)
+    }
+
+    fn accept_ready(&self, request: Request<'_>) -> Result<Option<usize>, RequestError> {
+        let ready: ReadyRequest = request.payload()?;
+        let is_same = self.origin.as_deref() == request.origin();
+        if self.handshake() == Handshake::Suspended || !is_same {
+            return Err(RequestError::protocol("sched-ready without sched-hello"));
+        }
+        if self.is_ready() {
+            let text = "sched-ready twice after one sched-hello";
+            return Err(RequestError::protocol(text));
+        }
+        match (ready.mode, ready.limit) {
+            (ReadyMode::Unlimited, _) => Ok(None),
+            (ReadyMode::Limited, Some(limit)) => match usize::try_from(limit) {
+                Ok(limit @ 1..=MAX_LIMIT) => Ok(Some(limit)),
+                _ => Err(RequestError::invalid(format!(
+                    "limit {limit} is out of range: expected 1 to {MAX_LIMIT}"
+                ))),
+            },
+            (ReadyMode::Limited, None) => {
+                Err(RequestError::protocol("mode `limited` needs a `limit`"))
+            }
+        }
+    }
+
+    /// A peer has disconnected: it may be the scheduler.
+    pub(crate) fn disconnect(&mut self, cx: &mut Context, origin: &[u8]) {
+        if self.origin.as_deref() == Some(origin) {
+            self.suspend(cx, "the scheduler disconnected");
+        }
+    }
+
+    /// Sends no requests until the next hello and ready. Outstanding requests are void: they are
+    /// sent again to the next scheduler.
+    pub(super) fn suspend(&mut self, cx: &mut Context, why: &str) {
+        if self.handshake() == Handshake::Suspended {
+            return;
+        }
+        cx.note(format!("scheduling is suspended: {why}"));
+        let stopped = self.is_stopped;
+        let lost = std::mem::take(self);
+        self.is_stopped = stopped;
+        self.queued = lost.queued;
+        self.bytes_this_turn = lost.bytes_this_turn;
+        self.set_handshake(cx, Handshake::Suspended);
+        cx.effect(Effect::SchedulerLost);
+        for change in lost.expirations.into_values() {
+            let text = "the scheduler went away before it agreed: try again";
+            let error = RequestError::new(EAGAIN, text);
+            cx.effect(Effect::ExpirationDecided(change, Err(error)));
+        }
+        let mut orphans = Vec::new();
+        for (record, dialogue) in cx.jobs.iter_split() {
+            if dialogue.alloc().is_outstanding() {
+                orphans.push((record.id(), dialogue.void_commit()));
+                dialogue.advance_alloc(AllocInput::SchedulerLost);
+            }
+        }
+        for (id, had_r) in orphans {
+            void_r(cx, id, had_r);
+            cx.revisit(id);
+        }
+    }
+}
+
+/// Undoes the commit of R for a request that ends without an allocation.
+pub(super) fn void_r(cx: &mut Context, id: u64, had_r: bool) {
+    cx.claims.drop(id);
+    if had_r {
+        cx.storage.run(|store| store.clear_r(id));
+    }
+}

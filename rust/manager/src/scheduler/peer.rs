@@ -1,0 +1,236 @@
+//! The state of the conversation with the scheduler.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_flux::job_manager::SchedStats;
+use penstock_idset::IdSet;
+use penstock_wire::Message;
+
+use crate::context::{Context, SchedulerState};
+use crate::effect::ExpirationChange;
+
+/// Queue order: priority descending, then id ascending.
+pub(super) type Position = (Reverse<u32>, u64);
+
+/// Where the scheduler is in its handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Handshake {
+    /// No scheduler has said hello, or it is gone.
+    #[default]
+    Suspended,
+    /// Hello was answered, ready is awaited.
+    Greeted,
+    /// Requests may be sent, at most this many outstanding.
+    Ready(Option<usize>),
+}
+
+/// The conversation with the scheduler.
+#[derive(Debug, Default)]
+pub(crate) struct SchedulerPeer {
+    handshake: Handshake,
+    /// The scheduler's route, by which a disconnect is recognized.
+    pub(super) origin: Option<Vec<u8>>,
+    /// Whether the scheduler takes allocations back in parts (`partial-ok`).
+    pub(super) is_partial_ok: bool,
+    /// Free ranks of jobs whose allocations the scheduler takes back only as a whole.
+    pub(super) withheld: BTreeMap<u64, IdSet>,
+    /// Requests that correct what hello said, for a scheduler that is not ready yet.
+    pub(super) belated: Vec<Message>,
+    /// Outstanding jobs whose priority has changed since the scheduler was told.
+    pub(super) reprioritized: BTreeSet<u64>,
+    /// Those of them whose requests are to be canceled and sent again.
+    pub(super) displaced: Vec<u64>,
+    /// Jobs to request resources for.
+    pub(super) queued: BTreeSet<Position>,
+    /// Jobs whose requests are outstanding and not canceled.
+    pub(super) requested: BTreeSet<Position>,
+    /// Number of canceled requests; they count against the limit until the scheduler answers.
+    pub(super) canceling: usize,
+    /// Bytes of alloc requests made in this turn.
+    pub(super) bytes_this_turn: usize,
+    /// Whether the instance is about to end: nothing is requested, and no allocation accepted.
+    pub(super) is_stopped: bool,
+    /// Outstanding `sched.expiration` requests by matchtag.
+    pub(super) expirations: BTreeMap<u32, ExpirationChange>,
+}
+
+impl SchedulerPeer {
+    /// Requests no more resources: pending jobs stay pending for the next start of the instance.
+    pub(crate) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Begins a new turn, with a fresh budget of alloc requests.
+    pub(crate) fn begin_turn(&mut self) {
+        self.bytes_this_turn = 0;
+    }
+
+    /// Whether a scheduler is ready for requests.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.handshake, Handshake::Ready(_))
+    }
+
+    /// Where the scheduler is in its handshake.
+    pub(super) fn handshake(&self) -> Handshake {
+        self.handshake
+    }
+
+    /// Moves the handshake on, and tells the others.
+    pub(super) fn set_handshake(&mut self, cx: &mut Context, handshake: Handshake) {
+        self.handshake = handshake;
+        cx.scheduler = SchedulerState {
+            is_ready: self.is_ready(),
+            takes_parts: self.is_partial_ok || handshake == Handshake::Suspended,
+        };
+    }
+
+    /// The route of the scheduler, if one is ready.
+    pub(crate) fn reader(&self) -> Option<&[u8]> {
+        self.origin.as_deref().filter(|_| self.is_ready())
+    }
+
+    /// The number of outstanding alloc requests.
+    pub(super) fn outstanding(&self) -> usize {
+        self.requested.len() + self.canceling
+    }
+
+    /// The statistics of `stats-get`.
+    pub(crate) fn stats(&self) -> SchedStats<'static> {
+        let state = match self.handshake {
+            Handshake::Suspended => "suspended",
+            Handshake::Greeted => "greeted",
+            Handshake::Ready(_) => "ready",
+        };
+        SchedStats {
+            state: state.into(),
+            queued: self.queued.len() as u64,
+            requested: self.outstanding() as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SchedulerPeer;
+    use crate::context::Context;
+    use crate::dialogue::Alloc;
+    use crate::fixture::{
+        OWNER, R, add_pending_job, allocate, context, described, effects, message, ranks, request,
+        response,
+    };
+    use crate::kvs;
+    use crate::rpc::Request;
+    use crate::settings::Settings;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+    use penstock_jobspec::fluid::Fluid;
+
+    fn greet(scheduler: &mut SchedulerPeer, cx: &mut Context) {
+        let hello = message("job-manager.sched-hello", "sched", r#"{"partial-ok":true}"#);
+        let end = scheduler.hello(cx, request(&hello)).unwrap_err();
+        assert_eq!(end.errnum, penstock_flux::errno::ENODATA);
+        let ready = message(
+            "job-manager.sched-ready",
+            "sched",
+            r#"{"mode":"unlimited"}"#,
+        );
+        scheduler.ready(cx, request(&ready)).unwrap();
+    }
+
+    fn commit(cx: &mut Context, id: u64) {
+        let key = format!("job.{}.R", Fluid(id).dothex());
+        let data = BASE64.encode(R);
+        let payload =
+            format!(r#"{{"ops":[{{"key":"{key}","dirent":{{"type":"val","data":"{data}"}}}}]}}"#);
+        let message = message("kvs.commit", "sched", &payload);
+        kvs::commit(cx, Request::new(&message, OWNER)).unwrap();
+    }
+
+    fn respond(scheduler: &mut SchedulerPeer, cx: &mut Context, payload: &str) -> Vec<String> {
+        scheduler.alloc_response(cx, &response("sched.alloc", 0, payload));
+        described(cx)
+    }
+
+    #[test]
+    fn a_job_gets_resources_that_were_committed() {
+        let mut cx = context(Settings::default());
+        let mut scheduler = SchedulerPeer::default();
+        let id = add_pending_job(&mut cx);
+        scheduler.enqueue(&mut cx, id);
+        scheduler.send_allocs(&mut cx);
+        assert!(effects(&mut cx).is_empty(), "there is no scheduler");
+        greet(&mut scheduler, &mut cx);
+        effects(&mut cx);
+        scheduler.send_allocs(&mut cx);
+        assert_eq!(described(&mut cx), ["send sched.alloc"]);
+        let success = format!(r#"{{"id":{id},"type":0}}"#);
+        let early = respond(&mut scheduler, &mut cx, &success);
+        assert!(
+            early[0].ends_with("without committing R: ignored"),
+            "{early:?}"
+        );
+        commit(&mut cx, id);
+        assert_eq!(respond(&mut scheduler, &mut cx, &success), ["log alloc"]);
+        let job = cx.jobs.get(id).unwrap();
+        assert!(job.record.has_resources() && job.dialogue.committed().is_none());
+    }
+
+    #[test]
+    fn resources_for_a_job_that_has_ended_are_surplus() {
+        let mut cx = context(Settings::default());
+        let mut scheduler = SchedulerPeer::default();
+        let id = add_pending_job(&mut cx);
+        greet(&mut scheduler, &mut cx);
+        scheduler.enqueue(&mut cx, id);
+        scheduler.send_allocs(&mut cx);
+        cx.fail_job(id, "cancel", "");
+        effects(&mut cx);
+        assert!(scheduler.withdraw(&mut cx, id));
+        assert_eq!(described(&mut cx), ["send sched.cancel"]);
+        commit(&mut cx, id);
+        let success = format!(r#"{{"id":{id},"type":0}}"#);
+        assert_eq!(respond(&mut scheduler, &mut cx, &success), ["revisit"]);
+        let job = cx.jobs.get(id).unwrap();
+        assert_eq!(job.dialogue.alloc(), Alloc::Surplus);
+        assert!(job.r().is_some() && !job.record.has_resources());
+    }
+
+    #[test]
+    fn a_scheduler_that_takes_whole_allocations_gets_one_free() {
+        let mut cx = context(Settings::default());
+        let mut scheduler = SchedulerPeer::default();
+        let id = add_pending_job(&mut cx);
+        allocate(&mut cx, id);
+        let hello = message("job-manager.sched-hello", "sched", "{}");
+        scheduler.hello(&mut cx, request(&hello)).unwrap_err();
+        let ready = message(
+            "job-manager.sched-ready",
+            "sched",
+            r#"{"mode":"unlimited"}"#,
+        );
+        scheduler.ready(&mut cx, request(&ready)).unwrap();
+        effects(&mut cx);
+        scheduler.free(&mut cx, id, ranks("1"), false);
+        assert!(effects(&mut cx).is_empty());
+        scheduler.free(&mut cx, id, ranks("0"), true);
+        assert_eq!(described(&mut cx), ["send sched.free"]);
+    }
+
+    #[test]
+    fn a_lost_scheduler_leaves_no_request_behind() {
+        let mut cx = context(Settings::default());
+        let mut scheduler = SchedulerPeer::default();
+        let id = add_pending_job(&mut cx);
+        greet(&mut scheduler, &mut cx);
+        scheduler.enqueue(&mut cx, id);
+        scheduler.send_allocs(&mut cx);
+        commit(&mut cx, id);
+        effects(&mut cx);
+        scheduler.disconnect(&mut cx, b"sched");
+        assert!(!scheduler.is_ready() && !cx.scheduler.is_ready);
+        let job = cx.jobs.get(id).unwrap();
+        assert_eq!(job.dialogue.alloc(), Alloc::Idle);
+        assert!(job.r().is_none(), "the commit is void");
+    }
+}

@@ -1,0 +1,74 @@
+//! Jobspec digest: what the manager itself reads of a jobspec.
+
+use std::sync::Arc;
+
+use penstock_jobspec::{Jobspec, TaskCount};
+
+/// The attributes of a jobspec that the manager needs, shared by jobs that were submitted together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Key of the full text in the store.
+    pub key: i64,
+    /// Job name: as given, else the last path component of the command.
+    pub name: String,
+    /// Working directory.
+    pub cwd: Option<String>,
+    /// Queue.
+    pub queue: Option<String>,
+    /// Project to charge.
+    pub project: Option<String>,
+    /// Bank to charge.
+    pub bank: Option<String>,
+    /// Number of tasks; the minimum if `is_task_per_slot` and the slot count is a range.
+    pub ntasks: u64,
+    /// Whether the number of tasks is the number of slots in R.
+    pub is_task_per_slot: bool,
+    /// Requested nodes; `None` if only slots are requested.
+    pub nnodes: Option<u32>,
+    /// Requested cores.
+    pub ncores: u64,
+    /// Time limit in seconds; 0 is unlimited.
+    pub duration: f64,
+    /// Dependencies as (scheme, value).
+    pub dependencies: Vec<(String, String)>,
+}
+
+impl Spec {
+    /// Extracts the attributes from a valid jobspec stored under `key`.
+    pub fn new(key: i64, jobspec: &Jobspec) -> Self {
+        let request = jobspec.request();
+        let name = jobspec.job_name().map_or_else(
+            || {
+                let command = jobspec.command().first().map_or("", String::as_str);
+                command.rsplit('/').next().unwrap_or(command).to_owned()
+            },
+            str::to_owned,
+        );
+        let text = |path| jobspec.attribute(path)?.as_str().map(str::to_owned);
+        Self {
+            key,
+            name,
+            cwd: jobspec.cwd().map(str::to_owned),
+            queue: jobspec.queue().map(str::to_owned),
+            project: text("system.project"),
+            bank: text("system.bank"),
+            ntasks: jobspec.ntasks(),
+            is_task_per_slot: matches!(jobspec.tasks, TaskCount::PerSlot(_)) && !request.is_exact(),
+            nnodes: request.least_nodes(),
+            ncores: request.total_cores(),
+            duration: jobspec.duration(),
+            dependencies: jobspec
+                .dependencies()
+                .iter()
+                .map(|dependency| (dependency.scheme.clone(), dependency.value.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// A jobspec that is in the store: its digest, and the text that the scheduler is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) request: Arc<str>,
+}

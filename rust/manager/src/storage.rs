@@ -1,0 +1,56 @@
+//! The store, with failures kept until the next commit.
+
+use penstock_store::{Error, Store};
+
+/// The store of one manager.
+///
+/// A failed operation yields a default value and makes every later [`commit`](Self::commit) fail, so
+/// that nothing that rests on it leaves the manager.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    store: Store,
+    failure: Option<Error>,
+    commits: u64,
+}
+
+impl Storage {
+    pub(crate) fn new(store: Store) -> Self {
+        Self {
+            store,
+            failure: None,
+            commits: 0,
+        }
+    }
+
+    /// Runs an operation in the open transaction.
+    pub(crate) fn run<T: Default>(
+        &mut self,
+        operation: impl FnOnce(&mut Store) -> Result<T, Error>,
+    ) -> T {
+        operation(&mut self.store).unwrap_or_else(|error| {
+            self.failure.get_or_insert(error);
+            T::default()
+        })
+    }
+
+    /// The store itself, for those who handle its errors.
+    pub(crate) fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// Makes all changes durable.
+    pub(crate) fn commit(&mut self) -> Result<(), Error> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        if self.store.commit()? {
+            self.commits += 1;
+        }
+        Ok(())
+    }
+
+    /// The number of commits so far.
+    pub(crate) fn commits(&self) -> u64 {
+        self.commits
+    }
+}

@@ -1,0 +1,163 @@
+//! Random histories: whatever users, scheduler and execution service do, the eventlogs give every
+//! job again. In debug builds the manager itself compares the records at each flush; here a restart
+//! compares what users see.
+
+mod common;
+
+use common::{Bench, Directory, OWNER, R, body, settings};
+use penstock_wire::STREAMING;
+use serde_json::{Value, json};
+
+/// What a restart may forget of an active job: RFC 21 logs neither.
+const VOLATILE: [&str; 2] = ["annotations", "pending_reason"];
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+struct History {
+    bench: Bench,
+    random: Random,
+    jobs: Vec<u64>,
+}
+
+impl History {
+    fn any_job(&mut self) -> u64 {
+        let index = self.random.below(self.jobs.len() as u64);
+        self.jobs[usize::try_from(index).unwrap()]
+    }
+
+    fn submit(&mut self) {
+        let mut system = json!({"duration": self.random.below(3) * 100});
+        if !self.jobs.is_empty() && self.random.below(3) == 0 {
+            let name = penstock_jobspec::fluid::Fluid(self.any_job()).to_string();
+            let scheme =
+                ["after", "afterany", "afterok"][usize::try_from(self.random.below(3)).unwrap()];
+            system["dependencies"] = json!([{"scheme": scheme, "value": name}]);
+        }
+        let submission = json!({"jobspec": common::jobspec(&system)});
+        let out = self.bench.request("job-ingest.submit", &submission);
+        // A dependency on a job that was purged is rejected.
+        if out[0].errnum() == 0 {
+            self.jobs.push(body(&out[0])["id"].as_u64().unwrap());
+        }
+    }
+
+    /// One step of anybody's, due or not.
+    fn step(&mut self) {
+        if self.jobs.is_empty() {
+            return self.submit();
+        }
+        let id = self.any_job();
+        let ranks = ["0", "1", "all"][usize::try_from(self.random.below(3)).unwrap()];
+        let bench = &mut self.bench;
+        match self.random.below(22) {
+            0..=2 => self.submit(),
+            3 => drop(bench.scheduler(None)),
+            4 => drop(bench.scheduler(Some(2))),
+            5 => drop(bench.executor()),
+            6..=8 => {
+                // A job that holds the nodes lets no other have them.
+                let committed = bench.commit_r(id, R);
+                if committed[0].errnum() == 0 {
+                    bench.answer("sched.alloc", &json!({"id": id, "type": 0}));
+                }
+            }
+            9 => {
+                let annotations = json!({"sched": {"reason_pending": "busy"}});
+                let annotate = json!({"id": id, "type": 1, "annotations": annotations});
+                bench.answer("sched.alloc", &annotate);
+            }
+            10 => drop(bench.answer("sched.alloc", &json!({"id": id, "type": 2, "note": "no"}))),
+            11 => drop(bench.answer("sched.alloc", &json!({"id": id, "type": 3}))),
+            12 => drop(bench.exec(id, "start", &json!({}))),
+            13 => drop(bench.exec(id, "finish", &json!({"status": 256}))),
+            14 => drop(bench.exec(id, "release", &json!({"ranks": ranks, "final": false}))),
+            15 => drop(bench.exec(id, "release", &json!({"ranks": "all", "final": true}))),
+            16 => {
+                let oom = json!({"severity": 2, "type": "oom", "note": "memory"});
+                bench.exec(id, "exception", &oom);
+            }
+            17 => {
+                let cancel = json!({"id": id, "type": "cancel", "severity": 0});
+                bench.request("job-manager.raise", &cancel);
+            }
+            18 => {
+                let urgency = self.random.below(32);
+                bench.request(
+                    "job-manager.urgency",
+                    &json!({"id": id, "urgency": urgency}),
+                );
+            }
+            19 => {
+                let memo = json!({"step": self.random.below(9), "gone": null});
+                bench.request("job-manager.memo", &json!({"id": id, "memo": memo}));
+            }
+            20 => {
+                let seconds = self.random.below(1000);
+                let updates = json!({"attributes.system.duration": seconds});
+                bench.request("job-manager.update", &json!({"id": id, "updates": updates}));
+            }
+            _ => {
+                let peer = ["sched", "exec"][usize::try_from(self.random.below(2)).unwrap()];
+                bench.request_as(peer, OWNER, "job-manager.disconnect", &Value::Null, 0);
+            }
+        }
+    }
+
+    /// The rows of all jobs, without what a restart may forget.
+    fn rows(&mut self) -> Vec<Value> {
+        let list = json!({"max_entries": 0, "attrs": ["all"]});
+        let mut out = self
+            .bench
+            .request_as("client", OWNER, "job-list.list", &list, STREAMING);
+        out.extend(self.bench.rest());
+        let mut rows = Vec::new();
+        for message in out.iter().filter(|message| message.errnum() == 0) {
+            rows.extend(body(message)["jobs"].as_array().unwrap().clone());
+        }
+        for row in &mut rows {
+            if row["state"] != 64 {
+                for key in VOLATILE {
+                    row.as_object_mut().unwrap().remove(key);
+                }
+            }
+        }
+        rows
+    }
+}
+
+#[test]
+fn a_restart_gives_every_job_again() {
+    for seed in 1..=12 {
+        let directory = Directory::new(&format!("replay-{seed}"));
+        let mut history = History {
+            bench: directory.open(settings(), 1000.0),
+            random: Random(seed),
+            jobs: Vec::new(),
+        };
+        for _ in 0..4 {
+            for _ in 0..60 {
+                history.step();
+            }
+            // A restart loses the peers; what that changes belongs to the history before it.
+            for peer in ["sched", "exec"] {
+                let bench = &mut history.bench;
+                bench.request_as(peer, OWNER, "job-manager.disconnect", &Value::Null, 0);
+            }
+            let before = history.rows();
+            let (tag, now) = (history.bench.tag(), history.bench.now);
+            drop(std::mem::replace(&mut history.bench, Bench::new()));
+            history.bench = directory.open(settings(), now).with_tag(tag);
+            assert_eq!(history.rows(), before, "seed {seed}");
+        }
+        assert!(history.jobs.len() > 10, "the history is long enough");
+    }
+}
