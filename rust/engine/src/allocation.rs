@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
 
-use crate::job::State;
+use crate::ids::RunId;
+use crate::job::JobState;
 use crate::queue::QueueId;
 use crate::running::Running;
 use crate::timeline::Ending;
@@ -22,9 +23,9 @@ pub(crate) enum AfterEnd {
 
 impl Engine {
     /// Where a running job is in the table.
-    pub(crate) fn run_index(&self, id: u64) -> Result<u32, Error> {
+    pub(crate) fn run_index(&self, id: u64) -> Result<RunId, Error> {
         match self.books.jobs.state(id) {
-            Some(State::Runs(run)) => Ok(run),
+            Some(JobState::Running(run)) => Ok(run),
             _ => Err(Error::new(format!("job {id} holds no resources"))),
         }
     }
@@ -68,7 +69,7 @@ impl Engine {
             start: r.starttime().unwrap_or(-1.0),
             end: r.expiration().unwrap_or(f64::INFINITY),
         });
-        books.jobs.at_mut(handle).state = State::Runs(run);
+        books.jobs.at_mut(handle).state = JobState::Running(run);
         Ok(())
     }
 
@@ -162,7 +163,7 @@ impl Engine {
     }
 
     /// Ends a running job.
-    pub(crate) fn end(&mut self, run: u32, resources: AfterEnd) {
+    pub(crate) fn end(&mut self, run: RunId, resources: AfterEnd) {
         let books = &mut self.books;
         if let Some(running) = books.release(run) {
             match resources {
@@ -192,7 +193,7 @@ impl Engine {
     }
 
     /// Updates the counters and the timeline after the allocation of a job has changed.
-    pub(crate) fn resized(&mut self, run: u32) {
+    pub(crate) fn resized(&mut self, run: RunId) {
         let books = &mut self.books;
         let Some(running) = books.runs.at_mut(run) else {
             return;

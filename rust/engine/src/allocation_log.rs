@@ -1,13 +1,14 @@
 //! The log of allocations: what running jobs have taken and released, for plans that are kept from
 //! pass to pass.
 
+use crate::ids::JobHandle;
 use crate::machine::Allocation;
 
 /// A change of when an allocation, or a part of one, is planned to end. Negative infinity stands
 /// for not allocated.
 #[derive(Clone, Debug)]
 pub(crate) struct AllocationChange {
-    pub handle: u32,
+    pub handle: JobHandle,
     pub shares: Allocation,
     pub before: f64,
     pub after: f64,
@@ -31,16 +32,23 @@ pub(crate) struct AllocationLog {
 
 impl AllocationLog {
     /// Records that all of a job's allocation is planned to end at another time.
-    pub fn record(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64) {
+    pub fn record(&mut self, handle: JobHandle, shares: &Allocation, before: f64, after: f64) {
         self.push(handle, shares, before, after, false);
     }
 
     /// Records that a part of a job's allocation is planned to end at another time.
-    pub fn record_part(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64) {
+    pub fn record_part(&mut self, handle: JobHandle, shares: &Allocation, before: f64, after: f64) {
         self.push(handle, shares, before, after, true);
     }
 
-    fn push(&mut self, handle: u32, shares: &Allocation, before: f64, after: f64, is_part: bool) {
+    fn push(
+        &mut self,
+        handle: JobHandle,
+        shares: &Allocation,
+        before: f64,
+        after: f64,
+        is_part: bool,
+    ) {
         if !self.followed {
             return;
         }
@@ -92,7 +100,7 @@ mod tests {
     use penstock_rset::ResourceSet;
 
     use super::{AllocationLog, MAX_SHARES};
-    use crate::ids::NodeIndex;
+    use crate::ids::{JobHandle, NodeIndex};
     use crate::machine::{Allocation, Machine};
 
     /// An allocation of so many shares.
@@ -108,11 +116,11 @@ mod tests {
     #[test]
     fn changes_are_recorded_while_a_plan_follows() {
         let mut allocation_log = AllocationLog::default();
-        allocation_log.record(1, &shares(1), f64::NEG_INFINITY, 1.0);
+        allocation_log.record(JobHandle::new(1), &shares(1), f64::NEG_INFINITY, 1.0);
         assert_eq!(allocation_log.end(), 0);
         let from = allocation_log.follow();
-        allocation_log.record(2, &shares(1), f64::NEG_INFINITY, 2.0);
-        allocation_log.record_part(2, &shares(1), 2.0, f64::NEG_INFINITY);
+        allocation_log.record(JobHandle::new(2), &shares(1), f64::NEG_INFINITY, 2.0);
+        allocation_log.record_part(JobHandle::new(2), &shares(1), 2.0, f64::NEG_INFINITY);
         let changes = allocation_log.since(from).unwrap();
         assert_eq!(
             changes
@@ -131,10 +139,20 @@ mod tests {
         let mut allocation_log = AllocationLog::default();
         for _ in 0..3 {
             let from = allocation_log.follow();
-            allocation_log.record(1, &shares(MAX_SHARES), f64::NEG_INFINITY, 1.0);
+            allocation_log.record(
+                JobHandle::new(1),
+                &shares(MAX_SHARES),
+                f64::NEG_INFINITY,
+                1.0,
+            );
             assert!(allocation_log.since(from).is_none());
             let from = allocation_log.follow();
-            allocation_log.record(2, &shares(MAX_SHARES / 2), f64::NEG_INFINITY, 1.0);
+            allocation_log.record(
+                JobHandle::new(2),
+                &shares(MAX_SHARES / 2),
+                f64::NEG_INFINITY,
+                1.0,
+            );
             assert_eq!(allocation_log.since(from).unwrap().len(), 1);
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::allocation_log::AllocationLog;
 use crate::engine::{Decision, Overlong};
-use crate::ids::NodeIndex;
-use crate::job::{Jobs, State};
+use crate::ids::{ClassId, JobHandle, NodeIndex, RunId};
+use crate::job::{JobState, Jobs};
 use crate::machine::{Allocation, Machine, ShapeId, Size};
 use crate::plan::NodeAmount;
-use crate::queue::{Key, Kind, Queue, QueueId};
+use crate::queue::{ClassProperties, Key, Queue, QueueId};
 use crate::queues::Queues;
 use crate::running::{Running, RunningRequest, Runs};
 use crate::timeline::{Ending, Timeline};
@@ -51,7 +51,7 @@ impl Books {
     pub fn timeline(&mut self) -> &mut Timeline {
         let (machine, runs) = (&self.machine, &self.runs);
         self.timeline.get_or_insert_with(|| {
-            let ending = |(run, running): (u32, &Running)| Ending {
+            let ending = |(run, running): (RunId, &Running)| Ending {
                 end: running.end,
                 run,
                 cores: cores_up(machine, &running.shares),
@@ -73,7 +73,7 @@ impl Books {
     }
 
     /// The cores that a running job releases on nodes that are up.
-    pub fn cores_up(&self, run: u32) -> u32 {
+    pub fn cores_up(&self, run: RunId) -> u32 {
         let running = self.runs.at(run);
         running.map_or(0, |running| cores_up(&self.machine, &running.shares))
     }
@@ -100,41 +100,41 @@ impl Books {
     }
 
     /// The running job of a handle.
-    pub fn running(&self, handle: u32) -> Option<&Running> {
+    pub fn running(&self, handle: JobHandle) -> Option<&Running> {
         match self.jobs.at(handle).state {
-            State::Runs(run) => self.runs.at(run),
+            JobState::Running(run) => self.runs.at(run),
             _ => None,
         }
     }
 
     /// Removes a pending job.
-    pub fn drop_waiting(&mut self, handle: u32) {
-        if let State::Waits(lane) = self.jobs.at(handle).state {
+    pub fn drop_waiting(&mut self, handle: JobHandle) {
+        if let JobState::Pending(lane) = self.jobs.at(handle).state {
             self.queue.remove(&mut self.jobs, handle, lane);
             self.jobs.remove(handle);
         }
     }
 
     /// The class and the time limit of a pending job.
-    pub fn waits(&self, handle: u32) -> Option<(u32, f64)> {
+    pub fn waits(&self, handle: JobHandle) -> Option<(ClassId, f64)> {
         match self.jobs.at(handle).state {
-            State::Waits(lane) => Some((self.queue.class_of(lane), self.queue.lane(lane).1)),
+            JobState::Pending(lane) => Some((self.queue.class_of(lane), self.queue.lane(lane).1)),
             _ => None,
         }
     }
 
     /// The time limit of a pending job, infinite for none.
-    pub fn limit(&self, handle: u32) -> f64 {
+    pub fn limit(&self, handle: JobHandle) -> f64 {
         match self.jobs.at(handle).state {
-            State::Waits(lane) => self.queue.lane(lane).1,
+            JobState::Pending(lane) => self.queue.lane(lane).1,
             _ => f64::INFINITY,
         }
     }
 
     /// Checks whether the whole machine and the limits of the queue allow a class at all. The error
     /// is the note of a denial.
-    pub fn possible(&mut self, class: u32) -> Result<(), String> {
-        let class = &mut self.queue.classes[class as usize];
+    pub fn possible(&mut self, class: ClassId) -> Result<(), String> {
+        let class = &mut self.queue.classes[class.index()];
         if class.possible {
             return Ok(());
         }
@@ -149,9 +149,9 @@ impl Books {
 
     /// Finds an allocation for a class now: of a count range as much as the limits of its queue
     /// admit. If they admit nothing that fits, the allocation exceeds them.
-    pub fn place(&mut self, class: u32) -> Option<Allocation> {
+    pub fn place(&mut self, class: ClassId) -> Option<Allocation> {
         let generation = self.machine.generation();
-        let class = &mut self.queue.classes[class as usize];
+        let class = &mut self.queue.classes[class.index()];
         if class.failed == Some(generation) {
             return None;
         }
@@ -169,14 +169,14 @@ impl Books {
     }
 
     /// Finds an allocation for a class now, within a limit and those of its queue.
-    pub fn place_within(&mut self, class: u32, limit: Size) -> Option<Allocation> {
-        let class = &self.queue.classes[class as usize];
+    pub fn place_within(&mut self, class: ClassId, limit: Size) -> Option<Allocation> {
+        let class = &self.queue.classes[class.index()];
         let room = self.queues.room(class.queue);
         self.machine.place_within(class.shape, limit.min(room))
     }
 
     /// When a pending job would end if it started now. The error is the note of a denial.
-    pub fn end(&self, handle: u32, now: f64) -> Result<f64, String> {
+    pub fn end(&self, handle: JobHandle, now: f64) -> Result<f64, String> {
         self.end_after(self.limit(handle), now)
     }
 
@@ -232,8 +232,8 @@ impl Books {
     }
 
     /// Starts a pending job with this allocation; it ends at `end`.
-    pub fn start(&mut self, handle: u32, shares: Allocation, now: f64, end: f64) {
-        let State::Waits(lane) = self.jobs.at(handle).state else {
+    pub fn start(&mut self, handle: JobHandle, shares: Allocation, now: f64, end: f64) {
+        let JobState::Pending(lane) = self.jobs.at(handle).state else {
             return;
         };
         let (class, limit) = self.queue.lane(lane);
@@ -252,12 +252,12 @@ impl Books {
             end,
         };
         let run = self.hold(running);
-        self.jobs.at_mut(handle).state = State::Runs(run);
+        self.jobs.at_mut(handle).state = JobState::Running(run);
     }
 
     /// Registers a running job, whose resources are allocated already. Returns its index.
     #[inline]
-    pub fn hold(&mut self, running: Running) -> u32 {
+    pub fn hold(&mut self, running: Running) -> RunId {
         self.queues.count_start(running.queue, running.counted);
         self.partial += usize::from(!is_whole(&self.machine, &running.shares));
         let end = running.end;
@@ -275,7 +275,7 @@ impl Books {
     }
 
     /// Removes a running job. The caller frees its resources.
-    pub fn release(&mut self, run: u32) -> Option<Running> {
+    pub fn release(&mut self, run: RunId) -> Option<Running> {
         let running = self.runs.remove(run)?;
         self.queues.count_end(running.queue, running.counted);
         self.partial -= usize::from(!is_whole(&self.machine, &running.shares));
@@ -306,7 +306,7 @@ impl Books {
 
     /// Gives jobs that are overdue at `now` another planned end.
     pub fn end_overdue(&mut self, end: f64, now: f64) {
-        let overdue: Vec<u32> = self
+        let overdue: Vec<RunId> = self
             .runs
             .iter()
             .filter(|(_, running)| running.end <= now)
@@ -324,11 +324,11 @@ impl Books {
     }
 
     /// Queues a job whose state is not set yet.
-    pub fn enqueue(&mut self, handle: u32, shape: ShapeId, queue: QueueId, limit: f64) {
+    pub fn enqueue(&mut self, handle: JobHandle, shape: ShapeId, queue: QueueId, limit: f64) {
         let (machine, queues) = (&self.machine, &self.queues);
-        let kind = || kind(machine, queues, shape, queue);
+        let properties = || class_properties(machine, queues, shape, queue);
         self.queue
-            .push(&mut self.jobs, handle, (shape, queue), limit, kind);
+            .push(&mut self.jobs, handle, (shape, queue), limit, properties);
     }
 
     /// Denies a pending job. Returns the decision.
@@ -339,8 +339,13 @@ impl Books {
 }
 
 /// What the class of a shape in a queue is made from.
-fn kind(machine: &Machine, queues: &Queues, shape: ShapeId, queue: QueueId) -> Kind {
-    Kind {
+fn class_properties(
+    machine: &Machine,
+    queues: &Queues,
+    shape: ShapeId,
+    queue: QueueId,
+) -> ClassProperties {
+    ClassProperties {
         shape,
         queue,
         group: queues.group(queue),

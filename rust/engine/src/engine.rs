@@ -7,7 +7,8 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::allocation_log::AllocationLog;
 use crate::books::Books;
-use crate::job::{Job, Jobs, State};
+use crate::ids::{ClassId, JobHandle, LaneId};
+use crate::job::{Job, JobState, Jobs};
 use crate::machine::{Allocation, Machine, Selection, ShapeId};
 use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, Queue, QueueId};
@@ -179,7 +180,7 @@ impl Engine {
             .jobs
             .iter()
             .filter_map(|(handle, job)| match job.state {
-                State::Waits(lane) => Some((handle, lane)),
+                JobState::Pending(lane) => Some((handle, lane)),
                 _ => None,
             });
         let pending: Vec<_> = pending.collect();
@@ -240,16 +241,16 @@ impl Engine {
     pub fn job(&self, id: u64) -> Option<Job> {
         let known = self.books.jobs.at(self.books.jobs.find(id)?);
         let (shape, queue, limit) = match known.state {
-            State::Waits(lane) => {
+            JobState::Pending(lane) => {
                 let (class, limit) = self.books.queue.lane(lane);
                 (class.shape, class.queue, limit)
             }
-            State::Runs(run) => {
+            JobState::Running(run) => {
                 let running = self.books.runs.at(run)?;
                 let asked = running.asked?;
                 (asked.shape, running.queue, asked.limit)
             }
-            State::Unused(_) => return None,
+            JobState::Unused(_) => return None,
         };
         let mut request = self.books.machine.request(shape).clone();
         request.duration = if limit.is_finite() { limit } else { 0.0 };
@@ -262,10 +263,10 @@ impl Engine {
     }
 
     /// The handle and the lane of a pending job.
-    pub(crate) fn waiting(&self, id: u64) -> Option<(u32, u32)> {
+    pub(crate) fn waiting(&self, id: u64) -> Option<(JobHandle, LaneId)> {
         let handle = self.books.jobs.find(id)?;
         match self.books.jobs.at(handle).state {
-            State::Waits(lane) => Some((handle, lane)),
+            JobState::Pending(lane) => Some((handle, lane)),
             _ => None,
         }
     }
@@ -341,7 +342,7 @@ impl Engine {
 
     /// Checks all pending jobs again in the next pass: something they need may be gone.
     pub(crate) fn reconsider(&mut self) {
-        self.books.queue.doubt();
+        self.books.queue.uncheck();
         self.books.reachable.clear();
         self.recheck = true;
         self.books.changes += 1;
@@ -398,17 +399,17 @@ impl Engine {
     fn deny_impossible(&mut self, max: usize) -> Vec<Decision> {
         let books = &mut self.books;
         if std::mem::take(&mut self.recheck) {
-            let classes = 0..u32::try_from(books.queue.classes.len()).unwrap_or(u32::MAX);
+            let classes = (0..books.queue.classes.len()).map(ClassId::from_usize);
             let impossible: Vec<bool> = classes
                 .map(|class| books.possible(class).is_err())
                 .collect();
             let mut suspects: Vec<Key> = Vec::new();
             if impossible.contains(&true) {
                 for (handle, job) in books.jobs.iter() {
-                    if let State::Waits(lane) = job.state
-                        && impossible[books.queue.class_of(lane) as usize]
+                    if let JobState::Pending(lane) = job.state
+                        && impossible[books.queue.class_of(lane).index()]
                     {
-                        suspects.push(Key::new(job.rank, job.id, handle));
+                        suspects.push(Key::new(job.effective_priority, job.id, handle));
                     }
                 }
             }

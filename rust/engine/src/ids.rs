@@ -16,6 +16,9 @@ macro_rules! index_types {
                 Self(number)
             }
 
+            /// An index that no table has.
+            pub const NONE: Self = Self(u32::MAX);
+
             /// The index of an item in a table. Tables are shorter than `u32::MAX`.
             #[inline]
             pub fn from_usize(index: usize) -> Self {
@@ -43,4 +46,14 @@ index_types! {
     NodeIndex;
     /// Nodes with the same cores and gpus.
     NodeClassId;
+    /// A pending or running job, as long as it is one.
+    JobHandle;
+    /// A running job in the table of running jobs.
+    RunId;
+    /// A lane of the queue: pending jobs with the same shape, time limit and queue.
+    LaneId;
+    /// A class of the queue: lanes with the same shape and queue.
+    ClassId;
+    /// A group of queues, which share one order.
+    GroupId;
 }

@@ -7,6 +7,7 @@ use penstock_jobspec::Request;
 use crate::QueueId;
 use crate::chunked_vec::ChunkedVec;
 use crate::copy_on_write::CopyOnWrite;
+use crate::ids::{JobHandle, LaneId, RunId};
 
 /// A job to be scheduled.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,13 +24,13 @@ pub struct Job {
 
 /// The state of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum JobState {
     /// No job has it; the next unused handle.
-    Unused(u32),
+    Unused(JobHandle),
     /// Its job is pending, in this lane.
-    Waits(u32),
+    Pending(LaneId),
     /// Its job is running, at this index.
-    Runs(u32),
+    Running(RunId),
 }
 
 /// The entry of a job in the table.
@@ -37,16 +38,14 @@ pub(crate) enum State {
 pub(crate) struct JobEntry {
     pub id: u64,
     pub priority: u32,
-    /// Its priority in the order of its queue (see `Order`); 0 if it is held.
-    pub rank: u32,
-    pub state: State,
+    /// Its priority in the order of its queue (see [`Order`](crate::Order)); 0 if it is held.
+    pub effective_priority: u32,
+    pub state: JobState,
 }
 
-const END: u32 = u32::MAX;
-
-impl Default for State {
+impl Default for JobState {
     fn default() -> Self {
-        Self::Unused(END)
+        Self::Unused(JobHandle::NONE)
     }
 }
 
@@ -54,9 +53,9 @@ impl Default for State {
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
     entries: ChunkedVec<JobEntry, 1024>,
-    unused: u32,
+    unused: JobHandle,
     /// Handles by id, in shards by hash, so that a snapshot copies only the shards that change.
-    ids: Box<[CopyOnWrite<HashTable<u32>>; SHARDS]>,
+    ids: Box<[CopyOnWrite<HashTable<JobHandle>>; SHARDS]>,
 }
 
 /// Shards of the table of ids.
@@ -81,7 +80,7 @@ impl Default for Jobs {
     fn default() -> Self {
         Self {
             entries: ChunkedVec::default(),
-            unused: END,
+            unused: JobHandle::NONE,
             ids: Box::new([(); SHARDS].map(|()| CopyOnWrite::Owned(HashTable::new()))),
         }
     }
@@ -90,22 +89,22 @@ impl Default for Jobs {
 impl Jobs {
     /// The handle of a job.
     #[inline]
-    pub fn find(&self, id: u64) -> Option<u32> {
+    pub fn find(&self, id: u64) -> Option<JobHandle> {
         let entries = &self.entries;
         let hash = hash(id);
-        let found =
-            self.ids[shard_of(hash)].find(hash, |handle| entries[*handle as usize].id == id);
+        let found = self.ids[shard_of(hash)]
+            .find(hash, |handle: &JobHandle| entries[handle.index()].id == id);
         found.copied()
     }
 
     /// The state of a job.
     #[inline]
-    pub fn state(&self, id: u64) -> Option<State> {
+    pub fn state(&self, id: u64) -> Option<JobState> {
         let hash = hash(id);
         // The entry is read once for both: whether it is the job, and its state.
         let mut state = None;
-        let is_it = |handle: &u32| {
-            let entry = &self.entries[*handle as usize];
+        let is_it = |handle: &JobHandle| {
+            let entry = &self.entries[handle.index()];
             state = Some(entry.state);
             entry.id == id
         };
@@ -115,31 +114,31 @@ impl Jobs {
 
     /// Adds a job, whose state is set by the caller. `None` if the id is known or all handles are
     /// in use.
-    pub fn insert(&mut self, id: u64, priority: u32) -> Option<u32> {
+    pub fn insert(&mut self, id: u64, priority: u32) -> Option<JobHandle> {
         let (entries, id_hash) = (&self.entries, hash(id));
         let ids = self.ids[shard_of(id_hash)].to_mut();
-        let is_it = |handle: &u32| entries[*handle as usize].id == id;
-        let hash_of = |handle: &u32| hash(entries[*handle as usize].id);
+        let is_it = |handle: &JobHandle| entries[handle.index()].id == id;
+        let hash_of = |handle: &JobHandle| hash(entries[handle.index()].id);
         let Entry::Vacant(vacant) = ids.entry(id_hash, is_it, hash_of) else {
             return None;
         };
         let entry = JobEntry {
             id,
             priority,
-            rank: priority,
-            state: State::Waits(END),
+            effective_priority: priority,
+            state: JobState::Pending(LaneId::NONE),
         };
         let handle = self.unused;
-        let handle = if handle == END {
-            let handle = u32::try_from(self.entries.len()).ok()?;
-            if handle == END {
+        let handle = if handle == JobHandle::NONE {
+            let handle = u32::try_from(self.entries.len()).map(JobHandle::new).ok()?;
+            if handle == JobHandle::NONE {
                 return None;
             }
             self.entries.push(entry);
             handle
         } else {
-            let unused = &mut self.entries[handle as usize];
-            let State::Unused(next) = unused.state else {
+            let unused = &mut self.entries[handle.index()];
+            let JobState::Unused(next) = unused.state else {
                 return None;
             };
             self.unused = next;
@@ -151,10 +150,10 @@ impl Jobs {
     }
 
     /// Removes a job.
-    pub fn remove(&mut self, handle: u32) {
-        let entry = &mut self.entries[handle as usize];
+    pub fn remove(&mut self, handle: JobHandle) {
+        let entry = &mut self.entries[handle.index()];
         let id = entry.id;
-        entry.state = State::Unused(self.unused);
+        entry.state = JobState::Unused(self.unused);
         self.unused = handle;
         let hash = hash(id);
         let ids = self.ids[shard_of(hash)].to_mut();
@@ -164,20 +163,21 @@ impl Jobs {
     }
 
     #[inline]
-    pub fn at(&self, handle: u32) -> &JobEntry {
-        &self.entries[handle as usize]
+    pub fn at(&self, handle: JobHandle) -> &JobEntry {
+        &self.entries[handle.index()]
     }
 
     #[inline]
-    pub fn at_mut(&mut self, handle: u32) -> &mut JobEntry {
-        &mut self.entries[handle as usize]
+    pub fn at_mut(&mut self, handle: JobHandle) -> &mut JobEntry {
+        &mut self.entries[handle.index()]
     }
 
     /// All jobs, in order of their handles.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &JobEntry)> {
+    pub fn iter(&self) -> impl Iterator<Item = (JobHandle, &JobEntry)> {
         (0_u32..)
             .zip(self.entries.iter())
-            .filter(|(_, entry)| !matches!(entry.state, State::Unused(_)))
+            .map(|(handle, entry)| (JobHandle::new(handle), entry))
+            .filter(|(_, entry)| !matches!(entry.state, JobState::Unused(_)))
     }
 
     /// Makes clones share the present entries from now on.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::ids::GroupId;
 use crate::machine::Size;
 use crate::queue::{Order, QueueId};
 
@@ -26,7 +27,7 @@ pub struct QueueOptions {
 struct NamedQueue {
     name: String,
     options: QueueOptions,
-    group: u32,
+    group: GroupId,
     jobs: u64,
     nodes: u64,
     cores: u64,
@@ -39,7 +40,7 @@ struct NamedQueue {
 pub(crate) struct Queues {
     list: Vec<NamedQueue>,
     ids: HashMap<String, QueueId>,
-    groups: HashMap<String, u32>,
+    groups: HashMap<String, GroupId>,
     group_count: u32,
 }
 
@@ -77,8 +78,8 @@ impl Queues {
         id
     }
 
-    fn new_group(&mut self) -> u32 {
-        let group = self.group_count;
+    fn new_group(&mut self) -> GroupId {
+        let group = GroupId::new(self.group_count);
         self.group_count += 1;
         group
     }
@@ -108,7 +109,7 @@ impl Queues {
         &self.list[id.0 as usize].name
     }
 
-    pub fn group(&self, id: QueueId) -> u32 {
+    pub fn group(&self, id: QueueId) -> GroupId {
         self.list[id.0 as usize].group
     }
 

@@ -3,6 +3,7 @@
 
 use crate::availability_profile::AvailabilityProfile;
 use crate::books::Books;
+use crate::ids::ClassId;
 use crate::interval::Interval;
 use crate::machine::{Allocation, Size};
 use crate::plan::{Hold, Plan, planned};
@@ -30,7 +31,7 @@ impl Usage {
 
     /// A job of a class with this reservation; the least that it can have if only units are
     /// reserved.
-    fn of_hold(books: &mut Books, class: u32, hold: &Hold) -> Self {
+    fn of_hold(books: &mut Books, class: ClassId, hold: &Hold) -> Self {
         let Hold::Nodes(amounts) = hold else {
             return Self::least(books, class);
         };
@@ -41,15 +42,15 @@ impl Usage {
     }
 
     /// A job of a class with the most that it can have with the least of its counts.
-    fn most(books: &mut Books, class: u32) -> Self {
-        let class = &books.queue.classes[class as usize];
+    fn most(books: &mut Books, class: ClassId) -> Self {
+        let class = &books.queue.classes[class.index()];
         let limit = books.queues.most(class.queue);
         Self::of_job(books.machine.max_size(class.shape).min(limit))
     }
 
     /// A job of a class with the least that it can have.
-    pub fn least(books: &mut Books, class: u32) -> Self {
-        let shape = books.queue.classes[class as usize].shape;
+    pub fn least(books: &mut Books, class: ClassId) -> Self {
+        let shape = books.queue.classes[class.index()].shape;
         Self::of_job(books.machine.min_size(shape))
     }
 }
@@ -106,12 +107,12 @@ impl Quotas {
     pub fn reserve(
         &mut self,
         books: &mut Books,
-        class: u32,
+        class: ClassId,
         hold: &Hold,
         span: (f64, f64),
         back: bool,
     ) {
-        let queue = books.queue.classes[class as usize].queue;
+        let queue = books.queue.classes[class.index()].queue;
         if self.of(books, queue).is_some() {
             let usage = Usage::of_hold(books, class, hold);
             self.count(queue, usage, span, back);
@@ -119,8 +120,8 @@ impl Quotas {
     }
 
     /// Counts a job of a class from `start` on, on unknown nodes: as much as it may need.
-    pub fn reserve_most(&mut self, books: &mut Books, class: u32, start: f64) {
-        let queue = books.queue.classes[class as usize].queue;
+    pub fn reserve_most(&mut self, books: &mut Books, class: ClassId, start: f64) {
+        let queue = books.queue.classes[class.index()].queue;
         if self.of(books, queue).is_some() {
             let usage = Usage::most(books, class);
             self.count(queue, usage, (start, f64::INFINITY), false);
@@ -150,8 +151,14 @@ impl Quotas {
 
     /// The earliest time, not before `not_before`, from which the least of a class is left for
     /// `limit` seconds; infinite for never.
-    pub fn earliest(&mut self, books: &mut Books, class: u32, not_before: f64, limit: f64) -> f64 {
-        let queue = books.queue.classes[class as usize].queue;
+    pub fn earliest(
+        &mut self,
+        books: &mut Books,
+        class: ClassId,
+        not_before: f64,
+        limit: f64,
+    ) -> f64 {
+        let queue = books.queue.classes[class.index()].queue;
         if self.of(books, queue).is_none() {
             return not_before;
         }
@@ -184,7 +191,7 @@ impl Quotas {
     }
 
     /// Whether the least of a class is left by a promised time, or as soon as the overdue jobs end.
-    pub fn leaves_by(&mut self, books: &mut Books, class: u32, time: f64) -> bool {
+    pub fn leaves_by(&mut self, books: &mut Books, class: ClassId, time: f64) -> bool {
         let start = self.earliest(books, class, self.now, f64::INFINITY);
         start.is_finite() && start <= time.max(self.now + 1.0)
     }
@@ -222,11 +229,11 @@ impl Quotas {
     pub fn place(
         &mut self,
         books: &mut Books,
-        class: u32,
+        class: ClassId,
         limit: f64,
         find: impl FnOnce(&mut Books) -> Option<Allocation>,
     ) -> Option<Result<Allocation, f64>> {
-        let queue = books.queue.classes[class as usize].queue;
+        let queue = books.queue.classes[class.index()].queue;
         if self.of(books, queue).is_none() {
             return find(books).map(Ok);
         }
@@ -248,7 +255,7 @@ impl Quotas {
         &mut self,
         plan: &Plan,
         books: &mut Books,
-        class: u32,
+        class: ClassId,
         limit: f64,
     ) -> Result<Allocation, Cause> {
         let now = self.now;
@@ -262,7 +269,7 @@ impl Quotas {
             Some(Err(by)) if by > now => Err(Cause::DelaysByLimit { by }),
             None if by > now => {
                 let usage = Usage::least(books, class);
-                let queue = books.queue.classes[class as usize].queue;
+                let queue = books.queue.classes[class.index()].queue;
                 let until = self.until(books, queue, usage);
                 Err(if until < by {
                     Cause::DelaysByLimit { by: until }
@@ -283,11 +290,11 @@ impl Quotas {
         &mut self,
         plan: &mut Plan,
         books: &mut Books,
-        class: u32,
+        class: ClassId,
         (mut from, before): (f64, f64),
         limit: f64,
     ) -> (f64, Hold) {
-        let pending = &books.queue.classes[class as usize];
+        let pending = &books.queue.classes[class.index()];
         let (shape, queue) = (pending.shape, pending.queue);
         // No job starts after the resources expire; once they have, jobs are denied.
         let expiration = books.machine.expiration();

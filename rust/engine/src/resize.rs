@@ -6,7 +6,7 @@ use penstock_rset::ResourceSet;
 use crate::allocation::AfterEnd;
 use crate::books::is_whole;
 use crate::explain::Shortage;
-use crate::ids::NodeIndex;
+use crate::ids::{NodeIndex, RunId};
 use crate::machine::Allocation;
 use crate::{Engine, Error};
 
@@ -134,7 +134,7 @@ impl Engine {
     }
 
     /// Frees a part of a job's allocation; a job with nothing left ends.
-    pub(crate) fn release_part(&mut self, run: u32, freed: &Allocation, kept: Allocation) {
+    pub(crate) fn release_part(&mut self, run: RunId, freed: &Allocation, kept: Allocation) {
         let books = &mut self.books;
         let Some(running) = books.runs.at_mut(run) else {
             return;

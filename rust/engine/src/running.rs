@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use penstock_idset::IdSet;
 
 use crate::chunked_vec::ChunkedVec;
+use crate::ids::{JobHandle, RunId};
 use crate::machine::{Allocation, ShapeId, Size};
 use crate::queue::QueueId;
 
@@ -23,7 +24,7 @@ pub(crate) type Outside = BTreeMap<u32, (IdSet, IdSet)>;
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Running {
-    pub handle: u32,
+    pub handle: JobHandle,
     pub queue: QueueId,
     /// `None` for jobs that were already running when the engine learned of them.
     pub asked: Option<RunningRequest>,
@@ -58,7 +59,7 @@ impl Running {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Runs {
     running: ChunkedVec<Option<Running>>,
-    unused: Vec<u32>,
+    unused: Vec<RunId>,
     changes: u64,
 }
 
@@ -74,20 +75,20 @@ impl Runs {
 
     /// Adds a running job. Returns its index.
     #[inline]
-    pub fn insert(&mut self, running: Running) -> u32 {
+    pub fn insert(&mut self, running: Running) -> RunId {
         self.changes += 1;
         let Some(run) = self.unused.pop() else {
             self.running.push(Some(running));
-            return u32::try_from(self.running.len() - 1).unwrap_or(u32::MAX);
+            return RunId::from_usize(self.running.len() - 1);
         };
-        if let Some(unused) = self.running.get_mut(run as usize) {
+        if let Some(unused) = self.running.get_mut(run.index()) {
             *unused = Some(running);
         }
         run
     }
 
-    pub fn remove(&mut self, run: u32) -> Option<Running> {
-        let running = self.running.get_mut(run as usize)?.take();
+    pub fn remove(&mut self, run: RunId) -> Option<Running> {
+        let running = self.running.get_mut(run.index())?.take();
         if running.is_some() {
             self.changes += 1;
             self.unused.push(run);
@@ -101,18 +102,18 @@ impl Runs {
         self.running.share();
     }
 
-    pub fn at(&self, run: u32) -> Option<&Running> {
-        self.running.get(run as usize)?.as_ref()
+    pub fn at(&self, run: RunId) -> Option<&Running> {
+        self.running.get(run.index())?.as_ref()
     }
 
-    pub fn at_mut(&mut self, run: u32) -> Option<&mut Running> {
-        self.running.get_mut(run as usize)?.as_mut()
+    pub fn at_mut(&mut self, run: RunId) -> Option<&mut Running> {
+        self.running.get_mut(run.index())?.as_mut()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Running)> {
+    pub fn iter(&self) -> impl Iterator<Item = (RunId, &Running)> {
         (0_u32..)
             .zip(self.running.iter())
-            .filter_map(|(run, running)| Some((run, running.as_ref()?)))
+            .filter_map(|(run, running)| Some((RunId::new(run), running.as_ref()?)))
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Running> {
@@ -122,6 +123,6 @@ impl Runs {
     /// Bytes on the heap; what jobs have outside the inventory is not counted.
     pub fn heap_bytes(&self) -> usize {
         let shares = self.iter().map(|(_, running)| running.shares.heap_bytes());
-        self.running.bytes() + self.unused.capacity() * size_of::<u32>() + shares.sum::<usize>()
+        self.running.bytes() + self.unused.capacity() * size_of::<RunId>() + shares.sum::<usize>()
     }
 }

@@ -1,7 +1,7 @@
 //! Summaries for display: the pending jobs, and how much each running job is allocated.
 
 use crate::Engine;
-use crate::job::State;
+use crate::job::JobState;
 use crate::machine::ShapeId;
 use crate::queue::{Key, QueueId};
 use crate::running::Running;
@@ -62,13 +62,13 @@ impl Engine {
             .books
             .jobs
             .iter()
-            .filter(|(_, job)| matches!(job.state, State::Waits(_)))
-            .map(|(handle, job)| Key::new(job.rank, job.id, handle))
+            .filter(|(_, job)| matches!(job.state, JobState::Pending(_)))
+            .map(|(handle, job)| Key::new(job.effective_priority, job.id, handle))
             .collect();
         keys.sort_unstable();
         let pending = |key: Key| {
             let job = self.books.jobs.at(key.handle());
-            let State::Waits(lane) = job.state else {
+            let JobState::Pending(lane) = job.state else {
                 return None;
             };
             let (class, limit) = self.books.queue.lane(lane);

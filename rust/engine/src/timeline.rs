@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use crate::ids::RunId;
+
 /// The planned end of a running job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ending {
     /// Planned end; infinite if none is known.
     pub end: f64,
     /// The running job.
-    pub run: u32,
+    pub run: RunId,
     /// Cores that it releases on nodes that are up.
     pub cores: u32,
 }
 
 impl Ending {
-    fn precedes(&self, end: f64, run: u32) -> bool {
+    fn precedes(&self, end: f64, run: RunId) -> bool {
         self.end.total_cmp(&end).then(self.run.cmp(&run)).is_lt()
     }
 }
@@ -66,7 +68,7 @@ impl Timeline {
     }
 
     /// The block and the index in it that an ending has, or is to have.
-    fn locate(&self, end: f64, run: u32) -> (usize, usize) {
+    fn locate(&self, end: f64, run: RunId) -> (usize, usize) {
         let precedes = |block: &Block| {
             let last = block.endings.last();
             last.is_some_and(|last| last.precedes(end, run))
@@ -100,7 +102,7 @@ impl Timeline {
     }
 
     /// Removes a running job that was inserted with this end.
-    pub fn remove(&mut self, end: f64, run: u32) {
+    pub fn remove(&mut self, end: f64, run: RunId) {
         let (block, index) = self.locate(end, run);
         let Some(it) = self.blocks.get_mut(block) else {
             return;
@@ -193,6 +195,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::{CoresReleased, Ending, Timeline};
+    use crate::ids::RunId;
     use proptest::prelude::*;
 
     /// The model: it examines every planned end.
@@ -224,6 +227,7 @@ mod tests {
             let mut timeline = Timeline::default();
             let mut list: Vec<Ending> = Vec::new();
             for (end, run, cores) in steps {
+                let run = RunId::new(run);
                 if let Some(index) = list.iter().position(|ending| ending.run == run) {
                     let ending = list.remove(index);
                     timeline.remove(ending.end, run);

@@ -9,6 +9,7 @@ use super::shortage::Census;
 use super::{Harm, Reason, Shortage};
 use crate::Engine;
 use crate::books::Books;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, ShapeId};
 use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, QueueId};
@@ -31,10 +32,14 @@ impl Engine {
     pub fn explain_each(&mut self, ids: &[u64], now: f64) -> Vec<Option<Reason>> {
         let key = |id: &u64| {
             let (handle, _) = self.waiting(*id)?;
-            Some(Key::new(self.books.jobs.at(handle).rank, *id, handle))
+            Some(Key::new(
+                self.books.jobs.at(handle).effective_priority,
+                *id,
+                handle,
+            ))
         };
         let keys: Vec<Option<Key>> = ids.iter().map(key).collect();
-        let is_held = |key: &Key| key.rank() == 0;
+        let is_held = |key: &Key| key.priority() == 0;
         let pending = keys.iter().flatten().copied();
         let pending: Vec<Key> = pending.filter(|key| !is_held(key)).collect();
         let mut reasons = self.reasons(&pending, now).into_iter();
@@ -121,7 +126,7 @@ struct Lookup<'a> {
     now: f64,
     censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
-    placements: BTreeMap<u32, Option<Allocation>>,
+    placements: BTreeMap<ClassId, Option<Allocation>>,
 }
 
 impl<'a> Lookup<'a> {
@@ -150,7 +155,7 @@ impl<'a> Lookup<'a> {
                 resources: self.books.machine.expiration().unwrap_or(f64::INFINITY),
             };
         }
-        let group = self.books.queue.classes[class as usize].group;
+        let group = self.books.queue.classes[class.index()].group;
         let cause = (self.scratch).cause(self.policy, self.books, (group, class), key);
         let head = self.scratch.head(self.policy, group);
         let head = head.filter(|head| *head < key).map(Key::id);
@@ -176,7 +181,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// A job has a reservation.
-    fn reserved(&mut self, class: u32, at: f64, queue_limit: Option<String>) -> Reason {
+    fn reserved(&mut self, class: ClassId, at: f64, queue_limit: Option<String>) -> Reason {
         let fits = self.placement(class).is_some();
         let shortage = (!fits).then(|| self.shortage(class));
         match shortage {
@@ -190,19 +195,19 @@ impl<'a> Lookup<'a> {
     }
 
     /// A job's queue is at a limit.
-    fn queue_full(&mut self, class: u32, note: Option<String>) -> Reason {
+    fn queue_full(&mut self, class: ClassId, note: Option<String>) -> Reason {
         let queue = self.queue(class);
         let note = note.unwrap_or_else(|| self.books.queues.limits(queue));
         Reason::QueueLimit { queue, note }
     }
 
     /// A job's shape does not fit.
-    fn unfit(&mut self, class: u32, head: Option<u64>) -> Reason {
+    fn unfit(&mut self, class: ClassId, head: Option<u64>) -> Reason {
         let shortage = self.shortage(class);
         if shortage.nodes_up == 0 {
             return self.down(class, shortage.nodes);
         }
-        let shape = self.books.queue.classes[class as usize].shape;
+        let shape = self.books.queue.classes[class.index()].shape;
         // A job that needs nodes that are down is behind nobody, but for first come first served.
         let is_in_line = self.policy == Policy::Fcfs || self.books.is_reachable(shape);
         Reason::Insufficient {
@@ -212,8 +217,8 @@ impl<'a> Lookup<'a> {
     }
 
     /// No node that a job may run on is up.
-    fn down(&self, class: u32, nodes: u32) -> Reason {
-        let shape = self.books.queue.classes[class as usize].shape;
+    fn down(&self, class: ClassId, nodes: u32) -> Reason {
+        let shape = self.books.queue.classes[class.index()].shape;
         let constraint = self.books.machine.request(shape).constraint.as_ref();
         Reason::Down {
             constraint: constraint.map(ToString::to_string),
@@ -223,7 +228,7 @@ impl<'a> Lookup<'a> {
 
     /// A job that fits would leave too little in the limits of its queue to one with a reservation
     /// that begins at a time.
-    fn behind_limit(&mut self, class: u32, by: f64) -> Reason {
+    fn behind_limit(&mut self, class: ClassId, by: f64) -> Reason {
         let (group, queue) = (self.group(class), self.queue(class));
         let at = (by, Some(queue));
         let reservation = (self.scratch).reservation_at(self.policy, self.books, group, at);
@@ -239,7 +244,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// What a job would take of the reservation of the blocked head, where one has it alone.
-    fn harm(&mut self, class: u32) -> Option<Harm> {
+    fn harm(&mut self, class: ClassId) -> Option<Harm> {
         if self.policy != Policy::Easy {
             return None;
         }
@@ -250,8 +255,8 @@ impl<'a> Lookup<'a> {
     }
 
     /// Which limit of its queue keeps a class from starting now, and what is in use.
-    fn queue_limit(&mut self, class: u32) -> Option<String> {
-        let known = &self.books.queue.classes[class as usize];
+    fn queue_limit(&mut self, class: ClassId) -> Option<String> {
+        let known = &self.books.queue.classes[class.index()];
         let (shape, queue) = (known.shape, known.queue);
         if !self.books.queues.is_limited(queue) {
             return None;
@@ -267,24 +272,24 @@ impl<'a> Lookup<'a> {
         admitted.err()
     }
 
-    fn queue(&self, class: u32) -> QueueId {
-        self.books.queue.classes[class as usize].queue
+    fn queue(&self, class: ClassId) -> QueueId {
+        self.books.queue.classes[class.index()].queue
     }
 
-    fn group(&self, class: u32) -> u32 {
-        self.books.queue.classes[class as usize].group
+    fn group(&self, class: ClassId) -> GroupId {
+        self.books.queue.classes[class.index()].group
     }
 
     /// Where a class fits now.
-    fn placement(&mut self, class: u32) -> Option<&Allocation> {
+    fn placement(&mut self, class: ClassId) -> Option<&Allocation> {
         let books = &mut *self.books;
         let placement = self.placements.entry(class);
         placement.or_insert_with(|| books.place(class)).as_ref()
     }
 
     /// What the shape of a class lacks.
-    fn shortage(&mut self, class: u32) -> Shortage {
-        let shape = self.books.queue.classes[class as usize].shape;
+    fn shortage(&mut self, class: ClassId) -> Shortage {
+        let shape = self.books.queue.classes[class.index()].shape;
         if let Some(shortage) = self.shortages.get(&shape) {
             return shortage.clone();
         }

@@ -4,13 +4,14 @@ use rustc_hash::FxHashMap;
 
 use super::{Plan, planned};
 use crate::books::Books;
+use crate::ids::{GroupId, JobHandle};
 
 /// A plan of running jobs and reservations, with its position in the log of running jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub plan: Plan,
     /// Until when jobs are planned to run, by handle, if that is not their planned end.
-    until: FxHashMap<u32, f64>,
+    until: FxHashMap<JobHandle, f64>,
     /// The number of unlogged changes when the plan was made.
     unlogged: u64,
     /// The number of the first change in the log that the plan does not have.
@@ -24,7 +25,7 @@ fn unlogged_changes(books: &Books) -> u64 {
 
 impl Kept {
     /// A new plan of the running jobs.
-    pub fn of(books: &mut Books, group: u32, now: f64) -> Self {
+    pub fn of(books: &mut Books, group: GroupId, now: f64) -> Self {
         let until = books
             .runs
             .iter()
@@ -56,7 +57,7 @@ impl Kept {
     pub fn follow(
         &mut self,
         books: &mut Books,
-        group: u32,
+        group: GroupId,
         now: f64,
         mut freed: impl FnMut((f64, f64)),
     ) -> bool {
@@ -131,7 +132,7 @@ impl Kept {
     }
 
     /// Records a start: the job ends at `end`; the plan has its resources reserved until `until`.
-    pub fn start(&mut self, handle: u32, end: f64, until: f64) {
+    pub fn start(&mut self, handle: JobHandle, end: f64, until: f64) {
         if until.total_cmp(&end).is_ne() {
             self.until.insert(handle, until);
         }
@@ -139,7 +140,7 @@ impl Kept {
 
     /// The jobs that are planned to run until another time than their planned end: handle and time.
     #[cfg(test)]
-    pub fn until(&self) -> impl Iterator<Item = (u32, f64)> {
+    pub fn until(&self) -> impl Iterator<Item = (JobHandle, f64)> {
         self.until.iter().map(|(handle, until)| (*handle, *until))
     }
 

@@ -16,7 +16,7 @@ pub(crate) use self::incremental::Kept;
 use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
 use crate::books::{Books, INSTANT, is_whole};
-use crate::ids::NodeIndex;
+use crate::ids::{ClassId, GroupId, NodeIndex};
 use crate::interval::Interval;
 use crate::machine::{Allocation, Machine, NodeShare, Relocation, ShapeId, Size};
 use crate::queue::QueueId;
@@ -95,11 +95,11 @@ enum PlanKind {
 
 impl PlanKind {
     /// The kind that the pending jobs of a group need.
-    fn of(books: &mut Books, group: u32) -> Self {
-        let pending: Vec<_> = books.queue.groups[group as usize]
+    fn of(books: &mut Books, group: GroupId) -> Self {
+        let pending: Vec<_> = books.queue.groups[group.index()]
             .classes
             .iter()
-            .map(|class| &books.queue.classes[*class as usize])
+            .map(|class| &books.queue.classes[class.index()])
             .filter(|class| class.has_jobs() && class.group == group)
             .map(|class| (class.shape, class.fungible, class.queue))
             .collect();
@@ -161,7 +161,7 @@ pub(crate) fn planned(end: f64, now: f64) -> f64 {
 
 impl Plan {
     /// The plan of the running jobs, of the kind that the pending jobs of a group need.
-    pub fn of(books: &mut Books, group: u32, now: f64) -> Self {
+    pub fn of(books: &mut Books, group: GroupId, now: f64) -> Self {
         if let PlanKind::Aggregate { by_cores, shape } = PlanKind::of(books, group) {
             let free = books.machine.units_now(shape);
             let mut plan = AggregatePlan::new(now, signed(free), by_cores);
@@ -186,7 +186,7 @@ impl Plan {
     }
 
     /// Whether it is of the kind that the pending jobs of a group need.
-    fn suits(&self, books: &mut Books, group: u32) -> bool {
+    fn suits(&self, books: &mut Books, group: GroupId) -> bool {
         match (self, PlanKind::of(books, group)) {
             (Self::Aggregate(plan), PlanKind::Aggregate { by_cores, .. }) => {
                 plan.by_cores == by_cores
@@ -214,14 +214,14 @@ impl Plan {
     pub fn place(
         &self,
         books: &mut Books,
-        class: u32,
+        class: ClassId,
         now: f64,
         limit: f64,
     ) -> Result<Allocation, f64> {
         let Some(allocation) = books.place(class) else {
             return Err(now);
         };
-        let pending = &books.queue.classes[class as usize];
+        let pending = &books.queue.classes[class.index()];
         let during = Interval::lasting(now, limit);
         match self {
             Self::Aggregate(AggregatePlan {

@@ -5,6 +5,7 @@
 use super::shadow::{Overlay, Shadow};
 use super::walk::{Backfill, Later};
 use crate::books::Books;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, ShapeId, Size};
 use crate::plan::length;
 use crate::queue::{Key, QueueId};
@@ -17,7 +18,7 @@ use crate::verdict::{Cause, Verdict};
 struct First {
     shape: Option<ShapeId>,
     id: u64,
-    class: u32,
+    class: ClassId,
     /// Found when a later job fits.
     shadow: Option<Shadow>,
     /// What the books will have counted when nothing has started but by this policy.
@@ -51,7 +52,7 @@ impl Easy {
         let steady = as_planned && ends.is_none_or(|it| it.end > now);
         self.told.resize(groups, None);
         for (group, told) in (0_u32..).zip(&mut self.told) {
-            *told = Self::told(&self.firsts, *told, group);
+            *told = Self::told(&self.firsts, *told, GroupId::new(group));
         }
         std::mem::swap(&mut self.firsts, &mut self.before);
         if !steady {
@@ -66,8 +67,8 @@ impl Easy {
         self.now = now;
     }
 
-    fn told(firsts: &[First], before: Option<(u64, f64)>, group: u32) -> Option<(u64, f64)> {
-        let first = firsts.get(group as usize)?;
+    fn told(firsts: &[First], before: Option<(u64, f64)>, group: GroupId) -> Option<(u64, f64)> {
+        let first = firsts.get(group.index())?;
         first.shape?;
         let now = first.shadow.map(|shadow| (first.id, shadow.time));
         now.or(before.filter(|it| it.0 == first.id))
@@ -75,8 +76,8 @@ impl Easy {
 
     /// When the blocked head of a group can start as planned; infinite if no planned end lets it.
     /// `None` if nothing waits. Recomputed if the pass had no use for it.
-    pub fn start_of_head(&self, books: &mut Books, group: u32) -> Option<f64> {
-        let first = self.firsts.get(group as usize)?;
+    pub fn start_of_head(&self, books: &mut Books, group: GroupId) -> Option<f64> {
+        let first = self.firsts.get(group.index())?;
         let shape = first.shape?;
         let shadow = first.shadow;
         let shadow =
@@ -86,16 +87,16 @@ impl Easy {
 
     /// How many units of the blocked head's shape shares would take away at its shadow time, and how
     /// many can be spared then; `None` if the pass had no use for the shadow time.
-    pub fn harm(&self, books: &Books, group: u32, shares: &Allocation) -> Option<(u64, u64)> {
-        let shadow = self.firsts.get(group as usize)?.shadow?;
-        let overlay = self.overlays.get(group as usize)?;
+    pub fn harm(&self, books: &Books, group: GroupId, shares: &Allocation) -> Option<(u64, u64)> {
+        let shadow = self.firsts.get(group.index())?.shadow?;
+        let overlay = self.overlays.get(group.index())?;
         Some((shadow.cost(&books.machine, overlay, shares), shadow.spare))
     }
 
-    fn shadow(&mut self, books: &mut Books, group: u32) -> Option<Shadow> {
-        let first = &mut self.firsts[group as usize];
+    fn shadow(&mut self, books: &mut Books, group: GroupId) -> Option<Shadow> {
+        let first = &mut self.firsts[group.index()];
         if first.shadow.is_none() {
-            let overlay = &mut self.overlays[group as usize];
+            let overlay = &mut self.overlays[group.index()];
             first.shadow = Some(Shadow::of(books, first.shape?, self.now, overlay));
         }
         first.shadow
@@ -105,9 +106,9 @@ impl Easy {
 impl Easy {
     /// Whether a job has to leave room in the limits of its queue: it may still run when the first
     /// one, of the same queue, is to start.
-    fn shares_quota(&self, books: &Books, (group, class): (u32, u32), limit: f64) -> bool {
-        let first = &self.firsts[group as usize];
-        let queue = |class: u32| -> QueueId { books.queue.classes[class as usize].queue };
+    fn shares_quota(&self, books: &Books, (group, class): (GroupId, ClassId), limit: f64) -> bool {
+        let first = &self.firsts[group.index()];
+        let queue = |class: ClassId| -> QueueId { books.queue.classes[class.index()].queue };
         books.queues.is_limited(queue(class))
             && queue(first.class) == queue(class)
             && first
@@ -117,13 +118,13 @@ impl Easy {
 
     /// Whether a class may cost no more units than are spare, wherever it is placed: each lets it
     /// have no more cores than a node has.
-    fn may_spare(&mut self, books: &Books, group: u32, shadow: Shadow, class: u32) -> bool {
+    fn may_spare(&mut self, books: &Books, group: GroupId, shadow: Shadow, class: ClassId) -> bool {
         let machine = &books.machine;
-        let shape = books.queue.classes[class as usize].shape;
+        let shape = books.queue.classes[class.index()].shape;
         let room = if shadow.fungible {
             shadow.spare
         } else {
-            let harmless = shadow.room(machine, &mut self.overlays[group as usize]);
+            let harmless = shadow.room(machine, &mut self.overlays[group.index()]);
             let most = shadow.spare.saturating_mul(machine.max_cores_per_node());
             harmless.saturating_add(most)
         };
@@ -133,33 +134,39 @@ impl Easy {
     /// Whether there may be as many cores as a class needs that do no harm, or that are spare where
     /// any core is a unit. What has no room costs one of the shadow's units at least, or more than
     /// are spare.
-    fn has_room(&mut self, books: &Books, group: u32, shadow: Shadow, class: u32) -> bool {
+    fn has_room(&mut self, books: &Books, group: GroupId, shadow: Shadow, class: ClassId) -> bool {
         let machine = &books.machine;
-        let shape = books.queue.classes[class as usize].shape;
+        let shape = books.queue.classes[class.index()].shape;
         let room = if shadow.fungible {
             shadow.spare
         } else {
-            shadow.room(machine, &mut self.overlays[group as usize])
+            shadow.room(machine, &mut self.overlays[group.index()])
         };
         machine.request(shape).total_cores() <= room
     }
 }
 
 impl Backfill for Easy {
-    fn keeps(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key) -> bool {
-        let told = self.told[group as usize].filter(|it| it.0 == key.id() && it.1.is_finite());
+    fn keeps(&mut self, books: &mut Books, (group, class): (GroupId, ClassId), key: Key) -> bool {
+        let told = self.told[group.index()].filter(|it| it.0 == key.id() && it.1.is_finite());
         told.is_some_and(|(_, at)| Quotas::new(self.now).leaves_by(books, class, at))
     }
 
-    fn wait(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key, _: f64) -> Later {
-        let shape = Some(books.queue.classes[class as usize].shape);
-        let before = self.before[group as usize];
+    fn wait(
+        &mut self,
+        books: &mut Books,
+        (group, class): (GroupId, ClassId),
+        key: Key,
+        _: f64,
+    ) -> Later {
+        let shape = Some(books.queue.classes[class.index()].shape);
+        let before = self.before[group.index()];
         let holds = before.shape == shape
             && (before.starts, before.changes) == (books.starts, books.changes)
             && before
                 .shadow
                 .is_some_and(|it| it.time.is_finite() && it.time > self.now);
-        self.firsts[group as usize] = First {
+        self.firsts[group.index()] = First {
             shape,
             id: key.id(),
             class,
@@ -173,7 +180,7 @@ impl Backfill for Easy {
     fn judge(
         &mut self,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         _: Key,
         limit: f64,
     ) -> Verdict {
@@ -183,8 +190,8 @@ impl Backfill for Easy {
         let Some(shadow) = self.shadow(books, group) else {
             return Verdict::Pending(Cause::Unfit);
         };
-        let known = self.quotas[group as usize].take();
-        let first = self.firsts[group as usize].class;
+        let known = self.quotas[group.index()].take();
+        let first = self.firsts[group.index()].class;
         let mut quotas = known.unwrap_or_else(|| shadow.quotas(books, first, self.now));
         let mut verdict = Verdict::Pending(Cause::Unfit);
         let placed = quotas.place(books, class, limit, |books| {
@@ -196,7 +203,7 @@ impl Backfill for Easy {
                 }
             }
         });
-        self.quotas[group as usize] = Some(quotas);
+        self.quotas[group.index()] = Some(quotas);
         match placed {
             None => verdict,
             Some(Ok(shares)) => Verdict::Start(shares),
@@ -207,23 +214,23 @@ impl Backfill for Easy {
     fn admit(
         &mut self,
         books: &Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         limit: f64,
         shares: &Allocation,
     ) {
-        let first = &mut self.firsts[group as usize];
+        let first = &mut self.firsts[group.index()];
         if first.shape.is_none() {
             return;
         }
         first.starts += 1;
-        if let Some(quotas) = &mut self.quotas[group as usize] {
-            let queue = books.queue.classes[class as usize].queue;
+        if let Some(quotas) = &mut self.quotas[group.index()] {
+            let queue = books.queue.classes[class.index()].queue;
             quotas.take(queue, shares, (self.now, self.now + length(limit)));
         }
         let Some(shadow) = &mut first.shadow else {
             return;
         };
-        let overlay = &mut self.overlays[group as usize];
+        let overlay = &mut self.overlays[group.index()];
         let back = shadow.sees_end(self.now, limit);
         if !back {
             let cost = shadow.cost(&books.machine, overlay, shares);
@@ -235,8 +242,13 @@ impl Backfill for Easy {
 
 impl Easy {
     /// As [`judge`](Backfill::judge), whatever the limits of queues are to leave.
-    fn find(&mut self, books: &mut Books, (group, class): (u32, u32), limit: f64) -> Verdict {
-        if let Some(shadow) = self.firsts[group as usize].shadow
+    fn find(
+        &mut self,
+        books: &mut Books,
+        (group, class): (GroupId, ClassId),
+        limit: f64,
+    ) -> Verdict {
+        if let Some(shadow) = self.firsts[group.index()].shadow
             && !shadow.sees_end(self.now, limit)
             && !self.may_spare(books, group, shadow, class)
         {
@@ -256,11 +268,8 @@ impl Easy {
             return Verdict::Start(shares);
         }
         let has_room = self.has_room(books, group, shadow, class);
-        let overlay = &mut self.overlays[group as usize];
-        let (machine, shape) = (
-            &mut books.machine,
-            books.queue.classes[class as usize].shape,
-        );
+        let overlay = &mut self.overlays[group.index()];
+        let (machine, shape) = (&mut books.machine, books.queue.classes[class.index()].shape);
         if shadow.cost(machine, overlay, &shares) <= shadow.spare {
             return Verdict::Start(shares);
         }

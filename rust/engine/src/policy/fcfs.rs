@@ -3,6 +3,7 @@
 
 use super::walk::{Backfill, Later};
 use crate::books::Books;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::Allocation;
 use crate::queue::Key;
 use crate::verdict::{Cause, Verdict};
@@ -14,13 +15,13 @@ pub(crate) struct Fcfs;
 impl Backfill for Fcfs {
     const PASSES_UNREACHABLE: bool = false;
 
-    fn wait(&mut self, _: &mut Books, _: (u32, u32), _: Key, _: f64) -> Later {
+    fn wait(&mut self, _: &mut Books, _: (GroupId, ClassId), _: Key, _: f64) -> Later {
         Later::Nothing
     }
 
-    fn judge(&mut self, _: &mut Books, _: (u32, u32), _: Key, _: f64) -> Verdict {
+    fn judge(&mut self, _: &mut Books, _: (GroupId, ClassId), _: Key, _: f64) -> Verdict {
         Verdict::Pending(Cause::Unfit)
     }
 
-    fn admit(&mut self, _: &Books, _: (u32, u32), _: f64, _: &Allocation) {}
+    fn admit(&mut self, _: &Books, _: (GroupId, ClassId), _: f64, _: &Allocation) {}
 }

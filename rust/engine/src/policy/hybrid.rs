@@ -7,7 +7,8 @@
 
 use super::walk::{Backfill, Later};
 use crate::books::Books;
-use crate::job::State;
+use crate::ids::{ClassId, GroupId};
+use crate::job::JobState;
 use crate::machine::Allocation;
 use crate::plan::{Hold, Plan, length};
 use crate::queue::{Key, QueueId};
@@ -63,14 +64,14 @@ impl Hybrid {
     pub fn reservation_at(
         &self,
         books: &Books,
-        group: u32,
+        group: GroupId,
         (time, queue): (f64, Option<QueueId>),
     ) -> Option<(u64, f64)> {
         let is_in = |job: u64| {
             let class = books.jobs.find(job).and_then(|handle| books.waits(handle));
-            class.is_some_and(|it| Some(books.queue.classes[it.0 as usize].queue) == queue)
+            class.is_some_and(|it| Some(books.queue.classes[it.0.index()].queue) == queue)
         };
-        let made = self.groups.get(group as usize)?.made.iter();
+        let made = self.groups.get(group.index())?.made.iter();
         let made = made.filter(|it| queue.is_none() || is_in(it.job));
         let distance = |it: &Reservation| (it.start - time).abs();
         let nearest = made.min_by(|a, b| distance(a).total_cmp(&distance(b)));
@@ -109,7 +110,7 @@ impl Hybrid {
 /// Whether a job waits and is not held.
 fn waits(books: &Books, id: u64) -> bool {
     let known = books.jobs.find(id).map(|handle| books.jobs.at(handle));
-    known.is_some_and(|it| it.rank > 0 && matches!(it.state, State::Waits(_)))
+    known.is_some_and(|it| it.effective_priority > 0 && matches!(it.state, JobState::Pending(_)))
 }
 
 impl Ahead {
@@ -129,7 +130,7 @@ impl Ahead {
     }
 
     /// The plan with the reservations of before, where there are any.
-    fn with_before(&mut self, books: &mut Books, group: u32, now: f64) -> Option<&mut Plan> {
+    fn with_before(&mut self, books: &mut Books, group: GroupId, now: f64) -> Option<&mut Plan> {
         if self.before.is_empty() {
             return None;
         }
@@ -146,7 +147,7 @@ impl Ahead {
                     let handle = books.jobs.find(it.job);
                     let class = handle.and_then(|handle| books.waits(handle));
                     let hold = class.and_then(|(class, _)| {
-                        let shape = books.queue.classes[class as usize].shape;
+                        let shape = books.queue.classes[class.index()].shape;
                         plan.hold_at(&books.machine, shape, span.0, span.1 - span.0)
                     });
                     let Some(hold) = hold else {
@@ -172,11 +173,11 @@ impl Ahead {
     fn place(
         &mut self,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         now: f64,
         limit: f64,
     ) -> Option<Allocation> {
-        let it = &books.queue.classes[class as usize];
+        let it = &books.queue.classes[class.index()];
         let in_units = matches!(self.before.first()?.hold, Hold::Units(_));
         if in_units && books.machine.request(it.shape).is_exact() {
             // It takes as much wherever it is.
@@ -184,7 +185,7 @@ impl Ahead {
         }
         let plan = self.with_before(books, group, now)?;
         let shares = plan.place(books, class, now, length(limit)).ok();
-        let queue = books.queue.classes[class as usize].queue;
+        let queue = books.queue.classes[class.index()].queue;
         shares.filter(|shares| books.may_take(queue, shares))
     }
 
@@ -192,11 +193,11 @@ impl Ahead {
     fn earliest(
         &mut self,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         now: f64,
         limit: f64,
     ) -> (f64, Hold) {
-        let shape = books.queue.classes[class as usize].shape;
+        let shape = books.queue.classes[class.index()].shape;
         if self.plan.is_none() {
             let plan = Plan::of(books, group, now);
             let other = self.before.first().map(|it| &it.hold);
@@ -237,19 +238,19 @@ impl Backfill for Hybrid {
     fn place(
         &mut self,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         key: Key,
         limit: f64,
     ) -> Option<Allocation> {
-        let ahead = &mut self.groups[group as usize];
+        let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
         let shares = books.place(class)?;
         let beside = ahead.place(books, (group, class), self.now, limit);
         Some(beside.unwrap_or(shares))
     }
 
-    fn keeps(&mut self, books: &mut Books, (group, class): (u32, u32), key: Key) -> bool {
-        let ahead = &mut self.groups[group as usize];
+    fn keeps(&mut self, books: &mut Books, (group, class): (GroupId, ClassId), key: Key) -> bool {
+        let ahead = &mut self.groups[group.index()];
         let Some((_, at)) = ahead.told.iter().find(|it| it.0 == key.id()) else {
             return false;
         };
@@ -261,11 +262,11 @@ impl Backfill for Hybrid {
     fn wait(
         &mut self,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         key: Key,
         limit: f64,
     ) -> Later {
-        let ahead = &mut self.groups[group as usize];
+        let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
         let limit = length(limit);
         let (start, hold) = ahead.earliest(books, (group, class), self.now, limit);
@@ -295,11 +296,11 @@ impl Backfill for Hybrid {
     fn judge(
         &mut self,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         key: Key,
         limit: f64,
     ) -> Verdict {
-        let ahead = &mut self.groups[group as usize];
+        let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
         let Some(plan) = &ahead.plan else {
             return Verdict::Pending(Cause::Unfit);
@@ -327,12 +328,12 @@ impl Backfill for Hybrid {
     fn admit(
         &mut self,
         books: &Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         limit: f64,
         shares: &Allocation,
     ) {
-        let ahead = &mut self.groups[group as usize];
-        let class = &books.queue.classes[class as usize];
+        let ahead = &mut self.groups[group.index()];
+        let class = &books.queue.classes[class.index()];
         let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());
         if let Some(hold) = plan.map(|plan| plan.hold_of(shares)) {
             let span = (self.now, self.now + length(limit));

@@ -13,6 +13,7 @@ use std::str::FromStr;
 use crate::Error;
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, Relocation};
 use crate::queue::{Key, QueueId};
 use crate::verdict::Cause;
@@ -90,7 +91,7 @@ impl Scratch {
     }
 
     /// The blocked head of a group in the last pass.
-    pub fn head(&self, policy: Policy, group: u32) -> Option<Key> {
+    pub fn head(&self, policy: Policy, group: GroupId) -> Option<Key> {
         match policy {
             Policy::Conservative => self.conservative.head(group),
             _ => self.walker.head(group),
@@ -103,7 +104,7 @@ impl Scratch {
         &self,
         policy: Policy,
         books: &mut Books,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         key: Key,
     ) -> Option<Cause> {
         let (walker, limit) = (&self.walker, books.limit(key.handle()));
@@ -133,7 +134,7 @@ impl Scratch {
         &self,
         policy: Policy,
         books: &mut Books,
-        group: u32,
+        group: GroupId,
         (by, queue): (f64, Option<QueueId>),
     ) -> Option<(u64, f64)> {
         match policy {
@@ -149,7 +150,7 @@ impl Scratch {
 
     /// Under EASY backfill, how many units of the blocked head's shape shares would take away when
     /// that can start, and how many can be spared then.
-    pub fn harm(&self, books: &Books, group: u32, shares: &Allocation) -> Option<(u64, u64)> {
+    pub fn harm(&self, books: &Books, group: GroupId, shares: &Allocation) -> Option<(u64, u64)> {
         self.easy.harm(books, group, shares)
     }
 

@@ -4,7 +4,7 @@
 mod tests;
 
 use crate::books::{Books, amount};
-use crate::ids::NodeIndex;
+use crate::ids::{ClassId, NodeIndex, RunId};
 use crate::machine::{Allocation, Machine, NodeResources, NodeShare, ShapeId};
 use crate::plan::NodeAmount;
 use crate::quotas::Quotas;
@@ -165,7 +165,7 @@ impl Shadow {
     }
 
     /// What the limits of queues leave for later jobs when the job, of a class, starts then.
-    pub fn quotas(&self, books: &mut Books, class: u32, now: f64) -> Quotas {
+    pub fn quotas(&self, books: &mut Books, class: ClassId, now: f64) -> Quotas {
         let mut quotas = Quotas::new(now);
         let start = quotas.earliest(books, class, self.bound(), f64::INFINITY);
         quotas.reserve_most(books, class, start);
@@ -302,7 +302,7 @@ fn walk(
     books.timeline();
     let (machine, runs) = (&books.machine, &books.runs);
     let timeline = books.timeline.as_ref()?;
-    let mut end = |run: u32, units: &mut u64| {
+    let mut end = |run: RunId, units: &mut u64| {
         for share in runs.at(run).map_or(&[][..], |it| &it.shares) {
             let (before, after) = overlay.give(machine, shape, share);
             *units += u64::from(after);

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::Allocation;
 use crate::queue::Key;
 use crate::verdict::{Cause, Verdict};
@@ -29,7 +30,7 @@ pub(crate) trait Backfill {
     fn place(
         &mut self,
         books: &mut Books,
-        (_, class): (u32, u32),
+        (_, class): (GroupId, ClassId),
         _key: Key,
         _limit: f64,
     ) -> Option<Allocation> {
@@ -38,16 +39,17 @@ pub(crate) trait Backfill {
 
     /// Whether a job keeps the reservation that it has, though the limits of its queue do not let it
     /// run now: they do by then.
-    fn keeps(&mut self, _: &mut Books, _: (u32, u32), _: Key) -> bool {
+    fn keeps(&mut self, _: &mut Books, _: (GroupId, ClassId), _: Key) -> bool {
         false
     }
 
     /// A job has to wait, as the first one of its group or behind others. Returns what is to be
     /// looked at from now on.
-    fn wait(&mut self, books: &mut Books, of: (u32, u32), key: Key, limit: f64) -> Later;
+    fn wait(&mut self, books: &mut Books, of: (GroupId, ClassId), key: Key, limit: f64) -> Later;
 
     /// Whether a job of a class may start behind one that waits.
-    fn judge(&mut self, books: &mut Books, of: (u32, u32), key: Key, limit: f64) -> Verdict;
+    fn judge(&mut self, books: &mut Books, of: (GroupId, ClassId), key: Key, limit: f64)
+    -> Verdict;
 
     /// How long a job with this time limit is planned to run.
     fn length(&self, limit: f64) -> f64 {
@@ -55,7 +57,7 @@ pub(crate) trait Backfill {
     }
 
     /// A job is about to take these resources.
-    fn admit(&mut self, books: &Books, of: (u32, u32), limit: f64, shares: &Allocation);
+    fn admit(&mut self, books: &Books, of: (GroupId, ClassId), limit: f64, shares: &Allocation);
 }
 
 /// How the next job of a class is found.
@@ -85,7 +87,7 @@ struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offer {
     key: Key,
-    class: u32,
+    class: ClassId,
 }
 
 impl Ord for Offer {
@@ -121,7 +123,7 @@ pub(crate) struct Walker {
     /// By group: whether the heads of all classes are offered.
     open: Vec<bool>,
     /// Classes that fit but would do harm, for now.
-    harmful: Vec<u32>,
+    harmful: Vec<ClassId>,
     /// Whether any queue has a limit.
     limited: bool,
     /// How long a job can run that starts now.
@@ -132,8 +134,8 @@ pub(crate) struct Walker {
 
 impl Walker {
     /// The blocked head of a group in the last pass: the first job that had to wait for resources.
-    pub fn head(&self, group: u32) -> Option<Key> {
-        let head = self.heads.get(group as usize).copied();
+    pub fn head(&self, group: GroupId) -> Option<Key> {
+        let head = self.heads.get(group.index()).copied();
         head.filter(|key| !key.is_none())
     }
 
@@ -141,15 +143,15 @@ impl Walker {
     /// `ends_by` says whether the job is planned to end by a time.
     pub fn cause(
         &self,
-        (group, class): (u32, u32),
+        (group, class): (GroupId, ClassId),
         ends_by: impl Fn(f64) -> bool,
     ) -> Option<Cause> {
-        let seen = self.seen.get(class as usize);
+        let seen = self.seen.get(class.index());
         let seen = seen.filter(|seen| seen.pass == self.pass);
         match seen.and_then(|seen| seen.cause) {
             Some(Cause::Delays { by, .. } | Cause::DelaysByLimit { by }) if ends_by(by) => None,
             Some(cause) => Some(cause),
-            None => match self.blocked.get(group as usize)?.as_ref()? {
+            None => match self.blocked.get(group.index())?.as_ref()? {
                 Later::Nothing => Some(Cause::Behind),
                 // Only what may fit has been offered.
                 Later::Fitting | Later::Everything => Some(Cause::Unfit),
@@ -162,8 +164,8 @@ impl Walker {
         self.now + policy.length(limit.min(self.longest)) <= by
     }
 
-    fn seen(&mut self, class: u32) -> &mut Seen {
-        let class = class as usize;
+    fn seen(&mut self, class: ClassId) -> &mut Seen {
+        let class = class.index();
         if class >= self.seen.len() {
             self.seen.resize(class + 1, Seen::default());
         }
@@ -177,7 +179,7 @@ impl Walker {
         seen
     }
 
-    fn offer(&mut self, class: u32, key: Key) {
+    fn offer(&mut self, class: ClassId, key: Key) {
         let entry = Some(key).filter(|key| !key.is_none());
         self.seen(class).entry = entry;
         if entry.is_some() {
@@ -208,8 +210,8 @@ impl Walker {
     }
 
     /// Offers the head of a group.
-    fn enter_first(&mut self, books: &Books, group: u32) {
-        let it = &books.queue.groups[group as usize];
+    fn enter_first(&mut self, books: &Books, group: GroupId) {
+        let it = &books.queue.groups[group.index()];
         let key = it.heads.first();
         if !key.is_none() {
             let class = it.classes[it.heads.slot() as usize];
@@ -218,8 +220,8 @@ impl Walker {
     }
 
     /// Offers the heads of all classes of a group.
-    fn enter_all(&mut self, books: &Books, group: u32) {
-        let it = &books.queue.groups[group as usize];
+    fn enter_all(&mut self, books: &Books, group: GroupId) {
+        let it = &books.queue.groups[group.index()];
         for (key, class) in it.heads.all().iter().zip(&it.classes) {
             // The class of a slot not in use may be another's by now.
             if !key.is_none() {
@@ -230,10 +232,10 @@ impl Walker {
 
     /// Offers the heads of the classes of a group that may fit, and of those that are to be
     /// denied.
-    fn enter_fitting(&mut self, books: &mut Books, group: u32) {
-        let mut unknown = std::mem::take(&mut books.queue.groups[group as usize].unknown);
+    fn enter_fitting(&mut self, books: &mut Books, group: GroupId) {
+        let mut unknown = std::mem::take(&mut books.queue.groups[group.index()].unchecked);
         unknown.retain(|class| {
-            let it = &books.queue.classes[*class as usize];
+            let it = &books.queue.classes[class.index()];
             let key = it.first_within(|_| true);
             if it.group != group || !it.has_jobs() || books.possible(*class).is_ok() {
                 return false;
@@ -242,16 +244,16 @@ impl Walker {
             true
         });
         let generation = books.machine.generation();
-        let it = &mut books.queue.groups[group as usize];
-        it.unknown = unknown;
-        for alike in it.alikes.iter() {
+        let it = &mut books.queue.groups[group.index()];
+        it.unchecked = unknown;
+        for alike in it.classes_by_unit.iter() {
             let least = alike.least();
             if least.is_none_or(|need| !books.machine.may_have(alike.shape, need)) {
                 continue;
             }
             for slot in alike.within(books.machine.units_now(alike.shape)) {
                 let (key, class) = (it.heads.get(slot), it.classes[slot as usize]);
-                let known = &books.queue.classes[class as usize];
+                let known = &books.queue.classes[class.index()];
                 if !key.is_none() && known.failed != Some(generation) {
                     self.offer(class, key);
                 }
@@ -284,7 +286,7 @@ impl Walker {
         self.now = now;
         self.open.clear();
         self.open.resize(books.queue.groups.len(), self.limited);
-        for group in 0..u32::try_from(self.blocked.len()).unwrap_or(u32::MAX) {
+        for group in (0..self.blocked.len()).map(GroupId::from_usize) {
             if self.limited {
                 self.enter_all(books, group);
             } else {
@@ -300,12 +302,12 @@ impl Walker {
             }
             self.seen(class).entry = None;
             if let Err(note) = books.possible(class) {
-                let group = books.queue.classes[class as usize].group;
+                let group = books.queue.classes[class.index()].group;
                 out.push(books.deny(key, note));
                 self.next(books, policy, group, class, key, now);
                 continue;
             }
-            self.visit(books, policy, (key, class), now, out);
+            self.visit(books, policy, Offer { key, class }, now, out);
         }
         out.len() > before
     }
@@ -315,13 +317,13 @@ impl Walker {
         &mut self,
         books: &mut Books,
         policy: &mut P,
-        (key, class): (Key, u32),
+        Offer { key, class }: Offer,
         now: f64,
         out: &mut Vec<Decision>,
     ) {
-        let known = &books.queue.classes[class as usize];
+        let known = &books.queue.classes[class.index()];
         let (group, queue, shape) = (known.group, known.queue, known.shape);
-        let behind = self.blocked[group as usize];
+        let behind = self.blocked[group.index()];
         if behind == Some(Later::Nothing) {
             return;
         }
@@ -329,9 +331,9 @@ impl Walker {
         let limit = asked.min(self.longest);
         if self.limited && !books.may_run(shape, queue) {
             if behind != Some(Later::Fitting) && policy.keeps(books, (group, class), key) {
-                self.wait(books, policy, (key, class), limit);
+                self.wait(books, policy, Offer { key, class }, limit);
             } else {
-                self.stopped[group as usize] = true;
+                self.stopped[group.index()] = true;
                 self.seen(class).cause = Some(Cause::QueueFull);
             }
             return;
@@ -356,12 +358,12 @@ impl Walker {
                             return self.pass_over(books, group, class);
                         }
                         self.seen(class).cause = Some(cause);
-                        self.wait(books, policy, (key, class), limit);
+                        self.wait(books, policy, Offer { key, class }, limit);
                         return;
                     }
                 };
                 self.seen(class).cause = Some(cause);
-                if !self.wait(books, policy, (key, class), limit) {
+                if !self.wait(books, policy, Offer { key, class }, limit) {
                     self.seen(class).mode = Mode::Short(by);
                     if transient {
                         self.harmful.push(class);
@@ -372,7 +374,7 @@ impl Walker {
             }
         };
         if self.limited && !books.may_take(queue, &shares) {
-            self.stopped[group as usize] = true;
+            self.stopped[group.index()] = true;
             self.seen(class).cause = Some(Cause::QueueFull);
             return;
         }
@@ -382,7 +384,7 @@ impl Walker {
                 books.start(key.handle(), shares, now, end);
                 out.push(Decision::Alloc {
                     id: key.id(),
-                    backfilled: behind.is_some() || self.stopped[group as usize],
+                    backfilled: behind.is_some() || self.stopped[group.index()],
                 });
                 if behind.is_some() {
                     self.soften(books, policy, key);
@@ -394,11 +396,11 @@ impl Walker {
     }
 
     /// A class waits without a place in line, and nobody waits for it.
-    fn pass_over(&mut self, books: &Books, group: u32, class: u32) {
-        self.stopped[group as usize] = true;
+    fn pass_over(&mut self, books: &Books, group: GroupId, class: ClassId) {
+        self.stopped[group.index()] = true;
         self.seen(class).cause = Some(Cause::Unreachable);
-        if !std::mem::replace(&mut self.open[group as usize], true)
-            && self.blocked[group as usize].is_none()
+        if !std::mem::replace(&mut self.open[group.index()], true)
+            && self.blocked[group.index()].is_none()
         {
             self.enter_all(books, group);
             self.seen(class).entry = None;
@@ -410,20 +412,20 @@ impl Walker {
         &mut self,
         books: &mut Books,
         policy: &mut P,
-        (key, class): (Key, u32),
+        Offer { key, class }: Offer,
         limit: f64,
     ) -> bool {
-        let group = books.queue.classes[class as usize].group;
-        let before = self.blocked[group as usize];
+        let group = books.queue.classes[class.index()].group;
+        let before = self.blocked[group.index()];
         if before == Some(Later::Fitting) {
             return false;
         }
         let later = policy.wait(books, (group, class), key, limit);
-        self.blocked[group as usize] = Some(later);
+        self.blocked[group.index()] = Some(later);
         if before.is_none() {
-            self.heads[group as usize] = key;
+            self.heads[group.index()] = key;
         }
-        if before.is_none() && !self.open[group as usize] {
+        if before.is_none() && !self.open[group.index()] {
             match later {
                 Later::Nothing => {}
                 Later::Fitting => self.enter_fitting(books, group),
@@ -444,17 +446,17 @@ impl Walker {
         &mut self,
         books: &mut Books,
         policy: &P,
-        group: u32,
-        class: u32,
+        group: GroupId,
+        class: ClassId,
         key: Key,
         now: f64,
     ) {
-        if self.blocked[group as usize].is_none() && !self.open[group as usize] {
+        if self.blocked[group.index()].is_none() && !self.open[group.index()] {
             return self.enter_first(books, group);
         }
         let longest = self.longest;
         let queue = &mut books.queue;
-        let it = &queue.classes[class as usize];
+        let it = &queue.classes[class.index()];
         let next = match self.seen(class).mode {
             Mode::All => it.first_within(|_| true),
             Mode::Short(by) => {
@@ -469,7 +471,7 @@ impl Walker {
     fn soften<P: Backfill>(&mut self, books: &mut Books, policy: &mut P, key: Key) {
         let mut index = 0;
         while let Some(class) = self.harmful.get(index).copied() {
-            let group = books.queue.classes[class as usize].group;
+            let group = books.queue.classes[class.index()].group;
             match policy.judge(books, (group, class), key, f64::INFINITY) {
                 Verdict::Pending(Cause::Delays { .. } | Cause::DelaysByLimit { .. }) => {
                     index += 1;

@@ -1,18 +1,20 @@
-//! The order of jobs: rank descending, then id ascending.
+//! Keys: the order of jobs by descending effective priority, then ascending id.
 
-/// A job's place in the order, with its handle; the least comes first.
+use crate::ids::JobHandle;
+
+/// A job's key in the order, with its handle; the least key comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u128);
 
 impl Key {
-    /// After every job.
+    /// The key after all jobs.
     pub const NONE: Self = Self(u128::MAX);
 
-    pub fn new(rank: u32, id: u64, handle: u32) -> Self {
-        Self(u128::from(!rank) << 96 | u128::from(id) << 32 | u128::from(handle))
+    pub fn new(priority: u32, id: u64, handle: JobHandle) -> Self {
+        Self(u128::from(!priority) << 96 | u128::from(id) << 32 | u128::from(handle.get()))
     }
 
-    pub fn rank(self) -> u32 {
+    pub fn priority(self) -> u32 {
         !((self.0 >> 96) as u32)
     }
 
@@ -22,8 +24,8 @@ impl Key {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "takes the fields apart")]
-    pub fn handle(self) -> u32 {
-        self.0 as u32
+    pub fn handle(self) -> JobHandle {
+        JobHandle::new(self.0 as u32)
     }
 
     pub fn is_none(self) -> bool {
@@ -31,15 +33,15 @@ impl Key {
     }
 }
 
-/// The least of many keys, kept while single ones change.
+/// A tree that has the least of many keys at its root, and is updated key by key.
 #[derive(Clone, Debug)]
-pub(crate) struct Least {
+pub(crate) struct MinTree {
     /// The root is `tree[1]`, the children of `i` are `2 i` and `2 i + 1`.
     tree: Vec<Key>,
     leaves: usize,
 }
 
-impl Default for Least {
+impl Default for MinTree {
     fn default() -> Self {
         Self {
             tree: vec![Key::NONE; 2],
@@ -48,8 +50,8 @@ impl Default for Least {
     }
 }
 
-impl Least {
-    /// The least of all.
+impl MinTree {
+    /// The least key.
     pub fn first(&self) -> Key {
         self.tree[1]
     }
@@ -58,7 +60,7 @@ impl Least {
         self.tree[self.leaves + slot as usize]
     }
 
-    /// All keys in order of their slots; slots not in use have [`Key::NONE`].
+    /// All keys in order of their slots; unused slots have [`Key::NONE`].
     pub fn all(&self) -> &[Key] {
         &self.tree[self.leaves..]
     }
@@ -68,7 +70,7 @@ impl Least {
         self.tree.capacity() * size_of::<Key>()
     }
 
-    /// The slot that has the least.
+    /// The slot of the least key.
     pub fn slot(&self) -> u32 {
         let mut at = 1;
         while at < self.leaves {

@@ -1,40 +1,43 @@
-//! Jobs that differ in nothing but id and priority.
+//! Lanes: pending jobs that differ only in id and priority.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::key::Key;
-use crate::job::{Jobs, State};
+use crate::ids::{ClassId, LaneId};
+use crate::job::{JobState, Jobs};
 
-/// A lane: keys come in mostly in order, and leave mostly at the head.
+/// A lane. Keys are mostly added in order, and mostly removed at the head.
 ///
-/// A key stays where it is when its job leaves in another way: it is then *stale*, and skipped
-/// when it gets to the head.
+/// A key stays when its job leaves in another way: it is then *stale*, and skipped when it reaches
+/// the head.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// The class it belongs to.
-    pub class: u32,
+    /// The class of the lane.
+    pub class: ClassId,
     pub limit: f64,
-    /// Jobs in it, held ones too.
+    /// The number of its jobs, held ones included.
     pub jobs: u32,
-    /// The first job, as the class knows it.
+    /// The first job, as its class knows it.
     pub first: Key,
     /// Ascending.
     sorted: VecDeque<Key>,
-    /// Those that came out of order.
+    /// Keys that were added out of order.
     others: BinaryHeap<Reverse<Key>>,
 }
 
-/// Whether the key's job waits in this lane, with the rank that the key has.
-fn is_live(jobs: &Jobs, lane: u32, key: Key) -> bool {
+/// Whether the key's job is pending in this lane, with the key's priority.
+fn is_live(jobs: &Jobs, lane: LaneId, key: Key) -> bool {
     let known = jobs.at(key.handle());
-    known.state == State::Waits(lane) && known.id == key.id() && known.rank == key.rank()
+    known.state == JobState::Pending(lane)
+        && known.id == key.id()
+        && known.effective_priority == key.priority()
 }
 
 impl Default for Lane {
     fn default() -> Self {
         Self {
-            class: 0,
+            class: ClassId::new(0),
             limit: f64::INFINITY,
             jobs: 0,
             first: Key::NONE,
@@ -45,7 +48,7 @@ impl Default for Lane {
 }
 
 impl Clone for Lane {
-    /// A copy without what is stale in an empty lane: of those there may be many.
+    /// A copy without the stale keys of an empty lane, of which there may be many.
     fn clone(&self) -> Self {
         let empty = self.jobs == 0;
         Self {
@@ -65,8 +68,8 @@ impl Clone for Lane {
 }
 
 impl Lane {
-    /// An empty lane; the memory is kept.
-    pub fn reset(&mut self, class: u32, limit: f64) {
+    /// Makes the lane empty; its memory is reused.
+    pub fn reset(&mut self, class: ClassId, limit: f64) {
         self.class = class;
         self.limit = limit;
         self.jobs = 0;
@@ -80,21 +83,22 @@ impl Lane {
         (self.sorted.capacity() + self.others.capacity()) * size_of::<Key>()
     }
 
-    /// Keys, stale ones too.
+    /// The number of keys, stale ones included.
     pub fn keys(&self) -> usize {
         self.sorted.len() + self.others.len()
     }
 
-    /// Whether a key comes behind the first job, and the lane needs no tidying.
+    /// Whether a key comes after the first job, and the lane needs no tidying.
     pub fn is_behind(&self, key: Key) -> bool {
         self.first < key && self.keys() <= self.most_keys()
     }
 
-    /// Keys that it may have before the stale ones are thrown away: never do they make up most.
+    /// The number of keys above which stale ones are dropped, so that they are never the majority.
     pub fn most_keys(&self) -> usize {
         2 * self.jobs as usize + 64
     }
 
+    /// Adds a key.
     pub fn push(&mut self, key: Key) {
         match self.sorted.back() {
             Some(last) if *last > key => self.others.push(Reverse(key)),
@@ -102,11 +106,11 @@ impl Lane {
         }
     }
 
-    /// The first job, with stale keys before it thrown away.
-    pub fn head(&mut self, jobs: &Jobs, lane: u32) -> Key {
+    /// The first job; stale keys before it are dropped.
+    pub fn head(&mut self, jobs: &Jobs, lane: LaneId) -> Key {
         loop {
             let sorted = self.sorted.front().copied().unwrap_or(Key::NONE);
-            let other = self.others.peek().map_or(Key::NONE, |it| it.0);
+            let other = self.others.peek().map_or(Key::NONE, |key| key.0);
             let key = sorted.min(other);
             if key.is_none() || is_live(jobs, lane, key) {
                 return key;
@@ -119,10 +123,10 @@ impl Lane {
         }
     }
 
-    /// Throws stale keys away, and sorts the rest.
-    pub fn tidy(&mut self, jobs: &Jobs, lane: u32) {
+    /// Drops stale keys, and sorts the others.
+    pub fn tidy(&mut self, jobs: &Jobs, lane: LaneId) {
         let mut keys = Vec::from(std::mem::take(&mut self.sorted));
-        keys.extend(self.others.drain().map(|it| it.0));
+        keys.extend(self.others.drain().map(|key| key.0));
         keys.retain(|key| is_live(jobs, lane, *key));
         keys.sort_unstable();
         keys.dedup();
@@ -130,17 +134,17 @@ impl Lane {
     }
 
     /// The first job after a key.
-    pub fn after(&mut self, jobs: &Jobs, lane: u32, key: Key) -> Key {
+    pub fn after(&mut self, jobs: &Jobs, lane: LaneId, key: Key) -> Key {
         if !self.others.is_empty() {
             self.tidy(jobs, lane);
         }
-        let start = self.sorted.partition_point(|it| *it <= key);
+        let start = self.sorted.partition_point(|other| *other <= key);
         let mut later = self.sorted.range(start..);
-        let found = later.find(|it| is_live(jobs, lane, **it));
+        let found = later.find(|key| is_live(jobs, lane, **key));
         found.copied().unwrap_or(Key::NONE)
     }
 
-    /// The jobs in order, when [`tidy`](Self::tidy) has been called.
+    /// The jobs in order, right after [`tidy`](Self::tidy).
     pub fn tidied(&self) -> impl Iterator<Item = Key> + '_ {
         self.sorted.iter().copied()
     }

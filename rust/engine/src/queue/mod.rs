@@ -1,95 +1,97 @@
-//! Jobs that wait, in the order of their queue (see [`Order`]), then id (ascending).
+//! The queue of pending jobs, in the [`Order`] of their queues, then by ascending id.
 //!
 //! Jobs with the same shape, time limit and queue share a *lane*; lanes with the same shape and
-//! queue share a *class*. A pass looks at the heads of classes only: whatever a job's shape is
-//! told, holds for the class, and the cost does not grow with the number of jobs.
+//! queue share a *class*. A pass visits the heads of classes only: what is decided about a shape
+//! holds for the class, and the cost does not grow with the number of jobs.
 
-mod alike;
+mod classes_by_unit;
 mod key;
-mod ladder;
 mod lane;
+mod lanes_by_limit;
 mod order;
 
 use std::collections::HashMap;
 
-use alike::Alikes;
-pub(crate) use key::{Key, Least};
-use ladder::{Ladder, Rung};
+use classes_by_unit::{ClassesByUnit, Member};
+pub(crate) use key::{Key, MinTree};
 use lane::Lane;
+use lanes_by_limit::{LaneHead, LanesByLimit};
 pub use order::Order;
 
 use crate::chunked_vec::ChunkedVec;
-use crate::job::{Jobs, State};
+use crate::ids::{ClassId, GroupId, JobHandle, LaneId};
+use crate::job::{JobState, Jobs};
 use crate::machine::{ShapeId, Unit};
 
-/// A named queue, as the engine numbers it; the default one has no name.
+/// A named queue, by number; the default one has no name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub(crate) u32);
 
-/// Jobs with the same shape and queue.
+/// The pending jobs with the same shape and queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     pub shape: ShapeId,
     pub queue: QueueId,
-    /// The group of queues it belongs to, and its slot there.
-    pub group: u32,
+    /// Its group of queues, and its slot in the group.
+    pub group: GroupId,
     pub slot: u32,
-    /// Units it needs.
+    /// The units that a job of it needs.
     pub need: u64,
-    /// Whether a unit is any core.
+    /// Whether a unit is any one core.
     pub fungible: bool,
-    /// Cores it needs at the least.
+    /// The cores that a job of it needs at least.
     pub cores: u64,
     order: Order,
-    /// What a unit is.
+    /// The properties of unit.
     unit: Unit,
-    /// The machine's generation when it did not fit.
+    /// The generation of the machine in which it last did not fit.
     pub failed: Option<u64>,
-    /// Whether it can be met at all is known.
+    /// Whether it is known to be possible on this machine, within its queue's limits.
     pub possible: bool,
-    lanes: Ladder,
+    lanes: LanesByLimit,
     jobs: u32,
 }
 
 impl Class {
-    /// Whether jobs of it wait, held ones too.
+    /// Whether it has pending jobs, held ones included.
     pub fn has_jobs(&self) -> bool {
         self.jobs > 0
     }
 
-    /// The first job with a time limit within a bound (see [`Ladder::first_within`]).
+    /// The first job with a time limit within a bound (see [`LanesByLimit::first_within`]).
     pub fn first_within(&self, within: impl Fn(f64) -> bool) -> Key {
         self.lanes.first_within(within)
     }
 }
 
-/// Queues that share one order: a job that waits blocks the later ones of its group.
+/// A group of queues, which share one order: a pending job that cannot start blocks the later ones
+/// of its group.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     /// The head of each class, by slot.
-    pub heads: Least,
+    pub heads: MinTree,
     /// The class of each slot.
-    pub classes: Vec<u32>,
-    /// The classes by what a unit is.
-    pub alikes: Alikes,
-    /// Classes of which it is not known yet whether they can be met at all.
-    pub unknown: Vec<u32>,
+    pub classes: Vec<ClassId>,
+    /// The classes by their properties of unit.
+    pub classes_by_unit: ClassesByUnit,
+    /// Classes that have not been checked for being possible at all.
+    pub unchecked: Vec<ClassId>,
     unused: Vec<u32>,
 }
 
 impl Group {
-    /// Whether jobs that are not held wait.
+    /// Whether it has pending jobs that are not held.
     pub fn has_jobs(&self) -> bool {
         !self.heads.first().is_none()
     }
 }
 
-/// What a new class is to be known by.
+/// The properties of a new class.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct ClassProperties {
     pub shape: ShapeId,
     pub queue: QueueId,
-    pub group: u32,
+    pub group: GroupId,
     pub need: u64,
     pub fungible: bool,
     pub cores: u64,
@@ -103,9 +105,9 @@ pub(crate) struct Queue {
     pub classes: Vec<Class>,
     pub groups: Vec<Group>,
     lanes: ChunkedVec<Lane, 32>,
-    by_shape: HashMap<(ShapeId, QueueId), u32, rustc_hash::FxBuildHasher>,
-    unused_classes: Vec<u32>,
-    unused_lanes: Vec<u32>,
+    by_shape: HashMap<(ShapeId, QueueId), ClassId, rustc_hash::FxBuildHasher>,
+    unused_classes: Vec<ClassId>,
+    unused_lanes: Vec<LaneId>,
     len: usize,
     changes: u64,
 }
@@ -115,7 +117,7 @@ fn number(index: usize) -> u32 {
 }
 
 impl Queue {
-    /// Jobs in it, held ones too.
+    /// The number of pending jobs, held ones included.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -125,31 +127,31 @@ impl Queue {
         self.changes
     }
 
-    /// The class of a shape in a queue, where jobs of it wait.
-    pub fn class(&self, shape: ShapeId, queue: QueueId) -> Option<u32> {
+    /// The class of a shape in a queue, if it has pending jobs.
+    pub fn class(&self, shape: ShapeId, queue: QueueId) -> Option<ClassId> {
         self.by_shape.get(&(shape, queue)).copied()
     }
 
-    /// The class and time limit (infinite for none) of a lane.
+    /// The class and the time limit (infinite for none) of a lane.
     #[inline]
-    pub fn lane(&self, lane: u32) -> (&Class, f64) {
-        let lane = &self.lanes[lane as usize];
-        (&self.classes[lane.class as usize], lane.limit)
+    pub fn lane(&self, lane: LaneId) -> (&Class, f64) {
+        let lane = &self.lanes[lane.index()];
+        (&self.classes[lane.class.index()], lane.limit)
     }
 
-    /// The class that a lane belongs to.
+    /// The class of a lane.
     #[inline]
-    pub fn class_of(&self, lane: u32) -> u32 {
-        self.lanes[lane as usize].class
+    pub fn class_of(&self, lane: LaneId) -> ClassId {
+        self.lanes[lane.index()].class
     }
 
-    fn open_class(&mut self, kind: Kind) -> u32 {
-        while self.groups.len() <= kind.group as usize {
+    fn open_class(&mut self, properties: ClassProperties) -> ClassId {
+        while self.groups.len() <= properties.group.index() {
             self.groups.push(Group::default());
         }
         let index = self.unused_classes.pop();
-        let index = index.unwrap_or(number(self.classes.len()));
-        let group = &mut self.groups[kind.group as usize];
+        let index = index.unwrap_or(ClassId::from_usize(self.classes.len()));
+        let group = &mut self.groups[properties.group.index()];
         let slot = group.unused.pop().unwrap_or(number(group.classes.len()));
         if slot as usize == group.classes.len() {
             group.classes.push(index);
@@ -157,47 +159,53 @@ impl Queue {
             group.classes[slot as usize] = index;
         }
         group.heads.set(slot, Key::NONE);
-        group
-            .alikes
-            .insert(kind.unit, kind.shape, (kind.need, slot));
-        if group.unknown.len() > 2 * self.classes.len() {
-            group.unknown.sort_unstable();
-            group.unknown.dedup();
+        group.classes_by_unit.insert(
+            properties.unit,
+            properties.shape,
+            Member {
+                need: properties.need,
+                slot,
+            },
+        );
+        if group.unchecked.len() > 2 * self.classes.len() {
+            group.unchecked.sort_unstable();
+            group.unchecked.dedup();
         }
-        group.unknown.push(index);
+        group.unchecked.push(index);
         let class = Class {
-            shape: kind.shape,
-            queue: kind.queue,
-            group: kind.group,
+            shape: properties.shape,
+            queue: properties.queue,
+            group: properties.group,
             slot,
-            need: kind.need,
-            fungible: kind.fungible,
-            cores: kind.cores,
-            order: kind.order,
-            unit: kind.unit,
+            need: properties.need,
+            fungible: properties.fungible,
+            cores: properties.cores,
+            order: properties.order,
+            unit: properties.unit,
             failed: None,
             possible: false,
-            lanes: Ladder::default(),
+            lanes: LanesByLimit::default(),
             jobs: 0,
         };
-        if index as usize == self.classes.len() {
+        if index.index() == self.classes.len() {
             self.classes.push(class);
         } else {
-            let lanes = std::mem::take(&mut self.classes[index as usize].lanes);
-            self.classes[index as usize] = Class { lanes, ..class };
+            let lanes = std::mem::take(&mut self.classes[index.index()].lanes);
+            self.classes[index.index()] = Class { lanes, ..class };
         }
-        self.by_shape.insert((kind.shape, kind.queue), index);
+        self.by_shape
+            .insert((properties.shape, properties.queue), index);
         index
     }
 
-    fn open_lane(&mut self, class: u32, limit: f64) -> u32 {
+    fn open_lane(&mut self, class: ClassId, limit: f64) -> LaneId {
         let index = self.unused_lanes.pop();
-        let index = index.unwrap_or(number(self.lanes.len()));
-        if index as usize == self.lanes.len() {
+        let index = index.unwrap_or(LaneId::from_usize(self.lanes.len()));
+        if index.index() == self.lanes.len() {
             self.lanes.push(Lane::default());
         }
-        self.lanes[index as usize].reset(class, limit);
-        self.classes[class as usize].lanes.insert(Rung {
+        self.lanes[index.index()].reset(class, limit);
+        self.classes[class.index()].lanes.insert(LaneHead {
             head: Key::NONE,
             limit,
             lane: index,
@@ -205,76 +213,87 @@ impl Queue {
         index
     }
 
-    /// From now on, clones share what there is now; what is kept of classes they copy.
+    /// Makes clones share the present lanes from now on; classes are copied.
     pub fn share(&mut self) {
         self.lanes.share();
     }
 
-    /// Forgets of every class whether it can be met at all.
-    pub fn doubt(&mut self) {
+    /// Marks every class as unchecked.
+    pub fn uncheck(&mut self) {
         for group in &mut self.groups {
-            group.unknown.clear();
+            group.unchecked.clear();
         }
         for (class, index) in self.classes.iter_mut().zip(0_u32..) {
             class.possible = false;
             if class.jobs > 0 {
-                self.groups[class.group as usize].unknown.push(index);
+                self.groups[class.group.index()]
+                    .unchecked
+                    .push(ClassId::new(index));
             }
         }
     }
 
-    /// Queues a job; `limit` is its time limit, infinite for none. `kind` is asked where no job of
-    /// the shape waits in the queue.
+    /// Queues a job; `limit` is its time limit, infinite for none. `properties` is called if its
+    /// class is new.
     pub fn push(
         &mut self,
         jobs: &mut Jobs,
-        handle: u32,
+        handle: JobHandle,
         (shape, queue): (ShapeId, QueueId),
         limit: f64,
-        kind: impl FnOnce() -> Kind,
+        properties: impl FnOnce() -> ClassProperties,
     ) {
         let class = match self.class(shape, queue) {
             Some(class) => class,
-            None => self.open_class(kind()),
+            None => self.open_class(properties()),
         };
-        let lane = match self.classes[class as usize].lanes.find(limit) {
+        let lane = match self.classes[class.index()].lanes.find(limit) {
             Some(lane) => lane,
             None => self.open_lane(class, limit),
         };
         self.len += 1;
         self.changes += 1;
-        let class = &mut self.classes[class as usize];
+        let class = &mut self.classes[class.index()];
         class.jobs += 1;
         let known = jobs.at_mut(handle);
-        known.state = State::Waits(lane);
-        known.rank = class.order.rank(known.priority, limit, class.cores);
-        let (rank, key) = (known.rank, Key::new(known.rank, known.id, handle));
-        let it = &mut self.lanes[lane as usize];
+        known.state = JobState::Pending(lane);
+        known.effective_priority =
+            class
+                .order
+                .effective_priority(known.priority, limit, class.cores);
+        let (effective_priority, key) = (
+            known.effective_priority,
+            Key::new(known.effective_priority, known.id, handle),
+        );
+        let it = &mut self.lanes[lane.index()];
         it.jobs += 1;
-        if rank > 0 && it.is_behind(key) {
-            // Whoever is first stays first.
+        if effective_priority > 0 && it.is_behind(key) {
+            // The head of the lane does not change.
             it.push(key);
         } else {
             self.enter(jobs, handle, lane);
         }
     }
 
-    /// Gives a job that waits in a lane its rank.
-    fn rank(&self, jobs: &mut Jobs, handle: u32, index: u32) -> u32 {
+    /// Updates the effective priority of a pending job. Returns it.
+    fn update_priority(&self, jobs: &mut Jobs, handle: JobHandle, index: LaneId) -> u32 {
         let (class, limit) = self.lane(index);
         let known = jobs.at_mut(handle);
-        known.rank = class.order.rank(known.priority, limit, class.cores);
-        known.rank
+        known.effective_priority =
+            class
+                .order
+                .effective_priority(known.priority, limit, class.cores);
+        known.effective_priority
     }
 
-    /// Gives a job that waits in a lane its key there, unless it is held.
-    fn enter(&mut self, jobs: &Jobs, handle: u32, index: u32) {
+    /// Adds the key of a pending job to its lane, unless it is held.
+    fn enter(&mut self, jobs: &Jobs, handle: JobHandle, index: LaneId) {
         let known = jobs.at(handle);
-        if known.rank == 0 {
+        if known.effective_priority == 0 {
             return;
         }
-        let key = Key::new(known.rank, known.id, handle);
-        let lane = &mut self.lanes[index as usize];
+        let key = Key::new(known.effective_priority, known.id, handle);
+        let lane = &mut self.lanes[index.index()];
         if lane.keys() > lane.most_keys() {
             lane.tidy(jobs, index);
         }
@@ -282,57 +301,62 @@ impl Queue {
         self.advance(jobs, index);
     }
 
-    /// Finds the head of a lane, and passes it on.
-    fn advance(&mut self, jobs: &Jobs, index: u32) {
-        let lane = &mut self.lanes[index as usize];
+    /// Finds the head of a lane, and updates the heads of its class and group.
+    fn advance(&mut self, jobs: &Jobs, index: LaneId) {
+        let lane = &mut self.lanes[index.index()];
         let head = lane.head(jobs, index);
         lane.first = head;
-        let class = &mut self.classes[lane.class as usize];
+        let class = &mut self.classes[lane.class.index()];
         class.lanes.set(lane.limit, head);
         let first = class.lanes.first();
-        let heads = &mut self.groups[class.group as usize].heads;
+        let heads = &mut self.groups[class.group.index()].heads;
         if heads.get(class.slot) != first {
             heads.set(class.slot, first);
         }
     }
 
-    /// Takes a job out that waits in a lane. Its state is the caller's to set anew, and is not
-    /// this lane's any more.
-    pub fn remove(&mut self, jobs: &mut Jobs, handle: u32, index: u32) {
-        jobs.at_mut(handle).state = State::Waits(u32::MAX);
+    /// Removes a pending job from its lane. The caller sets its state.
+    pub fn remove(&mut self, jobs: &mut Jobs, handle: JobHandle, index: LaneId) {
+        jobs.at_mut(handle).state = JobState::Pending(LaneId::NONE);
         self.len -= 1;
         self.changes += 1;
-        let lane = &mut self.lanes[index as usize];
+        let lane = &mut self.lanes[index.index()];
         lane.jobs -= 1;
         let class_index = lane.class;
-        let class = &mut self.classes[class_index as usize];
+        let class = &mut self.classes[class_index.index()];
         class.jobs -= 1;
         if lane.jobs > 0 {
             return self.advance(jobs, index);
         }
         class.lanes.remove(lane.limit);
         self.unused_lanes.push(index);
-        let group = &mut self.groups[class.group as usize];
+        let group = &mut self.groups[class.group.index()];
         group.heads.set(class.slot, class.lanes.first());
         if class.jobs == 0 {
-            group.alikes.remove(class.unit, (class.need, class.slot));
+            group.classes_by_unit.remove(
+                class.unit,
+                Member {
+                    need: class.need,
+                    slot: class.slot,
+                },
+            );
             group.unused.push(class.slot);
             self.by_shape.remove(&(class.shape, class.queue));
             self.unused_classes.push(class_index);
         }
     }
 
-    /// Gives a job that waits in a lane another priority.
-    pub fn prioritize(&mut self, jobs: &mut Jobs, handle: u32, index: u32, priority: u32) {
+    /// Changes the priority of a pending job.
+    pub fn prioritize(&mut self, jobs: &mut Jobs, handle: JobHandle, index: LaneId, priority: u32) {
         let known = jobs.at_mut(handle);
-        let before = known.rank;
+        let before = known.effective_priority;
         known.priority = priority;
-        let rank = self.rank(jobs, handle, index);
-        if rank == before {
+        let after = self.update_priority(jobs, handle, index);
+        if after == before {
             return;
         }
         self.changes += 1;
-        if rank == 0 {
+        if after == 0 {
             self.advance(jobs, index);
         } else {
             self.enter(jobs, handle, index);
@@ -343,24 +367,24 @@ impl Queue {
     pub fn after(
         &mut self,
         jobs: &Jobs,
-        class: u32,
+        class: ClassId,
         key: Key,
         within: impl Fn(f64) -> bool,
     ) -> Key {
-        let class = &self.classes[class as usize];
+        let class = &self.classes[class.index()];
         let mut first = Key::NONE;
-        for rung in class.lanes.iter().take_while(|rung| within(rung.limit)) {
-            let found = if rung.head > key {
-                rung.head
+        for lane in class.lanes.iter().take_while(|lane| within(lane.limit)) {
+            let found = if lane.head > key {
+                lane.head
             } else {
-                self.lanes[rung.lane as usize].after(jobs, rung.lane, key)
+                self.lanes[lane.lane.index()].after(jobs, lane.lane, key)
             };
             first = first.min(found);
         }
         first
     }
 
-    /// Bytes on the heap; what is kept of a class beside its lanes is left out.
+    /// Bytes on the heap; of classes only their lanes are counted.
     pub fn heap_bytes(&self) -> usize {
         let lanes: usize = self.lanes.iter().map(Lane::heap_bytes).sum();
         let ladders: usize = self.classes.iter().map(|it| it.lanes.heap_bytes()).sum();
@@ -368,13 +392,13 @@ impl Queue {
         self.classes.capacity() * size_of::<Class>() + self.lanes.bytes() + lanes + ladders + heads
     }
 
-    /// Every job that is not held, in order.
+    /// All pending jobs that are not held, in order.
     pub fn in_order(&mut self, jobs: &Jobs) -> Vec<Key> {
         let mut keys = Vec::with_capacity(self.len);
         for index in 0..self.lanes.len() {
             if self.lanes[index].jobs > 0 {
                 let lane = &mut self.lanes[index];
-                lane.tidy(jobs, number(index));
+                lane.tidy(jobs, LaneId::from_usize(index));
                 keys.extend(lane.tidied());
             }
         }
@@ -392,7 +416,7 @@ mod tests {
     use crate::{Engine, Job};
 
     #[test]
-    fn doubt_is_about_every_class_that_has_jobs_once() {
+    fn unchecking_lists_each_class_with_jobs_once() {
         let mut r = ResourceSet::new();
         r.insert(0, "n0", (0..4).collect(), IdSet::new()).unwrap();
         let mut engine = Engine::new(&r).unwrap();
@@ -417,15 +441,15 @@ mod tests {
             engine.submit(job).unwrap();
         }
         engine.schedule(0.0, usize::MAX);
-        // The third is alone in its class, which is none without it.
+        // The third job is alone in its class, which becomes empty without it.
         assert!(engine.cancel(3));
         for _ in 0..2 {
-            engine.books.queue.doubt();
+            engine.books.queue.uncheck();
             let queue = &engine.books.queue;
             assert!(queue.classes.iter().all(|it| !it.possible));
             let unknown = queue.groups.iter().map(|group| {
-                let needs = group.unknown.iter().map(|class| {
-                    let class = &queue.classes[*class as usize];
+                let needs = group.unchecked.iter().map(|class| {
+                    let class = &queue.classes[class.index()];
                     assert!(class.has_jobs());
                     class.cores
                 });

@@ -1,23 +1,23 @@
-//! Which job of a queue goes first.
+//! Orders of queues.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::Error;
 
-/// The order of a queue's jobs; those that are equal in it go by id, ascending.
+/// The order of a queue's jobs; equal jobs are ordered by ascending id.
 ///
-/// A job with priority 0 is held whatever the order is, and one with the highest priority,
-/// 4294967295, is expedited: it goes before all others.
+/// A job with priority 0 is held in any order; one with the highest priority, 4294967295, is
+/// expedited: it comes before all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The highest priority first.
     #[default]
     Priority,
-    /// As they come, that is by id alone.
+    /// In the order of submission, that is by id alone.
     Fifo,
-    /// The shortest time limit first, those without a limit last. Limits that differ by less than
-    /// a ten-millionth are equal.
+    /// The shortest time limit first, jobs without a limit last. Limits that differ by less than a
+    /// ten-millionth are equal.
     Shortest,
     /// The fewest cores first.
     Smallest,
@@ -26,8 +26,8 @@ pub enum Order {
 }
 
 impl Order {
-    /// The place in the order, the highest first: 0 for a job that is held.
-    pub(crate) fn rank(self, priority: u32, limit: f64, cores: u64) -> u32 {
+    /// The priority of a job in this order, highest first; 0 if it is held.
+    pub(crate) fn effective_priority(self, priority: u32, limit: f64, cores: u64) -> u32 {
         const LAST: u32 = 1;
         const FIRST: u32 = u32::MAX - 1;
         if matches!(priority, 0 | u32::MAX) {
@@ -37,8 +37,11 @@ impl Order {
         match self {
             Self::Priority => priority,
             Self::Fifo => LAST,
-            // The bits of numbers from 0 on are in their order.
-            #[expect(clippy::cast_possible_truncation, reason = "only near ones get equal")]
+            // The bits of non-negative numbers sort as the numbers do.
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "only close limits become equal"
+            )]
             Self::Shortest => FIRST - (limit.max(0.0) as f32).to_bits(),
             Self::Smallest => u32::MAX - size(),
             Self::Largest => size(),

@@ -12,18 +12,19 @@
 //! The plan is kept from pass to pass. A reservation can only move to where something has become
 //! free since it was looked at, so most are not looked at.
 
-mod freed;
+mod freed_intervals;
 mod pass;
-mod reserved;
+mod reservations;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use self::pass::{Outcome, Waiting};
-use self::reserved::Reserved;
+use self::reservations::Reserved;
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::Relocation;
 use crate::plan::{Kept, length};
 use crate::queue::{Key, QueueId};
@@ -55,13 +56,18 @@ impl Conservative {
 
     /// The first job of a group that the last pass left pending, but for those that the limits of
     /// their queue stop, or nodes that are down.
-    pub fn head(&self, group: u32) -> Option<Key> {
-        self.groups.get(group as usize)?.head
+    pub fn head(&self, group: GroupId) -> Option<Key> {
+        self.groups.get(group.index())?.head
     }
 
     /// Why the last pass left a job of a class pending; `None` if it would have let it start.
-    pub fn cause(&self, books: &mut Books, (group, class): (u32, u32), key: Key) -> Option<Cause> {
-        let reserved = self.groups.get(group as usize)?;
+    pub fn cause(
+        &self,
+        books: &mut Books,
+        (group, class): (GroupId, ClassId),
+        key: Key,
+    ) -> Option<Cause> {
+        let reserved = self.groups.get(group.index())?;
         let Some(reservation) = reserved.by_id.get(&key.id()) else {
             return Some(Cause::QueueFull);
         };
@@ -88,10 +94,10 @@ impl Conservative {
     /// jobs of one queue only.
     pub fn reservation_at(
         &self,
-        group: u32,
+        group: GroupId,
         (time, queue): (f64, Option<QueueId>),
     ) -> Option<(u64, f64)> {
-        let reserved = self.groups.get(group as usize)?.by_id.iter();
+        let reserved = self.groups.get(group.index())?.by_id.iter();
         let reserved = reserved.filter(|(_, it)| queue.is_none_or(|queue| it.asked.1 == queue));
         let starts = reserved.map(|(id, it)| (*id, it.start));
         let distance = |it: &(u64, f64)| (it.1 - time).abs();
@@ -127,8 +133,8 @@ impl Conservative {
                 out.push(books.deny(key, note));
                 continue;
             }
-            let it = &books.queue.classes[class as usize];
-            let group = it.group as usize;
+            let it = &books.queue.classes[class.index()];
+            let group = it.group.index();
             let reserved = self.groups[group].by_id.get(&key.id()).map(|it| it.start);
             // What it has reserved it keeps, if the limits of its queue let it run by then.
             if books.may_run(it.shape, it.queue)
@@ -147,7 +153,8 @@ impl Conservative {
             }
         }
         for (group, line) in (0_u32..).zip(lines) {
-            let reserved = Arc::make_mut(&mut self.groups[group as usize]);
+            let group = GroupId::new(group);
+            let reserved = Arc::make_mut(&mut self.groups[group.index()]);
             if line.is_empty() {
                 reserved.by_id.clear();
                 reserved.kept = None;
@@ -165,7 +172,7 @@ impl Conservative {
             }
             pass.kept.finish(books);
             reserved.kept = Some(pass.kept);
-            let ahead = stopped[group as usize];
+            let ahead = stopped[group.index()];
             let mut behind = false;
             reserved.head = None;
             for (it, outcome) in pass.line.iter().zip(pass.outcomes) {
@@ -176,7 +183,7 @@ impl Conservative {
                             continue;
                         };
                         self.next = self.next.min(start);
-                        let shape = books.queue.classes[it.class as usize].shape;
+                        let shape = books.queue.classes[it.class.index()].shape;
                         if reserved.head.is_none() && books.is_reachable(shape) {
                             reserved.head = Some(it.key);
                         }

@@ -1,9 +1,10 @@
 //! One pass over the line of a group.
 
-use super::freed::Freed;
-use super::reserved::Reservation;
+use super::freed_intervals::FreedIntervals;
+use super::reservations::Reservation;
 use crate::books::Books;
 use crate::engine::Decision;
+use crate::ids::ClassId;
 use crate::machine::Allocation;
 use crate::plan::{Hold, Kept, planned};
 use crate::queue::Key;
@@ -13,7 +14,7 @@ use crate::quotas::Quotas;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub key: Key,
-    pub class: u32,
+    pub class: ClassId,
     /// How long it is planned to run.
     pub limit: f64,
     /// When it is to start, once it has a reservation.
@@ -38,7 +39,7 @@ pub(super) struct Pass {
     pub outcomes: Vec<Outcome>,
     pub kept: Kept,
     pub quotas: Quotas,
-    pub freed: Freed,
+    pub freed: FreedIntervals,
     pub now: f64,
     /// Decisions that may still be made.
     pub left: usize,
@@ -90,7 +91,7 @@ impl Pass {
         books: &mut Books,
         it: Waiting,
         reservation: &Reservation,
-        freed: &Freed,
+        freed: &FreedIntervals,
     ) -> Option<(f64, Hold)> {
         let start = reservation.start;
         // First where it would be over by then: what it holds is not in its way.
@@ -155,7 +156,7 @@ impl Pass {
         until: f64,
     ) -> Option<Hold> {
         let it = self.line[index];
-        let class = &books.queue.classes[it.class as usize];
+        let class = &books.queue.classes[it.class.index()];
         if !books.may_take(class.queue, &shares) {
             self.outcomes[index] = Outcome::Stopped;
             return None;

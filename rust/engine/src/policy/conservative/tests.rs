@@ -8,9 +8,9 @@ use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use super::reserved::{NEAR, Reservation};
+use super::reservations::{NEAR, Reservation};
 use crate::books::Books;
-use crate::ids::NodeIndex;
+use crate::ids::{GroupId, NodeIndex};
 use crate::interval::Interval;
 use crate::plan::{Plan, length};
 use crate::{Engine, Job, Options, Policy, QueueId, QueueOptions};
@@ -294,7 +294,7 @@ impl History {
                 continue;
             };
             let anew = |without: Option<u64>, books: &mut Books| {
-                let mut plan = Plan::of(books, group, self.now);
+                let mut plan = Plan::of(books, GroupId::new(group), self.now);
                 // Those that have started a little late are to end when they were to.
                 for (handle, until) in kept.until() {
                     let running = books.running(handle).unwrap();
@@ -333,7 +333,7 @@ impl History {
                 let mut without = anew(Some(*id), books);
                 let handle = books.jobs.find(*id).unwrap();
                 let (class, limit) = books.waits(handle).unwrap();
-                let shape = books.queue.classes[class as usize].shape;
+                let shape = books.queue.classes[class.index()].shape;
                 let now = (self.now, self.now.next_up());
                 let found = without.earliest(&books.machine, shape, now, length(limit));
                 prop_assert!(found.0.is_infinite(), "job {} can start now", id);

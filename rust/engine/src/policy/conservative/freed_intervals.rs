@@ -2,11 +2,11 @@
 
 /// From when to when something has become free: apart from each other, in order.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Freed {
+pub(super) struct FreedIntervals {
     spans: Vec<(f64, f64)>,
 }
 
-impl Freed {
+impl FreedIntervals {
     /// Anything may have become free at any time.
     pub fn all() -> Self {
         Self {
@@ -55,11 +55,11 @@ impl Freed {
 
 #[cfg(test)]
 mod tests {
-    use super::Freed;
+    use super::FreedIntervals;
 
     #[test]
     fn spans_that_meet_are_one() {
-        let mut freed = Freed::default();
+        let mut freed = FreedIntervals::default();
         for span in [
             (5.0, 6.0),
             (1.0, 2.0),
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_job_starts_while_something_is_free_or_so_that_it_gets_there() {
-        let mut freed = Freed::default();
+        let mut freed = FreedIntervals::default();
         assert!(freed.is_empty());
         freed.add((10.0, 11.0));
         freed.add((20.0, 30.0));
@@ -95,7 +95,9 @@ mod tests {
         assert_eq!((a, b, c, d), (5.0, 11.0, 11.0, 30.0));
         assert!(starts((12.0, 14.0), 5.0).is_empty());
         assert_eq!(
-            Freed::all().starts((1.0, 2.0), 5.0).collect::<Vec<_>>(),
+            FreedIntervals::all()
+                .starts((1.0, 2.0), 5.0)
+                .collect::<Vec<_>>(),
             [(1.0, 2.0)]
         );
     }

@@ -1,64 +1,76 @@
-//! Classes whose units are the same: how many there are is asked once for all of them.
+//! Classes by their kind of unit: the units available are counted once for all classes with the
+//! same kind.
 
 use std::collections::HashMap;
 
 use crate::machine::{ShapeId, Unit};
 
-/// Classes with one kind of unit.
+/// A class of a group; ordered by need, then slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Member {
+    /// The units that a job of it needs.
+    pub need: u64,
+    /// Its slot in the group.
+    pub slot: u32,
+}
+
+/// The classes with one kind of unit.
 #[derive(Clone, Debug)]
-pub(crate) struct Alike {
-    /// One of their shapes.
+pub(crate) struct SameUnit {
+    /// The shape of one of them.
     pub shape: ShapeId,
-    /// Units needed, and the slot; ascending.
-    members: Vec<(u64, u32)>,
+    /// In ascending order.
+    members: Vec<Member>,
 }
 
-impl Alike {
-    /// The fewest units that one of them needs; nothing where there is none.
+impl SameUnit {
+    /// The least need of a member; `None` without members.
     pub fn least(&self) -> Option<u64> {
-        self.members.first().map(|it| it.0)
+        self.members.first().map(|member| member.need)
     }
 
-    /// Slots of the classes that need no more than so many units.
+    /// The slots of the members that need no more than so many units.
     pub fn within(&self, units: u64) -> impl Iterator<Item = u32> + '_ {
-        let members = self.members.iter().take_while(move |it| it.0 <= units);
-        members.map(|it| it.1)
+        self.members
+            .iter()
+            .take_while(move |member| member.need <= units)
+            .map(|member| member.slot)
     }
 }
 
-/// All classes of a group, by what a unit is.
+/// The classes of a group, by their kind of unit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Alikes {
-    list: Vec<Alike>,
+pub(crate) struct ClassesByUnit {
+    list: Vec<SameUnit>,
     by_unit: HashMap<Unit, usize, rustc_hash::FxBuildHasher>,
 }
 
-impl Alikes {
-    pub fn iter(&self) -> impl Iterator<Item = &Alike> {
+impl ClassesByUnit {
+    pub fn iter(&self) -> impl Iterator<Item = &SameUnit> {
         self.list.iter()
     }
 
-    pub fn insert(&mut self, unit: Unit, shape: ShapeId, member: (u64, u32)) {
+    pub fn insert(&mut self, unit: Unit, shape: ShapeId, member: Member) {
         let at = *self.by_unit.entry(unit).or_insert(self.list.len());
         if at == self.list.len() {
-            self.list.push(Alike {
+            self.list.push(SameUnit {
                 shape,
                 members: Vec::new(),
             });
         }
         let members = &mut self.list[at].members;
-        if let Err(place) = members.binary_search(&member) {
-            members.insert(place, member);
+        if let Err(at) = members.binary_search(&member) {
+            members.insert(at, member);
         }
     }
 
-    pub fn remove(&mut self, unit: Unit, member: (u64, u32)) {
+    pub fn remove(&mut self, unit: Unit, member: Member) {
         let Some(at) = self.by_unit.get(&unit) else {
             return;
         };
         let members = &mut self.list[*at].members;
-        if let Ok(place) = members.binary_search(&member) {
-            members.remove(place);
+        if let Ok(at) = members.binary_search(&member) {
+            members.remove(at);
         }
     }
 }
@@ -68,7 +80,7 @@ mod tests {
     use penstock_jobspec::Request;
     use penstock_rset::ResourceSet;
 
-    use super::Alikes;
+    use super::{ClassesByUnit, Member};
     use crate::machine::Machine;
 
     fn request(slots: u32, cores: u32) -> Request {
@@ -84,17 +96,20 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_together_by_their_unit_and_found_by_what_they_need() {
+    fn classes_are_grouped_by_unit_and_found_by_need() {
         let mut machine = Machine::new(&ResourceSet::new()).unwrap();
-        let mut alikes = Alikes::default();
+        let mut alikes = ClassesByUnit::default();
         for (slot, (slots, cores)) in (0..).zip([(3, 1), (1, 1), (8, 1), (2, 4)]) {
             let shape = machine.shape(&request(slots, cores));
-            let member = (u64::from(slots), slot);
+            let member = Member {
+                need: u64::from(slots),
+                slot,
+            };
             alikes.insert(machine.unit(shape), shape, member);
-            // Once more is once.
+            // A second insertion changes nothing.
             alikes.insert(machine.unit(shape), shape, member);
         }
-        let within = |alikes: &Alikes, units: u64| -> Vec<Vec<u32>> {
+        let within = |alikes: &ClassesByUnit, units: u64| -> Vec<Vec<u32>> {
             let all = alikes.iter();
             all.map(|alike| alike.within(units).collect()).collect()
         };
@@ -103,9 +118,9 @@ mod tests {
         assert_eq!(within(&alikes, 8), [vec![1, 0, 2], vec![3]]);
 
         let shape = machine.shape(&request(2, 4));
-        alikes.remove(machine.unit(shape), (2, 3));
+        alikes.remove(machine.unit(shape), Member { need: 2, slot: 3 });
         let shape = machine.shape(&request(1, 1));
-        alikes.remove(machine.unit(shape), (1, 1));
+        alikes.remove(machine.unit(shape), Member { need: 1, slot: 1 });
         assert_eq!(within(&alikes, 8), [vec![0, 2], vec![]]);
     }
 }

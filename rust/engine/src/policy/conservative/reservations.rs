@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use super::freed::Freed;
+use super::freed_intervals::FreedIntervals;
 use super::pass::{Outcome, Pass, Waiting};
 use crate::books::Books;
+use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, Machine, Relocation, ShapeId};
 use crate::plan::{Hold, Kept, NodeAmount, pick};
 use crate::queue::{Key, QueueId};
@@ -76,17 +77,17 @@ impl Reserved {
     pub fn begin(
         &mut self,
         books: &mut Books,
-        (group, now): (u32, f64),
+        (group, now): (GroupId, f64),
         line: Vec<Waiting>,
         quotas: Quotas,
     ) -> Pass {
-        let mut freed = Freed::default();
+        let mut freed = FreedIntervals::default();
         let mut kept = self.kept.take();
         let follows = |it: &mut Kept| it.follow(books, group, now, |span| freed.add(span));
         let anew = !kept.as_mut().is_some_and(follows);
         if anew {
             kept = None;
-            freed = Freed::all();
+            freed = FreedIntervals::all();
         }
         let mut pass = Pass {
             outcomes: line.iter().map(|_| Outcome::Waits).collect(),
@@ -99,7 +100,7 @@ impl Reserved {
         };
         let expired = books.machine.expiration().is_some_and(|it| it <= now);
         if std::mem::replace(&mut self.expired, expired) != expired {
-            pass.freed = Freed::all();
+            pass.freed = FreedIntervals::all();
         }
         let in_units = Some(pass.kept.plan.is_of_units());
         let other = std::mem::replace(&mut self.in_units, in_units) != in_units;
@@ -107,7 +108,7 @@ impl Reserved {
         if other || self.disturbed(books, &mut pass, anew) {
             pass.kept = Kept::of(books, group, now);
             pass.quotas = Quotas::new(now);
-            pass.freed = Freed::all();
+            pass.freed = FreedIntervals::all();
             self.repair(books, &mut pass, other);
         }
         pass
@@ -238,7 +239,13 @@ impl Reserved {
 
     /// Relocation a reservation up to where something has become free, if it was looked at before; else
     /// anywhere.
-    fn move_up(&mut self, books: &mut Books, pass: &mut Pass, index: usize, freed: &mut Freed) {
+    fn move_up(
+        &mut self,
+        books: &mut Books,
+        pass: &mut Pass,
+        index: usize,
+        freed: &mut FreedIntervals,
+    ) {
         let it = pass.line[index];
         let Some(reservation) = self.by_id.get_mut(&it.key.id()) else {
             return;
@@ -249,7 +256,7 @@ impl Reserved {
         let before = reservation.span();
         let known = reservation.looked + 1 >= self.looks;
         reservation.looked = self.looks;
-        let all = Freed::all();
+        let all = FreedIntervals::all();
         let from = if known { &*freed } else { &all };
         if let Some(found) = pass.earlier(books, it, reservation, from) {
             (reservation.start, reservation.hold) = found;
@@ -262,7 +269,7 @@ impl Reserved {
     /// Relocation up those that can start now, with all others kept.
     fn move_to_now(&mut self, books: &mut Books, pass: &mut Pass) {
         // By class, how long there is no room for it from now on.
-        let mut unfit: FxHashMap<u32, f64> = FxHashMap::default();
+        let mut unfit: FxHashMap<ClassId, f64> = FxHashMap::default();
         let now = (pass.now, pass.now.next_up());
         for index in 0..pass.line.len() {
             let it = pass.line[index];
@@ -346,7 +353,7 @@ impl Reserved {
         if it.start.is_some() || !matches!(pass.outcomes[index], Outcome::Waits) {
             return;
         }
-        let class = &books.queue.classes[it.class as usize];
+        let class = &books.queue.classes[it.class.index()];
         if !books.may_run(class.shape, class.queue) {
             // One that has started has taken what its queue may have.
             return;
@@ -386,8 +393,8 @@ impl Reserved {
 }
 
 /// What a job of a class asks for.
-fn asked(books: &Books, class: u32) -> (ShapeId, QueueId) {
-    let class = &books.queue.classes[class as usize];
+fn asked(books: &Books, class: ClassId) -> (ShapeId, QueueId) {
+    let class = &books.queue.classes[class.index()];
     (class.shape, class.queue)
 }
 
