@@ -313,7 +313,7 @@ def test_those_that_a_release_leaves_fence_on(instance, programs):
         assert {line.partition(": ")[2] for line in fences} <= {"0", "-52"}
 
 
-def test_who_registers_late_hears_of_it(instance, alloc):
+def test_late_registrations_get_past_events(instance, alloc):
     [_, one, _] = run(instance, alloc, "--late", f"new:nodes=1,{MINE}")
     assert one[1:3] == ["registered", "event: pmix.alloc.reqid = MYALLOCATION"]
 

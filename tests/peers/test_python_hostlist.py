@@ -103,7 +103,7 @@ def test_arguments_have_the_same_names():
             assert (found.args, found.defaults) == (expected.args, expected.defaults), name
 
 
-def test_other_types_are_refused_alike():
+def test_other_types_are_rejected_alike():
     for value in (5, None, ["a"], b"a"):
         expected = outcome(theirs.expand_hostlist, value)[0]
         assert outcome(ours.expand_hostlist, value)[0] == expected

@@ -103,7 +103,7 @@ def test_every_directive_is_the_instances_to_judge(
     "status", [-29, -23, -47, -27, -46, -180, -24, -25], ids=lambda status: f"status{status}"
 )
 @requirement("pmix5.answer.status")
-def test_every_refusal_comes_as_its_code(start: Start, program: Path, status: int) -> None:
+def test_every_denial_comes_as_its_code(start: Start, program: Path, status: int) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": status, "reason": "no", "results": []})
     [(code, lines)] = finish(daemon.run(program, ["1", "pmix.alloc.nnodes:uint64=1"]))
     assert (code, lines) == (0, [f"status: {status}"])

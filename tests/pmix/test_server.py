@@ -97,7 +97,7 @@ def test_required_and_too_big(start: Start, alloc: Path) -> None:
     tasks = daemon.run(alloc, ["new:nodes=12,id=MYALLOCATION,required"])
     [(_, zero), (_, one), (_, two)] = finish(tasks)
     assert "rank 0: new: status -29" in codes(zero)
-    # The library drops the attributes of a refusal: event and query tell why.
+    # libpmix drops the attributes of a denial: event and query have the reason.
     assert "rank 1: event: pmix.evtext = 12 nodes are more than there are" in one
     assert "rank 1: event: penstock.alloc.status = -29" in one
     assert "rank 2: query: pmix.query.alloc = refused" in two
@@ -208,7 +208,7 @@ def test_the_tasks_know_where_they_run(start: Start, tmp_path: Path) -> None:
 
 
 @requirement("pmix5.events.complete", "pmix5.events.id")
-def test_who_registers_late_hears_of_it(start: Start, alloc: Path) -> None:
+def test_late_registrations_get_past_events(start: Start, alloc: Path) -> None:
     book = Book({"A": (0, "", GRANTED), "B": (-29, "none", [])})
     daemon = start(2, book.answer)
     tasks = daemon.run(alloc, ["--late", "new:nodes=12,id=A", "new:nodes=13,id=B"])
@@ -223,10 +223,10 @@ def test_who_registers_late_hears_of_it(start: Start, alloc: Path) -> None:
 
 
 def test_without_the_service_nothing_is_supported(start: Start, alloc: Path) -> None:
-    def refuse(daemon: Daemon, request: Message) -> None:
+    def reject(daemon: Daemon, request: Message) -> None:
         daemon.send(request.respond(errnum=errno.ENOSYS))
 
-    daemon = start(1, refuse)
+    daemon = start(1, reject)
     [(code, lines)] = finish(daemon.run(alloc, ["new:nodes=1"]))
     assert code == 0
     assert "rank 0: new: status -47" in codes(lines)
@@ -268,7 +268,7 @@ def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) ->
     assert request.topic == "pmix.alloc"
     tasks[0].kill()
     assert tasks[0].wait(PATIENCE) == -signal.SIGKILL
-    # The answer comes when nobody is there for it; the event, and the other task, are as ever.
+    # The answer comes after its task has ended; the event and the other task are unaffected.
     daemon.send(request.respond({"status": 0, "reason": "", "results": GRANTED}))
     daemon.tell({"id": "X", "alloc": "ƒ3", "status": 0, "results": []})
     [(code, lines)] = finish(tasks[1:])
@@ -280,7 +280,7 @@ def test_a_task_is_killed_with_its_request_waiting(start: Start, alloc: Path) ->
     finish(tasks[:1])
 
 
-def test_abort_is_told_and_answered(start: Start, alloc: Path) -> None:
+def test_abort_is_forwarded_and_answered(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {})
     [(code, _)] = finish(daemon.run(alloc, ["--abort", "7"]))
     assert code == 7
@@ -305,8 +305,8 @@ def granted(daemon: Daemon, alloc: Path) -> None:
     assert (code, codes(lines)[2]) == (0, "rank 0: new: status 0"), lines
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
-def test_somebody_else_is_turned_away(start: Start, alloc: Path, public: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can switch users")
+def test_another_user_is_rejected(start: Start, alloc: Path, public: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
     program = Path(shutil.copy(alloc, public))
     [(code, lines)] = finish(daemon.run(program, ["new:nodes=1"], user=65534))
@@ -317,8 +317,8 @@ def test_somebody_else_is_turned_away(start: Start, alloc: Path, public: Path) -
     ended_well(daemon)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may be somebody else")
-def test_somebody_else_who_says_nothing_is_turned_away(start: Start, alloc: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can switch users")
+def test_a_silent_connection_of_another_user_is_closed(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
     port = daemon.port()
     code = f"""
@@ -340,7 +340,7 @@ print(link.recv(1), flush=True)
     ended_well(daemon)
 
 
-def test_a_connection_that_says_nothing_is_given_up(start: Start, alloc: Path) -> None:
+def test_a_silent_connection_is_closed(start: Start, alloc: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
     with socket.create_connection(("127.0.0.1", daemon.port())) as link:
         granted(daemon, alloc)
@@ -348,7 +348,7 @@ def test_a_connection_that_says_nothing_is_given_up(start: Start, alloc: Path) -
     assert daemon.close() == 0
 
 
-def test_a_request_that_is_too_long_is_refused_alone(start: Start, tmp_path: Path) -> None:
+def test_only_the_request_that_is_too_long_is_rejected(start: Start, tmp_path: Path) -> None:
     daemon = start(1, lambda _daemon, _request: {"status": 0, "results": []})
     program = compile_program(Path(__file__).with_name("long.c"), tmp_path)
     sizes = [str((1 << 20) - 1000), str(1 << 20), "10000000", "10"]
@@ -416,7 +416,7 @@ def test_pings_are_answered_on_the_librarys_thread(start: Start, alloc: Path) ->
     ended_well(daemon)
 
 
-def test_a_directory_that_others_may_enter_is_refused(start: Start, tmp_path: Path) -> None:
+def test_a_directory_open_to_others_is_rejected(start: Start, tmp_path: Path) -> None:
     daemon = start(1, lambda _daemon, _request: None)
     (tmp_path / "pmix0").chmod(0o755)
     response = daemon.ask("pmix.start", daemon.start)
@@ -432,7 +432,7 @@ def test_a_directory_that_others_may_enter_is_refused(start: Start, tmp_path: Pa
     assert daemon.close() == 0
 
 
-def test_what_is_no_start_is_refused(start: Start) -> None:
+def test_an_invalid_start_message_is_rejected(start: Start) -> None:
     daemon = start(1, lambda _daemon, _request: None)
     response = daemon.ask("pmix.start", {**daemon.start, "size": 2})
     assert (response.errnum, response.error_text) == (

@@ -20,7 +20,7 @@ from penstock._core import Simulation, Workload
 
 POLICIES = ["fcfs", "easy", "conservative", "hybrid:3"]
 CORES = 128
-# A machine that is asked for as much as it has, and for four fifths of that.
+# Loads of 100 % and 80 % of the machine.
 LOADS = [0.8, 1.0]
 SEEDS = [1, 2]
 # 100; with `--hypothesis-profile=thorough` (make compare) 3,000.

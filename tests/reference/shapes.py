@@ -196,7 +196,7 @@ class Easy(Base):
                     spare = units(later, blocked.request) - need(blocked.request)
                 continue
             ends = now + job.estimate
-            # One without a limit never ends as planned, not even by a time that nobody knows.
+            # A job without a limit never ends as planned, not even at an unknown time.
             if blocked is not None and (ends > shadow or job.estimate == NO_LIMIT):
                 lost = units_lost(later, blocked.request, parts)
                 if lost > spare:

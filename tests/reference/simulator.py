@@ -151,7 +151,7 @@ class Plan:
 
     def earliest(self, not_before: float, length: float, size: int) -> float:
         """The first time at which that many units are free for that long; infinity without one."""
-        # Units are given back only where something ends: nothing else can be the first time.
+        # Units are released only at ends: no other time can be the first.
         candidates = [not_before] + [end for _, end, _ in self.held if end > not_before]
         for candidate in sorted(candidates):
             if self.fits(candidate, length, size):

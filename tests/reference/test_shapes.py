@@ -120,7 +120,7 @@ def test_a_node_is_skipped_whole_if_a_part_of_it_is_needed():
     assert [it.start for it in outcome] == [0, 0, 10, 10, 1]
     # 1 has cores 0 to 2 of rank 0; 2 core 3 there, and core 0 of ranks 1 and 2; 5 core 1 of rank 1.
     # So at 10, 3 starts on cores 0 and 1 of rank 0, 2 and 3 of rank 1, 1 and 2 of rank 2; then 4
-    # has nobody to wait for, and has core 2 of rank 0 and core 3 of rank 2.
+    # is not blocked, and has core 2 of rank 0 and core 3 of rank 2.
     assert outcome[2].holds == [(0, 0), (0, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
     assert outcome[3].holds == [(0, 2), (2, 3)]
 

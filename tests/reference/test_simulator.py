@@ -231,7 +231,7 @@ def test_conservative_delays_reservations_after_an_overrun_in_queue_order():
 
 def test_hybrid_has_reservations_for_so_many():
     # 4 cores. 1 holds 2 until 10. Reservations: 2 (3 cores) 10 to 20, 3 (4) 20 to 30, 4 (3 cores)
-    # 30 to 40. 5 (1 core, until 41) delays none of 2 (spare 1), but 3; and nobody after 3.
+    # 30 to 40. 5 (1 core, until 41) delays none of 2 (spare 1), but 3; and no job after 3.
     rows = [(0, 10, 10, 2), (1, 10, 10, 3), (1, 10, 10, 4), (1, 10, 10, 3), (1, 19, 19, 1)]
     # With one reservation 5 starts at 1 and ends at 20: 3 is not delayed in fact.
     # It is to end at 20 when 3 starts, so with two it may start as well.

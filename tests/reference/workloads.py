@@ -93,7 +93,7 @@ def json_line(job: Job) -> str:
 def swf_line(job: Job) -> str:
     """The 18 fields of the Standard Workload Format.
 
-    What was asked for is left out (-1) where the reader is to take what was used, in every
+    The requested size is left out (-1) if the reader is to take the used one, in every
     other job.
     """
     fields = [-1] * 18

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class FakeInstance:
-    """Serves a Unix socket: for each topic a function from the request to what is sent back.
+    """Serves a Unix socket with a function from request to responses for each topic.
 
-    What has no function gets no answer. Every message that comes is put into `received`.
+    Other topics get no response. `received` has every message.
     """
 
     def __init__(self, path: Path, *, status: int = 0) -> None:
@@ -41,19 +41,19 @@ class FakeInstance:
         self._threads[0].start()
 
     def wait_for(self, topic: str) -> Message:
-        """The next message with this topic; others before it are passed over."""
+        """The next message with this topic; messages before it are skipped."""
         while True:
             message = self.received.get(timeout=60)
             if message.topic == topic:
                 return message
 
     def hang_up(self) -> None:
-        """Ends all connections."""
+        """Closes all connections."""
         for connection in self._connections:
             connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Ends everything."""
+        """Closes all connections and stops listening."""
         self._listener.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         for connection in self._connections:
@@ -96,7 +96,7 @@ class FakeInstance:
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """An instance that does as it is told, and that PENSTOCK_URI names."""
+    """A fake instance, which PENSTOCK_URI names."""
     instance = FakeInstance(tmp_path / "fake")
     monkeypatch.setenv("PENSTOCK_URI", instance.uri)
     yield instance
@@ -104,16 +104,16 @@ def fake(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def refusing(tmp_path):
-    """An instance that wants nobody."""
-    instance = FakeInstance(tmp_path / "refusing", status=errno.EPERM)
+def rejecting(tmp_path):
+    """An instance that rejects every connection."""
+    instance = FakeInstance(tmp_path / "rejecting", status=errno.EPERM)
     yield instance
     instance.close()
 
 
 @pytest.fixture
 def answers():
-    """Makes a method that answers a request with a stream of payloads, then ENODATA."""
+    """Returns a method that responds with a stream of payloads, then ENODATA."""
 
     def make(*payloads, errnum=errno.ENODATA, errtext=None):
         def method(request):

@@ -34,7 +34,7 @@ def test_a_second_interrupt_ends_it_at_once(fake):
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
         # A signal that comes just before the program begins to read does not end the reading, as a
-        # message does: this one is nobody's answer.
+        # message does: this one answers no request.
         return [Message.request("a.b", matchtag=99).respond()]
 
     fake.methods["job-ingest.submit"] = submit

@@ -28,7 +28,7 @@ CURRENT = {"PATH": "/bin", "OMP_A": "1", "OMP_B": "2", "HOME": "/h"}
         (["-*", "NOSUCH*"], {}),
         # What was set is not taken over again.
         (["-*", "OMP_A=9", "OMP_*"], {"OMP_A": "9", "OMP_B": "2"}),
-        # A value is filled in from what there is so far, else from the current environment.
+        # A value is expanded from the rules before, else from the current environment.
         (["-*", "PATH=$PATH:/x", "X=${PATH}:$HOME"], {"PATH": "/bin:/x", "X": "/bin:/x:/h"}),
         (["-*", "X=$$HOME", "Y=a=b", "Z="], {"X": "$HOME", "Y": "a=b", "Z": ""}),
     ],

@@ -151,10 +151,10 @@ def test_an_invalid_address_is_an_error(monkeypatch, capsys):
 
 
 def test_without_an_instance_the_exit_code_is_69(monkeypatch, tmp_path, capsys):
-    monkeypatch.setenv("PENSTOCK_URI", f"local://{tmp_path}/nobody")
+    monkeypatch.setenv("PENSTOCK_URI", f"local://{tmp_path}/absent")
     assert main(["jobs"]) == 69
     text = capsys.readouterr().err
-    assert f"local://{tmp_path}/nobody" in text
+    assert f"local://{tmp_path}/absent" in text
     assert "hint: start one with `penstock start`" in text
 
 

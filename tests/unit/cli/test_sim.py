@@ -165,7 +165,7 @@ def test_without_a_trace_there_is_a_model(capsys):
     assert again["runs"][0]["wait_mean"] == document["runs"][0]["wait_mean"]
 
 
-def test_a_trace_comes_faster_and_with_made_up_estimates(capsys):
+def test_a_trace_is_scaled_with_generated_estimates(capsys):
     said = sim(capsys, "a.swf", "--pace", "2", "--user-estimates", "factor:3", "--json").out
     document = json.loads(said)
     assert (
@@ -472,7 +472,7 @@ def test_sizes_in_the_report_are_those_of_jobs_that_ran_under_any_policy(here, c
     jobs = [
         {"submit": 0, "run": 10, "cores": 7},
         {"submit": 1, "run": 5, "cores": 8},
-        # Backfilled with two cores, or with all nine when the others are over.
+        # Backfilled with two cores, or with all nine when the others have ended.
         {"submit": 1, "run": 5, "cores": "2-9"},
         {"submit": 2, "run": 5, "cores": 200},
     ]

@@ -15,7 +15,7 @@ from penstock.errors import Error
         ({"debug": {}, "batch": {}}, "unknown queue `nosuch`: expected batch, debug"),
     ],
 )
-def test_a_queue_that_is_none_is_an_error(queues, text):
+def test_an_invalid_queue_is_an_error(queues, text):
     spec = {"attributes": {"system": {"queue": "nosuch"}}}
     with pytest.raises(Error, match=text):
         _complete(spec, {"queues": queues})

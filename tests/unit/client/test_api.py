@@ -9,7 +9,7 @@ import pytest
 from penstock import aclient, client, rows
 from penstock.client.methods import Methods
 
-# What only one of them is for: the other serves nobody, or is closed by its block.
+# Methods of one client only: the other has no services, or is closed by its block.
 BLOCKING_ONLY = {"close"}
 TRIO_ONLY = {"send", "add_service", "remove_service", "subscribe", "unsubscribe", "wait_lost"}
 # The answer's type tells how one gets it: one by one, or in an `async for`.

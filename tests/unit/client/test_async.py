@@ -69,7 +69,7 @@ def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
         return []
 
     def late(request):
-        # The answers to calls that nobody waits for any more come first.
+        # Responses to abandoned calls come first.
         for one in asked:
             yield from answers({"late": True})(one)
         yield request.respond({"n": 1})
@@ -93,15 +93,15 @@ def test_a_cancelled_call_leaves_the_connection_as_it_was(fake, answers):
     assert len(asked) == 4
 
 
-def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, refusing, tmp_path):
-    async def nobody(uri):
+def test_errors_without_an_instance_on_rejection_and_on_disconnect(fake, rejecting, tmp_path):
+    async def attempt(uri):
         async with connect(uri):
             pass
 
     with pytest.raises(NoInstanceError, match=r"(?s)no instance.*hint"):
-        run(lambda: nobody(f"local://{tmp_path}/nobody"))
+        run(lambda: attempt(f"local://{tmp_path}/absent"))
     with pytest.raises(NoInstanceError, match="rejected the connection: Operation not permitted"):
-        run(lambda: nobody(refusing.uri))
+        run(lambda: attempt(rejecting.uri))
 
     def hang_up(_request):
         fake.hang_up()

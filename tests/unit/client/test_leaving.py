@@ -233,7 +233,7 @@ def test_a_partial_write_is_completed(fake):
 
 
 @pytest.mark.parametrize("what", ["drain", "idle"])
-def test_waiting_for_a_queue_is_taken_back(fake, what):
+def test_waiting_for_a_queue_is_cancelled(fake, what):
     fake.methods["a.b"] = lambda message: [message.respond()]
     topic = f"job-manager.{what}"
 
@@ -261,7 +261,7 @@ def test_waiting_for_a_queue_is_taken_back(fake, what):
     cancelled()
 
 
-def test_a_wait_that_is_half_written_is_taken_back_behind_it(fake):
+def test_a_partly_written_wait_is_cancelled_after_it(fake):
     go = threading.Event()
 
     def slow(message):

@@ -38,12 +38,12 @@ def test_an_error_has_the_text_of_the_service(fake, text, said):
 
 
 def test_errors_without_an_instance_on_rejection_and_for_a_bad_address(
-    tmp_path, refusing, monkeypatch
+    tmp_path, rejecting, monkeypatch
 ):
     with pytest.raises(NoInstanceError, match=r"(?s)no instance at .*hint: start one with"):
-        Client(f"local://{tmp_path}/nobody")
+        Client(f"local://{tmp_path}/absent")
     with pytest.raises(NoInstanceError, match="rejected the connection: Operation not permitted"):
-        Client(refusing.uri)
+        Client(rejecting.uri)
     with pytest.raises(paths.AddressError, match="unsupported address `tcp://host`"):
         Client("tcp://host")
     with pytest.raises(NoInstanceError, match="path too long"):

@@ -302,7 +302,7 @@ def test_a_number_of_decisions_or_answers_is_not_negative():
     assert made.npending == 3
 
 
-def test_the_band_is_how_far_estimates_were_off():
+def test_the_band_is_the_error_of_past_estimates():
     """Jobs end at half of their limits, so that waits are half of what was said."""
     made = Engine(ResourceSet.uniform("0", "n", cores="0"), policy="fcfs")
     made.submit(range(41), made.shape(), durations=100.0)

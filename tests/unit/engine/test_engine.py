@@ -69,7 +69,7 @@ def test_targets_may_be_down_at_first():
         ({"order": 5}, TypeError, "order: expected a callable, found int"),
     ],
 )
-def test_options_that_are_none_are_named(options, error, text):
+def test_invalid_options_are_named(options, error, text):
     with pytest.raises(error, match=text):
         Engine(R, **options)
 
@@ -186,7 +186,7 @@ def test_decisions_are_columns_rows_and_resources():
     assert (r.starttime, r.expiration, r.nslots) == (1000.0, 1060.0, 4)
     assert r.properties == {"big": IDset("0-1")}
     assert [it.summary() for it in decisions.rs()] == [r.summary(), "rank3/core0,gpu0"]
-    # Resources are read when they are asked for, columns are not.
+    # Resources are read on access, columns are not.
     engine.free(5)
     with pytest.raises(EngineError, match="job 5 holds no resources"):
         decisions.r(0)
@@ -230,7 +230,7 @@ def test_jobs_are_freed_whole_or_by_ranks_and_cancelled_while_pending():
     assert engine.allocated.nnodes == 0
 
 
-def test_an_allocation_that_is_not_wanted_is_taken_back():
+def test_an_unused_allocation_is_requeued():
     engine = submitted(Engine(R), [1], durations=60, priorities=3)
     r = engine.schedule(0.0).r(0)
     engine.requeue(1)
@@ -326,7 +326,7 @@ def test_drained_is_one_thing_and_down_another():
     assert len(engine.schedule(0.0)) == 8
     engine.mark_up("0-3")
     assert len(engine.schedule(0.0)) == 16
-    # What runs on a target that fails is left alone.
+    # Jobs on a target that fails are not affected.
     engine.mark_down("0")
     assert engine.nrunning == 28
     with pytest.raises(IdsetError, match="expected a number"):

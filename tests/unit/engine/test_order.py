@@ -134,7 +134,7 @@ def test_new_jobs_are_put_between_the_others():
         ({"score": lambda _: [], "order": lambda _: []}, EngineError, "one of them at most"),
     ],
 )
-def test_an_answer_that_is_none_starts_nothing(options, error, text):
+def test_an_invalid_order_starts_no_job(options, error, text):
     made = engine(cores=8)
     made.submit(range(3), 0)
     with pytest.raises(error, match=text):
@@ -188,7 +188,7 @@ def test_a_queue_has_an_order(order, expected):
     assert pickle.loads(pickle.dumps(made)).pending().ids.tolist() == [*expected, 6]
     assert made.schedule(0.0).ids.tolist() == [7]
     made.free(7)
-    # Another order takes those that wait along.
+    # Another order applies to pending jobs.
     made.set_queue("it", order="largest")
     assert [*made.pending().ids] == [3, 5, 1, 2, 4, 6]
     assert made.schedule(0.0).ids.tolist() == [3, 5, 2]

@@ -19,7 +19,7 @@ SERVICES = ("job-", "kvs.")
 
 
 def rows():
-    """Request and who may, from the tables."""
+    """Request and role, from the tables."""
     text = (Path(__file__).parents[3] / "docs" / "services.md").read_text()
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -52,7 +52,7 @@ class Manager:
         return [message for message in answers if message.kind == "response"]
 
     def payload(self):
-        """Fields that make sense to whatever is asked."""
+        """Fields that are valid in every request."""
         return {
             "jobspec": self.spec,
             "id": self.job,

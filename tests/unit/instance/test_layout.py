@@ -77,7 +77,7 @@ def test_too_small_an_r_is_an_error():
 
 
 def granted(count, ncores, ngpus=0, /, nslots=None, **options):
-    """The layout on all of a made-up R, with its number of slots or without."""
+    """The layout on all of a simulated R, with its number of slots or without."""
     spec = from_command(["app"], environment={}, cwd="/", **options)
     resources = simulated(count, ncores, ngpus)
     resources.nslots = nslots

@@ -72,7 +72,7 @@ def test_lines_of_other_threads_reach_followers(monkeypatch):
                 warning = logging.getLogger("penstock.broker").warning
                 await trio.to_thread.run_sync(warning, "from %s, %s", "afar", "\udcff")
                 await broker.nudged.wait()
-            logging.getLogger("penstock.broker").warning("not kept any more")
+            logging.getLogger("penstock.broker").warning("no longer kept")
             service.settle(0.0)
             return [row for message in broker.posted for row in message.object()["lines"]]
 

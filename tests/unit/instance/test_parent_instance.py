@@ -138,7 +138,7 @@ def _until(lines, text):
     raise AssertionError(f"no line with `{text}`")
 
 
-def refusal(uri, *options, job=NAME):
+def start_error(uri, *options, job=NAME):
     done = subprocess.run(
         [*PENSTOCK, "start", *options, "--", "true"],
         env=environment(uri, job),
@@ -152,18 +152,18 @@ def refusal(uri, *options, job=NAME):
 
 
 def test_a_missing_response_of_flux_ends_the_start(flux):
-    assert "look up the resources of job ƒ1 at" in refusal(flux.uri, job="ƒ1")
-    assert f"the resources of job x at `{flux.uri}`: " in refusal(flux.uri, job="x")
-    assert "unset FLUX_JOB_ID" in refusal("local:///nowhere")
+    assert "look up the resources of job ƒ1 at" in start_error(flux.uri, job="ƒ1")
+    assert f"the resources of job x at `{flux.uri}`: " in start_error(flux.uri, job="x")
+    assert "unset FLUX_JOB_ID" in start_error("local:///nowhere")
     flux.methods["job-info.lookup"] = lambda request: [
         request.respond({"id": JOB, "R": "{}", "jobspec": "{}"})
     ]
-    assert f"cannot look up the resources of job {NAME}" in refusal(flux.uri)
+    assert f"cannot look up the resources of job {NAME}" in start_error(flux.uri)
 
 
 def test_a_job_on_other_machines_cannot_run_here(flux):
     flux.r = ResourceSet.uniform("7-8", [socket.gethostname(), "other"], cores="0")
-    assert "hint: simulate execution with `--exec sim`" in refusal(flux.uri)
+    assert "hint: simulate execution with `--exec sim`" in start_error(flux.uri)
 
 
 def test_which_job_a_process_is_in():

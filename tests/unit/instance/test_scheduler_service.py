@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Refusing:
-    """A resource service that refuses the first requests, and keeps the rest."""
+    """A resource service that rejects the first requests, and keeps the rest."""
 
     def __init__(self, broker: Broker, refusals: int) -> None:
         self._broker = broker

@@ -1,6 +1,6 @@
 """Every public name of the originals is there, or says that it is not; `docs/compat.md` is true.
 
-Run as a program, this file writes the tables of `docs/compat.md` anew.
+Run as a program, this file regenerates the tables of `docs/compat.md`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def rewritten(text):
 
 def test_the_document_is_up_to_date():
     text = DOCUMENT.read_text()
-    assert rewritten(text) == text, "write it anew: python tests/unit/library/test_compat_names.py"
+    assert rewritten(text) == text, "regenerate it: python tests/unit/library/test_compat_names.py"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def test_accuracy_of_estimates(example):
     found = list(example["compare"](make, machine.pool(example["CORES"])))
     rows = {(row["policy"], row["estimates"]): row for row in found}
     assert len(rows) == len(example["POLICIES"]) * len(example["ESTIMATES"])
-    # First come first served asks nobody how long it will take; what it foretells hangs on that.
+    # First come first served uses no estimates; its predictions depend on them.
     assert len({rows["fcfs", it]["wait"] for it in example["ESTIMATES"]}) == 1
     for policy in ("fcfs", "conservative"):
         assert rows[policy, "exact"]["error"] == pytest.approx(0)

@@ -175,7 +175,7 @@ def test_denials_have_their_reasons():
     assert rest == [1, 4]
 
 
-def test_unknown_values_are_none():
+def test_unknown_values_are_missing():
     summary = run(None, workload((0, 10, 5, 10)), pool_cores=4).summary()
     assert summary["denied"] == 1
     names = [f"{what}_{part}" for what in ("wait", "slowdown") for part in ("mean", "p95", "max")]
@@ -274,7 +274,7 @@ def interrupt(work):
         lambda jobs: Workload.mix("1-64c:1h", jobs, cores=64, seed=1),
     ],
 )
-def test_a_signal_is_heeded_while_jobs_are_made_up(make_up):
+def test_a_signal_is_heeded_while_jobs_are_generated(make_up):
     most = 100_000_000  # all of them would take a minute and some GB
     interrupt(lambda: make_up(most))
     with pytest.raises(
@@ -308,7 +308,7 @@ def test_a_signal_is_heeded_within_a_pass():
         assert simulation.now
     with pytest.raises(WorkloadError, match="stopped within a pass of the scheduler"):
         simulation.result().summary()
-    # What was left within the pass is whole when that is over.
+    # The interrupted pass is complete after the next call.
     assert simulation.advance(0)
     summary = simulation.result().summary()
     assert summary["waiting"] + len(started(simulation)) == simulation.total

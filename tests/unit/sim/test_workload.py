@@ -141,7 +141,7 @@ def test_a_generated_workload_describes_itself():
     assert b'"exclusive":true' in mix.to_jsonl()
 
 
-def test_a_trace_can_come_faster_and_with_made_up_estimates():
+def test_a_trace_can_be_scaled_with_generated_estimates():
     workload = Workload.from_swf(SWF, name="a.swf")
     varied = workload.vary(pace=2.5, estimates="modal", seed=1)
     assert (varied.jobs, varied.last_submit) == (2, 2.0)
