@@ -141,7 +141,6 @@ EXAMPLES = [
     ("any-more", "it is not there any more", "any more than two"),
     ("as-long-as-not", "as long as it is not there", "as long as the job runs"),
     ("nobody", "nobody reads it", "no client reads it"),
-    ("who-may", "who may submit", "users who maintain it"),
     ("is-none", "a queue that is none", "the limit is None, and there is none"),
     ("give-back", "nodes that a job gives back", "goes back to the pool"),
     ("have-back", "nodes that are had back, or that it has it back", "a backward pass"),

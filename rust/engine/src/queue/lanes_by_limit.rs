@@ -21,7 +21,7 @@ struct Block {
 }
 
 impl Block {
-    /// Finds the first job anew.
+    /// Recomputes the first job.
     fn update_least(&mut self) {
         let heads = self.lanes.iter().map(|lane| lane.head);
         self.least = heads.min().unwrap_or(Key::NONE);
