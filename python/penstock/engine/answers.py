@@ -95,7 +95,7 @@ class Outcome:
     before: Start | None
     """Of the job that the change is about, as things are; None where there is no such job yet."""
     after: Start | None
-    """Of that job with the change; None where it does not wait then."""
+    """Of that job with the change; None if it is not pending then."""
     moved: tuple[Moved, ...]
     """Other jobs that would start at another time, in the order of the queue."""
     sentence: str

@@ -638,7 +638,7 @@ class Engine:
                 `order` has left out of the last pass, which come last.
 
         Raises:
-            NotFoundError: one of the jobs neither waits nor runs.
+            NotFoundError: one of the jobs is neither pending nor running.
         """
         return Estimates(self._core.estimate(now, ids))
 
@@ -707,7 +707,7 @@ class Engine:
             look: As in `what_if_submitted`.
 
         Raises:
-            EngineError: the job does not wait, or a number is out of range.
+            EngineError: the job is not pending, or a number is out of range.
         """
         _check_range("look", look)
         if units is not None:
@@ -726,7 +726,7 @@ class Engine:
             look: As in `what_if_submitted`.
 
         Raises:
-            EngineError: the job does not wait.
+            EngineError: the job is not pending.
         """
         _check_range("look", look)
         _check_range("priority", priority, MAX_PRIORITY)
@@ -748,7 +748,7 @@ class Engine:
         Costs a snapshot and a pass for each halving of what is free.
 
         Raises:
-            EngineError: the job does not wait.
+            EngineError: the job is not pending.
         """
         return Fit(*self._core.fit_now(job, now))
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use machines::{engine, nodes, random_request, ranks, slots, submit, submit_to};
 use penstock_engine::{
-    Engine, Harm, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
+    Engine, Interference, Job, Options, Overlong, Policy, QueueId, QueueOptions, Reason, Shortage,
 };
 use penstock_idset::IdSet;
 use penstock_jobspec::{Constraint, Request};
@@ -43,7 +43,7 @@ fn held_impossible_and_unconsidered() {
         &mut engine,
         1,
         "unconsidered",
-        "fits, and is to be looked at",
+        "fits: the next pass starts it",
     );
     engine.prioritize(&[(1, 0)]);
     expect(&mut engine, 1, "held", "held: its priority is 0");
@@ -580,7 +580,7 @@ proptest! {
                             check_shortage(shortage, &nodes, request);
                         }
                     }
-                    Reason::BehindReservation { job, at, harm: None } if ahead => {
+                    Reason::BehindReservation { job, at, interference: None } if ahead => {
                         prop_assert!(fits);
                         prop_assert!(*at > now && waiting.contains_key(job));
                         let limit = request.duration;
@@ -609,11 +609,11 @@ proptest! {
                         prop_assert!(fits && (kept_out || policy == Policy::Fcfs));
                         prop_assert_eq!(Some(*job), before);
                     }
-                    Reason::BehindReservation { job, at, harm } => {
+                    Reason::BehindReservation { job, at, interference } => {
                         prop_assert!(fits && easy);
                         prop_assert_eq!(Some(*job), before);
                         let (time, units) = reached;
-                        let Harm { takes, spare } = harm.unwrap();
+                        let Interference { takes, spare } = interference.unwrap();
                         prop_assert_eq!((*at, spare), (time, units - need(&first_request)));
                         prop_assert!(takes > spare);
                         let limit = request.duration;

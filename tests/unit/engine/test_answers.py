@@ -176,7 +176,7 @@ def test_reasons_of_a_held_job_and_of_one_behind_a_reservation():
 def test_only_jobs_that_wait_are_explained():
     made = engine()
     for job in (1, 99):
-        with pytest.raises(NotFoundError, match=f"job {job} does not wait"):
+        with pytest.raises(NotFoundError, match=f"job {job} is not pending"):
             made.explain(job, 0.0)
     with pytest.raises(EngineError, match="now: expected seconds"):
         made.explain(2, math.nan)
@@ -224,7 +224,7 @@ def test_what_if_changes_the_size_of_a_job():
         lambda: made.what_if_prioritized(0.0, 99, 1),
         lambda: made.what_if_cancelled(0.0, 99),
     ):
-        with pytest.raises(EngineError, match=r"does not wait|neither waits|expected"):
+        with pytest.raises(EngineError, match=r"is not pending|is neither pending|expected"):
             call()
 
 
@@ -288,9 +288,9 @@ def test_estimates_are_columns_in_the_order_of_the_queue():
     assert some.ids.tolist() == [3, 2]
     assert some.starts.tolist() == estimates.starts.tolist()[1::-1]
     assert str(made.estimate(0.0, ids=[1]).starts.tolist()) == "[nan]"
-    with pytest.raises(EngineError, match="job 99 neither waits nor runs"):
+    with pytest.raises(EngineError, match="job 99 is neither pending nor running"):
         made.what_if_cancelled(0.0, 99)
-    with pytest.raises(NotFoundError, match="job 99 neither waits nor runs"):
+    with pytest.raises(NotFoundError, match="job 99 is neither pending nor running"):
         made.estimate(0.0, ids=[1, 99])
 
 

@@ -1,4 +1,4 @@
-//! Turns the last pass's verdicts, and what the books show, into reasons.
+//! Explanations: the verdicts of the last pass, with the numbers that the books show.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use penstock_jobspec::Constraint;
 
 use super::shortage::Census;
-use super::{Harm, Reason, Shortage};
+use super::{Interference, Reason, Shortage};
 use crate::Engine;
 use crate::books::Books;
 use crate::ids::{ClassId, GroupId};
@@ -89,7 +89,7 @@ impl Engine {
         keys
     }
 
-    /// Why jobs are pending that are not held.
+    /// Why these jobs, which are not held, are pending.
     fn reasons(&mut self, keys: &[Key], now: f64) -> Vec<Reason> {
         if keys.is_empty() {
             return Vec::new();
@@ -118,14 +118,16 @@ impl Engine {
     }
 }
 
-/// Looks for the reasons of several jobs, with nothing changed in between.
+/// Explains several jobs of one state, and caches what they have in common.
 struct Lookup<'a> {
     books: &'a mut Books,
     scratch: &'a Scratch,
     policy: Policy,
     now: f64,
+    /// By constraint, the nodes that it allows.
     censuses: HashMap<Option<Constraint>, Census>,
     shortages: BTreeMap<ShapeId, Shortage>,
+    /// By class, where it fits now, if it does.
     placements: BTreeMap<ClassId, Option<Allocation>>,
 }
 
@@ -167,20 +169,24 @@ impl<'a> Lookup<'a> {
             None => return Reason::Unconsidered,
             Some(Cause::DelaysByLimit { by }) => return self.behind_limit(class, by),
             Some(Cause::Delays { by, .. }) => by,
-            // It fits: only beside the reservations it does not, or not within the limits.
+            // It fits, but not beside the reservations, or not both beside them and within the limits.
             Some(Cause::Unfit | Cause::Unreachable | Cause::Behind | Cause::QueueFull) => self.now,
         };
         let reservation = (self.scratch).reservation_at(self.policy, self.books, group, (by, None));
-        let harm = self.harm(class);
+        let interference = self.interference(class);
         match (reservation, head) {
-            (Some((job, at)), _) => Reason::BehindReservation { job, at, harm },
+            (Some((job, at)), _) => Reason::BehindReservation {
+                job,
+                at,
+                interference,
+            },
             (None, Some(job)) => Reason::Behind { job },
             (None, None) if cause == Some(Cause::QueueFull) => self.queue_full(class, None),
             (None, None) => Reason::Unconsidered,
         }
     }
 
-    /// A job has a reservation.
+    /// The reason of a job with a reservation. `queue_limit` tells how its queue is full now.
     fn reserved(&mut self, class: ClassId, at: f64, queue_limit: Option<String>) -> Reason {
         let fits = self.placement(class).is_some();
         let shortage = (!fits).then(|| self.shortage(class));
@@ -194,21 +200,21 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// A job's queue is at a limit.
+    /// The reason of a class whose queue is at a limit.
     fn queue_full(&mut self, class: ClassId, note: Option<String>) -> Reason {
         let queue = self.queue(class);
         let note = note.unwrap_or_else(|| self.books.queues.limits(queue));
         Reason::QueueLimit { queue, note }
     }
 
-    /// A job's shape does not fit.
+    /// The reason of a class whose shape does not fit.
     fn unfit(&mut self, class: ClassId, head: Option<u64>) -> Reason {
         let shortage = self.shortage(class);
         if shortage.nodes_up == 0 {
             return self.down(class, shortage.nodes);
         }
         let shape = self.books.queue.classes[class.index()].shape;
-        // A job that needs nodes that are down is behind nobody, but for first come first served.
+        // Only first come first served blocks jobs whose nodes are down.
         let is_in_line = self.policy == Policy::Fcfs || self.books.is_reachable(shape);
         Reason::Insufficient {
             shortage,
@@ -216,7 +222,7 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// No node that a job may run on is up.
+    /// The reason of a class none of whose nodes is up.
     fn down(&self, class: ClassId, nodes: u32) -> Reason {
         let shape = self.books.queue.classes[class.index()].shape;
         let constraint = self.books.machine.request(shape).constraint.as_ref();
@@ -226,8 +232,8 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// A job that fits would leave too little in the limits of its queue to one with a reservation
-    /// that begins at a time.
+    /// The reason of a class that fits, but would leave too little of the limits of its queue to the
+    /// reservation that begins at `by`.
     fn behind_limit(&mut self, class: ClassId, by: f64) -> Reason {
         let (group, queue) = (self.group(class), self.queue(class));
         let at = (by, Some(queue));
@@ -243,18 +249,18 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// What a job would take of the reservation of the blocked head, where one has it alone.
-    fn harm(&mut self, class: ClassId) -> Option<Harm> {
+    /// What a class would take of the blocked head's reservation, under EASY backfill.
+    fn interference(&mut self, class: ClassId) -> Option<Interference> {
         if self.policy != Policy::Easy {
             return None;
         }
         let group = self.group(class);
         let shares = self.placements.get(&class)?.as_ref()?;
-        let (takes, spare) = self.scratch.harm(self.books, group, shares)?;
-        (takes > spare).then_some(Harm { takes, spare })
+        let (takes, spare) = self.scratch.interference(self.books, group, shares)?;
+        (takes > spare).then_some(Interference { takes, spare })
     }
 
-    /// Which limit of its queue keeps a class from starting now, and what is in use.
+    /// The limit of its queue that a class would exceed now, and what is in use.
     fn queue_limit(&mut self, class: ClassId) -> Option<String> {
         let known = &self.books.queue.classes[class.index()];
         let (shape, queue) = (known.shape, known.queue);
@@ -287,7 +293,7 @@ impl<'a> Lookup<'a> {
         placement.or_insert_with(|| books.place(class)).as_ref()
     }
 
-    /// What the shape of a class lacks.
+    /// What the shape of a class lacks now.
     fn shortage(&mut self, class: ClassId) -> Shortage {
         let shape = self.books.queue.classes[class.index()].shape;
         if let Some(shortage) = self.shortages.get(&shape) {

@@ -1,117 +1,115 @@
-//! Why a job waits: as data, and as a sentence.
+//! Reasons: why a job is pending, as data and as a sentence.
 
 mod lookup;
 mod shortage;
 
-pub use shortage::{Lack, Nearest, Shortage, Wanted};
+pub use shortage::{Lack, Nearest, RequestUnit, Shortage};
 
 use crate::QueueId;
 
-/// Why a job that waits has not started.
+/// Why a job is pending.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// Its priority is 0.
     Held,
-    /// Everything there is, up and empty, would not do.
+    /// The whole inventory, up and idle, could not run it.
     Impossible {
-        /// What is impossible, and the most there is.
+        /// What is impossible, and the most there is: the note of its denial.
         note: String,
     },
-    /// The resources end too early for it.
+    /// The resources end before it would, and such jobs are denied.
     Outlives {
-        /// When it would end, in seconds since the epoch; infinite where it has no time limit.
+        /// When it would end, seconds since the epoch; infinite without a time limit.
         end: f64,
-        /// When the resources end.
+        /// When the resources end, seconds since the epoch.
         resources: f64,
     },
-    /// Its queue has as much in use as it may.
+    /// Its queue is at a limit.
     QueueLimit {
         /// The queue.
         queue: QueueId,
         /// Which limit, and what is in use.
         note: String,
     },
-    /// No node that it may run on is up.
+    /// No node that its constraint allows is up.
     Down {
-        /// The constraint, as JSON; `None` where any node will do.
+        /// The constraint, as JSON; `None` if it has none.
         constraint: Option<String>,
-        /// Nodes that meet it.
+        /// The number of nodes that meet it.
         nodes: u32,
     },
-    /// What it needs is not free.
+    /// The resources that it needs are not free.
     Insufficient {
         /// What is needed, and what there is.
         shortage: Shortage,
-        /// The job that is before it, and waits as well.
+        /// The blocked head of its group of queues, if that is another job, before it.
         behind: Option<u64>,
     },
-    /// What it needs is not free, or is kept for others, and will be its own at a time.
+    /// It has a reservation.
     Reserved {
-        /// When, in seconds since the epoch.
+        /// When that begins, seconds since the epoch.
         at: f64,
         /// What is needed, and what there is; `None` if it would fit now.
         shortage: Option<Shortage>,
         /// Its queue, and which limit of that it would exceed now; `None` if there is none.
         limit: Option<(QueueId, String)>,
     },
-    /// It fits, but the job before it waits and nothing may go past that, or those before it have
-    /// reserved for good what it needs.
+    /// It fits, but the policy lets no job pass the blocked head.
     Behind {
-        /// The job that is before it.
+        /// The blocked head.
         job: u64,
     },
-    /// It fits, but would delay a job that has a reservation.
+    /// It fits, but would delay a job with a reservation.
     BehindReservation {
         /// The job with the reservation.
         job: u64,
-        /// When that can start as planned, in seconds since the epoch; infinite where nobody
-        /// knows, as those that it waits for have no time limit.
+        /// When that begins, seconds since the epoch; infinite if it depends on running jobs
+        /// without a time limit.
         at: f64,
-        /// How much it would take; `None` under a policy with several reservations.
-        harm: Option<Harm>,
+        /// What it would take of the reservation, under EASY backfill.
+        interference: Option<Interference>,
     },
-    /// It fits, but would leave too little in the limits of its queue to a job of the same queue that
-    /// has a reservation.
+    /// It fits, but would leave a job with a reservation too little of the limits of their queue.
     BehindLimit {
         /// The queue.
         queue: QueueId,
         /// The job with the reservation.
         job: u64,
-        /// When that can start as planned, in seconds since the epoch; infinite where nobody knows.
+        /// When that begins, seconds since the epoch; infinite if unknown.
         at: f64,
-        /// What the limits are.
+        /// The limits.
         note: String,
     },
-    /// Nothing is in its way: it was not looked at since something changed.
+    /// The next pass starts it: something has changed since the last one.
     Unconsidered,
 }
 
-/// What a job would take of a reservation.
+/// What a job would take of a reservation by EASY backfill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Harm {
-    /// Units of the other job's kind that this one would take away when that can start.
+pub struct Interference {
+    /// Units of the reserved shape that it would take at the shadow time.
     pub takes: u64,
-    /// Units that are left over then.
+    /// Units that the reservation leaves over then.
     pub spare: u64,
 }
 
-/// A part of a reason: a value for the edges of a program.
+/// A value of a reason, for output.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Field {
     /// A job's id.
     Job(u64),
     /// A queue.
     Queue(QueueId),
-    /// How many.
+    /// A number.
     Count(u64),
     /// Seconds since the epoch.
     Time(f64),
-    /// Words.
+    /// Text.
     Text(String),
 }
 
 impl Reason {
-    /// The kind of reason, in a word.
+    /// The kind of the reason, as one word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -128,7 +126,7 @@ impl Reason {
         }
     }
 
-    /// Everything that the reason says besides its kind, by name.
+    /// The values of the reason by name, in order.
     pub fn fields(&self) -> Vec<(&'static str, Field)> {
         let mut fields = Vec::new();
         match self {
@@ -171,12 +169,16 @@ impl Reason {
                 }
             }
             Self::Behind { job } => fields.push(("behind", Field::Job(*job))),
-            Self::BehindReservation { job, at, harm } => {
+            Self::BehindReservation {
+                job,
+                at,
+                interference,
+            } => {
                 fields.push(("behind", Field::Job(*job)));
                 if at.is_finite() {
                     fields.push(("at", Field::Time(*at)));
                 }
-                if let Some(Harm { takes, spare }) = harm {
+                if let Some(Interference { takes, spare }) = interference {
                     fields.push(("takes", Field::Count(*takes)));
                     fields.push(("spare", Field::Count(*spare)));
                 }
@@ -200,7 +202,7 @@ impl Reason {
 
     /// The reason as a sentence without its full stop.
     ///
-    /// `now` is what times are told from, `name` how a job is called.
+    /// Times are relative to `now`; `name` formats a job id.
     pub fn sentence(&self, now: f64, name: &dyn Fn(u64) -> String) -> String {
         match self {
             Self::Held => "held: its priority is 0".to_owned(),
@@ -256,11 +258,15 @@ impl Reason {
                 }
             }
             Self::Behind { job } => format!("fits, but {} is before it and waits", name(*job)),
-            Self::BehindReservation { job, at, harm } => {
+            Self::BehindReservation {
+                job,
+                at,
+                interference,
+            } => {
                 let text = passes(&name(*job), at - now);
                 let it = if at.is_finite() { "" } else { "it " };
-                match harm {
-                    Some(Harm { takes, spare }) => format!(
+                match interference {
+                    Some(Interference { takes, spare }) => format!(
                         "{text}, and {it}would take {takes} of what that needs, where {spare} can be \
                          spared"
                     ),
@@ -270,12 +276,12 @@ impl Reason {
             Self::BehindLimit { job, at, note, .. } => {
                 format!("{}, and {note}", passes(&name(*job), at - now))
             }
-            Self::Unconsidered => "fits, and is to be looked at".to_owned(),
+            Self::Unconsidered => "fits: the next pass starts it".to_owned(),
         }
     }
 }
 
-/// That a job fits, but may not pass another that can start in so many seconds.
+/// Says that a job fits but may not pass one whose reservation begins in so many seconds.
 fn passes(job: &str, wait: f64) -> String {
     if wait.is_finite() {
         let wait = span(wait);
@@ -285,13 +291,13 @@ fn passes(job: &str, wait: f64) -> String {
     }
 }
 
-/// A number with its noun, which gets an `s` unless there is exactly one.
+/// Formats a number with its noun, which gets an `s` unless the number is 1.
 fn amount(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
-/// A time span in the two largest units that it fills, rounded up to the smaller.
+/// Formats a time span in its two largest units, rounded up to the smaller one.
 pub(crate) fn span(seconds: f64) -> String {
     const UNITS: [(u64, &str); 4] = [(86400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     if !seconds.is_finite() || seconds >= 1e15 {

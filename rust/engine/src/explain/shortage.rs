@@ -1,4 +1,4 @@
-//! What a shape lacks now.
+//! Shortages: which resources a shape needs now and does not find free.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,20 +11,20 @@ use super::{Field, amount};
 use crate::ids::NodeIndex;
 use crate::machine::{Machine, NodeResources, ShapeId};
 
-/// What one unit of a request is.
+/// One unit of a request: a node or a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Whether a unit is a node, else a slot.
+pub struct RequestUnit {
+    /// Whether it is a node; else it is a slot.
     pub node: bool,
-    /// Whether the node is wanted whole.
+    /// Whether the node is requested whole.
     pub exclusive: bool,
-    /// Cores of a unit.
+    /// Cores per unit.
     pub cores: u64,
-    /// Gpus of a unit.
+    /// Gpus per unit.
     pub gpus: u64,
 }
 
-impl Wanted {
+impl RequestUnit {
     fn of(request: &Request) -> Self {
         let node = request.nnodes.is_some();
         let slots = if node { request.slots.min() } else { 1 };
@@ -37,8 +37,8 @@ impl Wanted {
         }
     }
 
-    /// Cores that so many units take at the least; `sizes` are the cores of nodes that would do
-    /// whole, with how many there are.
+    /// The fewest cores that so many units take. `sizes` has, for whole nodes, the cores of suitable
+    /// nodes and how many there are of each.
     fn cores_of(self, units: u64, mut sizes: Vec<(u64, u64)>) -> u64 {
         if !self.exclusive {
             return units.saturating_mul(self.cores);
@@ -53,12 +53,12 @@ impl Wanted {
         if left == 0 { cores } else { u64::MAX }
     }
 
-    /// Whether a unit is any core.
+    /// Whether any core is a unit.
     fn is_core(self) -> bool {
         !self.node && (self.cores, self.gpus) == (1, 0)
     }
 
-    /// Units that a node gives with so much free.
+    /// The units that fit into what a node has free.
     fn units(self, free: NodeResources) -> u64 {
         let cores = u64::from(free.cores) / self.cores.max(1);
         let gpus = u64::from(free.gpus).checked_div(self.gpus);
@@ -70,7 +70,7 @@ impl Wanted {
         }
     }
 
-    /// What a node has of cores, and of gpus, beyond the units it gives, and what one more takes.
+    /// Cores, and gpus, that a node has beyond its free units, each with what one more unit takes.
     fn miss(self, node: &Alike, units: u64) -> ((u64, u64), (u64, u64)) {
         let (free, size) = (node.free, node.size);
         if self.exclusive {
@@ -84,18 +84,18 @@ impl Wanted {
     }
 }
 
-/// What is short.
+/// Which resource is short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// There are not so many free cores.
+    /// Too few cores are free.
     Cores,
-    /// There are not so many free gpus.
+    /// Too few gpus are free.
     Gpus,
-    /// There are, but not as they are wanted together.
+    /// Enough are free, but not together on nodes as requested.
     Together,
 }
 
-/// The node that is the nearest to giving one unit more.
+/// The node that lacks the least for one unit more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nearest {
     /// Its rank.
@@ -104,17 +104,17 @@ pub struct Nearest {
     pub host: String,
     /// Whether gpus are short there, else cores.
     pub gpus: bool,
-    /// What it has free beyond the units it gives.
+    /// How many it has beyond its free units.
     pub has: u64,
-    /// What one unit more takes.
+    /// How many one unit more takes.
     pub wants: u64,
 }
 
-/// What a request needs now and does not find free. Units are nodes or slots.
+/// What a request needs, and what there is of it, in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// What one unit is.
-    pub wanted: Wanted,
+    pub unit: RequestUnit,
     /// Units that the request needs.
     pub need: u64,
     /// Units that are free, on nodes that are up.
@@ -123,17 +123,17 @@ pub struct Shortage {
     pub used: u64,
     /// Units on nodes that are down, or drained.
     pub down: u64,
-    /// Nodes that the constraint allows.
+    /// The number of nodes that the constraint allows.
     pub nodes: u32,
-    /// Of these, nodes that are up.
+    /// How many of these are up.
     pub nodes_up: u32,
-    /// What is short.
+    /// Which resource is short.
     pub lack: Lack,
-    /// The node that comes nearest to one unit more, the lowest rank of several.
+    /// The node that lacks the least for one unit more, the lowest rank of several.
     pub nearest: Option<Nearest>,
 }
 
-/// Nodes of which the same is in use.
+/// Nodes of one size with the same amounts free.
 #[derive(Clone, Copy, Debug)]
 struct Alike {
     size: NodeResources,
@@ -144,14 +144,14 @@ struct Alike {
     place: NodeIndex,
 }
 
-/// Nodes by what they have and what of it is free: there are far fewer kinds than nodes.
+/// The nodes that a constraint allows, grouped by size and by what is free.
 #[derive(Clone, Debug)]
 pub(super) struct Census(Vec<Alike>);
 
 impl Census {
-    /// The nodes that a shape may run on. Looks at every node.
+    /// Groups the nodes that a shape may run on. Costs a look at every node.
     pub fn of(machine: &mut Machine, shape: ShapeId) -> Self {
-        // Brings what is known of the shape up to date.
+        // Updates what the machine caches of the shape.
         machine.units_now(shape);
         let mut alike: Vec<Alike> = Vec::new();
         let mut known: HashMap<_, usize, FxBuildHasher> = HashMap::default();
@@ -182,7 +182,7 @@ impl Census {
 }
 
 impl Shortage {
-    /// What a shape lacks now. Looks at every node.
+    /// What a shape lacks now. Costs a look at every node.
     pub(crate) fn now(machine: &mut Machine, shape: ShapeId) -> Self {
         let census = Census::of(machine, shape);
         Self::of(machine, shape, &census)
@@ -190,9 +190,9 @@ impl Shortage {
 
     /// What a shape lacks, given the nodes that it may run on.
     pub(super) fn of(machine: &Machine, shape: ShapeId, census: &Census) -> Self {
-        let wanted = Wanted::of(machine.request(shape));
+        let unit = RequestUnit::of(machine.request(shape));
         let mut found = Self {
-            wanted,
+            unit,
             need: machine.need(shape),
             free: 0,
             used: 0,
@@ -209,7 +209,7 @@ impl Shortage {
         for it in &census.0 {
             let count = u64::from(it.count);
             found.nodes += it.count;
-            let most = wanted.units(it.size);
+            let most = unit.units(it.size);
             if !it.up {
                 found.down += most * count;
                 continue;
@@ -217,29 +217,29 @@ impl Shortage {
             found.nodes_up += it.count;
             cores += u64::from(it.free.cores) * count;
             gpus += u64::from(it.free.gpus) * count;
-            if wanted.exclusive && most > 0 {
+            if unit.exclusive && most > 0 {
                 sizes.push((it.size.cores.into(), count));
             }
-            let units = wanted.units(it.free);
+            let units = unit.units(it.free);
             found.free += units * count;
             found.used += most.saturating_sub(units) * count;
-            if units < most && !wanted.is_core() {
-                let (core, gpu) = wanted.miss(it, units);
+            if units < most && !unit.is_core() {
+                let (core, gpu) = unit.miss(it, units);
                 let missing = core.1.saturating_sub(core.0) + gpu.1.saturating_sub(gpu.0);
                 if nearest.is_none_or(|(least, place, _)| (missing, it.place) < (least, place)) {
                     nearest = Some((missing, it.place, it));
                 }
             }
         }
-        if gpus < found.need.saturating_mul(wanted.gpus) {
+        if gpus < found.need.saturating_mul(unit.gpus) {
             found.lack = Lack::Gpus;
-        } else if cores < wanted.cores_of(found.need, sizes) {
+        } else if cores < unit.cores_of(found.need, sizes) {
             found.lack = Lack::Cores;
         }
         found.nearest = nearest.map(|(_, place, it)| {
-            let (core, gpu) = wanted.miss(it, wanted.units(it.free));
-            // Of a whole node gpus are told where they are wanted, or nothing else is in use.
-            let gpus = gpu.0 < gpu.1 && (wanted.gpus > 0 || core.0 >= core.1);
+            let (core, gpu) = unit.miss(it, unit.units(it.free));
+            // Of a whole node, gpus are named if they are requested, or if no core is in use.
+            let gpus = gpu.0 < gpu.1 && (unit.gpus > 0 || core.0 >= core.1);
             let (has, wants) = if gpus { gpu } else { core };
             Nearest {
                 rank: machine.rank(place),
@@ -253,7 +253,7 @@ impl Shortage {
     }
 
     pub(super) fn fields(&self, fields: &mut Vec<(&'static str, Field)>) {
-        let unit = if self.wanted.node { "node" } else { "slot" };
+        let unit = if self.unit.node { "node" } else { "slot" };
         let lack = match self.lack {
             Lack::Cores => "cores",
             Lack::Gpus => "gpus",
@@ -261,8 +261,8 @@ impl Shortage {
         };
         fields.extend([
             ("unit", Field::Text(unit.to_owned())),
-            ("cores", Field::Count(self.wanted.cores)),
-            ("gpus", Field::Count(self.wanted.gpus)),
+            ("cores", Field::Count(self.unit.cores)),
+            ("gpus", Field::Count(self.unit.gpus)),
             ("need", Field::Count(self.need)),
             ("free", Field::Count(self.free)),
             ("used", Field::Count(self.used)),
@@ -284,8 +284,8 @@ impl Shortage {
     }
 }
 
-impl fmt::Display for Wanted {
-    /// What a unit has: `8 cores and 1 gpu`.
+impl fmt::Display for RequestUnit {
+    /// Formats what a unit has: `8 cores and 1 gpu`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&amount(self.cores, "core"))?;
         match self.gpus {
@@ -297,15 +297,15 @@ impl fmt::Display for Wanted {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let wanted = self.wanted;
-        if wanted.is_core() {
+        let unit = self.unit;
+        if unit.is_core() {
             write!(f, "needs {}", amount(self.need, "core"))?;
-        } else if wanted.exclusive {
+        } else if unit.exclusive {
             write!(f, "needs {}", amount(self.need, "whole node"))?;
-        } else if wanted.node {
-            write!(f, "needs {} with {wanted}", amount(self.need, "node"))?;
+        } else if unit.node {
+            write!(f, "needs {} with {unit}", amount(self.need, "node"))?;
         } else {
-            write!(f, "needs {} of {wanted}", amount(self.need, "slot"))?;
+            write!(f, "needs {} of {unit}", amount(self.need, "slot"))?;
         }
         let verb = |count: u64| if count == 1 { "is" } else { "are" };
         match self.free {
@@ -314,10 +314,10 @@ impl fmt::Display for Shortage {
         }
         match self.down {
             0 => {}
-            down if wanted.node => write!(f, ", {down} {} down", verb(down))?,
+            down if unit.node => write!(f, ", {down} {} down", verb(down))?,
             down => write!(f, ", {down} on nodes that are down")?,
         }
-        if !wanted.is_core() && self.free < self.need {
+        if !unit.is_core() && self.free < self.need {
             match self.lack {
                 Lack::Cores => {}
                 Lack::Gpus => f.write_str("; gpus are short")?,
@@ -331,9 +331,9 @@ impl fmt::Display for Shortage {
             } = nearest;
             write!(f, "; nearest is {host}, with ")?;
             match has {
-                _ if wanted.exclusive => write!(f, "{has} of {} free", amount(*wants, what))?,
+                _ if unit.exclusive => write!(f, "{has} of {} free", amount(*wants, what))?,
                 0 => write!(f, "no {what} free")?,
-                // Of those that it takes: the node may have more.
+                // "the": of those that the unit takes; the node may have more.
                 _ => write!(f, "{has} of the {} free", amount(*wants, what))?,
             }
         }

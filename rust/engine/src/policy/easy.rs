@@ -87,7 +87,12 @@ impl Easy {
 
     /// How many units of the blocked head's shape shares would take away at its shadow time, and how
     /// many can be spared then; `None` if the pass had no use for the shadow time.
-    pub fn harm(&self, books: &Books, group: GroupId, shares: &Allocation) -> Option<(u64, u64)> {
+    pub fn interference(
+        &self,
+        books: &Books,
+        group: GroupId,
+        shares: &Allocation,
+    ) -> Option<(u64, u64)> {
         let shadow = self.firsts.get(group.index())?.shadow?;
         let overlay = self.overlays.get(group.index())?;
         Some((shadow.cost(&books.machine, overlay, shares), shadow.spare))

@@ -150,8 +150,13 @@ impl Scratch {
 
     /// Under EASY backfill, how many units of the blocked head's shape shares would take away when
     /// that can start, and how many can be spared then.
-    pub fn harm(&self, books: &Books, group: GroupId, shares: &Allocation) -> Option<(u64, u64)> {
-        self.easy.harm(books, group, shares)
+    pub fn interference(
+        &self,
+        books: &Books,
+        group: GroupId,
+        shares: &Allocation,
+    ) -> Option<(u64, u64)> {
+        self.easy.interference(books, group, shares)
     }
 
     /// The places of nodes have changed.

@@ -1,4 +1,4 @@
-//! When jobs start, if everything goes as planned and no job comes.
+//! Forecasts: when and where pending jobs start, if all goes as planned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +9,19 @@ use crate::estimate::Forecast;
 use crate::explain::Reason;
 use crate::{Engine, Error};
 
-/// When a job that waits starts.
+/// The start of a pending job in a forecast.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Start {
     /// It starts.
     At {
-        /// When, in seconds since the epoch.
+        /// When, seconds since the epoch.
         time: f64,
         /// On which ranks.
         ranks: IdSet,
     },
     /// No planned end lets it start.
     Never {
-        /// What is in its way when everything that will end has ended.
+        /// Why it is pending once every job with a time limit has ended.
         reason: Reason,
     },
     /// It is denied.
@@ -32,7 +32,7 @@ pub enum Start {
 }
 
 impl Start {
-    /// When it starts, where it does.
+    /// When it starts, if it does.
     pub fn time(&self) -> Option<f64> {
         match self {
             Self::At { time, .. } => Some(*time),
@@ -41,9 +41,8 @@ impl Start {
     }
 }
 
-/// Runs an engine forward from `now` until every job in `watched` has started, is denied, or never
-/// will start. Jobs end as planned; those that are overdue end one second from now. A job in
-/// `watched` that is not pending gets no entry.
+/// Forecasts the starts of these jobs, on an engine that is a copy. A job that is not pending gets
+/// no entry.
 pub(super) fn run(
     engine: Engine,
     now: f64,
@@ -76,7 +75,7 @@ pub(super) fn run(
 }
 
 impl Engine {
-    /// Ranks on which a job runs.
+    /// The ranks on which a job is running.
     fn run_ranks(&self, id: u64) -> Result<IdSet, Error> {
         let machine = &self.books.machine;
         let shares = &self.run(id)?.shares;

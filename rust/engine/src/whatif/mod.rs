@@ -1,4 +1,4 @@
-//! What would be, if something were otherwise: asked of a snapshot, never of the live state.
+//! What-if queries: the effect of a change, found on a snapshot.
 
 mod forecast;
 
@@ -12,22 +12,22 @@ pub use forecast::Start;
 use crate::explain::span;
 use crate::{Engine, Error, Job};
 
-/// Something that could be otherwise.
+/// A change whose effect is queried.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// This job comes now. Its id settles its place among others of its priority: the largest
-    /// there is, for a job that has none yet, puts it last.
+    /// This job is submitted now. Its id decides its position among jobs of its priority: the
+    /// largest id puts it last, for a job that has none yet.
     Submit(Job),
-    /// This job is cancelled, whether it waits or runs.
+    /// This job, pending or running, is cancelled.
     Cancel(u64),
-    /// A job that waits asks for something else: other numbers, another time limit.
+    /// A pending job has another request.
     Request {
         /// The job.
         id: u64,
-        /// What it asks for instead.
+        /// Its request instead.
         request: Request,
     },
-    /// A job that waits gets another priority.
+    /// A pending job gets another priority.
     Priority {
         /// The job.
         id: u64,
@@ -36,12 +36,12 @@ pub enum Change {
     },
     /// These nodes are up.
     Up(IdSet),
-    /// These nodes are down. Jobs on them go on.
+    /// These nodes are down. Jobs on them keep running.
     Down(IdSet),
 }
 
 impl Change {
-    /// The job that the change is about, where it still waits afterwards.
+    /// The job that the change is about, if it is pending afterwards.
     fn job(&self) -> Option<u64> {
         match self {
             Self::Submit(job) => Some(job.id),
@@ -56,15 +56,15 @@ impl Change {
 pub struct Moved {
     /// The job.
     pub id: u64,
-    /// Its start as things are.
+    /// Its start without the change.
     pub before: Start,
     /// Its start with the change.
     pub after: Start,
 }
 
 impl Moved {
-    /// By how many seconds it starts earlier; negative where it starts later, infinite where it
-    /// would never start, or starts never again.
+    /// How many seconds earlier it starts: negative if later, infinite if only one of both starts is
+    /// known.
     pub fn earlier(&self) -> f64 {
         match (self.before.time(), self.after.time()) {
             (Some(before), Some(after)) => before - after,
@@ -75,21 +75,21 @@ impl Moved {
     }
 }
 
-/// What a change would do.
+/// The effect of a change.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
-    /// The job that the change is about, where it waits: its start as things are (none for a job
-    /// that is not there yet).
+pub struct Effect {
+    /// The start of the job that the change is about, without the change; `None` if that is not
+    /// pending.
     pub before: Option<Start>,
-    /// Its start with the change.
+    /// Its start with the change; `None` if it is not pending then.
     pub after: Option<Start>,
     /// Other jobs that would start at another time, in the order of the queue.
     pub moved: Vec<Moved>,
 }
 
-impl Outcome {
-    /// What becomes of the job that the change is about, and how many others it moves, as a
-    /// sentence without its full stop. `now` is what times are told from.
+impl Effect {
+    /// The effect as a sentence without its full stop: the new start of the job that the change is
+    /// about, and how many others it moves. Times are relative to `now`.
     pub fn sentence(&self, now: f64) -> String {
         let when = |start: &Start| match start {
             Start::At { time, .. } if *time <= now => "would start now".to_owned(),
@@ -128,34 +128,34 @@ impl Outcome {
     }
 }
 
-/// How many units a job that waits could have, to start now.
+/// With how many units a pending job would start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// Nodes, or slots, that it asks for; the least of a range.
+    /// Nodes, or slots, that it requests; the least of a range.
     pub asked: u32,
-    /// The most with which it would start now; `None` where it would not with any.
+    /// The most with which it would start now; `None` if it would with none.
     pub largest: Option<u32>,
 }
 
 impl Engine {
-    /// What a change would do, if all jobs end as planned and no others come.
+    /// The effect of a change, if all jobs end as planned and no others are submitted.
     ///
-    /// Looks at the job that the change is about, and at the first `look` others in the queue,
-    /// those that are held left out. Costs a snapshot, and as many passes as there are planned
-    /// ends until all of these have started; twice that, as things are and with the change.
+    /// Compares the starts of the job that the change is about, and of the first `max_compared`
+    /// others in the queue, held ones left out. Costs, without the change and with it, a snapshot and
+    /// a pass for each planned end until all of these have started.
     ///
-    /// Fails where there is no such job, or where a job that comes is known already.
-    pub fn what_if(&self, change: &Change, now: f64, look: usize) -> Result<Outcome, Error> {
+    /// Fails if there is no such job, or if the job to be submitted is known already.
+    pub fn what_if(&self, change: &Change, now: f64, max_compared: usize) -> Result<Effect, Error> {
         let mut changed = self.clone();
         changed.apply(change)?;
         let job = change.job();
         let mut before = BTreeMap::new();
         let mut others = Vec::new();
-        if look > 0 || job.is_some_and(|id| self.is_queued(id)) {
+        if max_compared > 0 || job.is_some_and(|id| self.is_queued(id)) {
             let mut snapshot = self.clone();
-            if look > 0 {
+            if max_compared > 0 {
                 let queued = snapshot.queued().into_iter();
-                others.extend(queued.filter(|id| Some(*id) != job).take(look));
+                others.extend(queued.filter(|id| Some(*id) != job).take(max_compared));
             }
             before = forecast::run(snapshot, now, others.iter().copied().chain(job))?;
         }
@@ -169,26 +169,25 @@ impl Engine {
             (moved.before.time() != moved.after.time()).then_some(moved)
         });
         let moved = moved.collect();
-        Ok(Outcome {
+        Ok(Effect {
             before: job.and_then(|id| before.remove(&id)),
             after: job.and_then(|id| after.remove(&id)),
             moved,
         })
     }
 
-    /// When the first jobs of the queue start, in its order, if all jobs end as planned and no
-    /// others come.
-    pub fn forecast(&self, now: f64, look: usize) -> Result<Vec<(u64, Start)>, Error> {
+    /// The starts of the first `max_jobs` jobs of the queue, in its order, if all jobs end as planned
+    /// and no others are submitted.
+    pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(u64, Start)>, Error> {
         let mut snapshot = self.clone();
         let mut ids = snapshot.queued();
-        ids.truncate(look);
+        ids.truncate(max_jobs);
         let mut starts = forecast::run(snapshot, now, ids.iter().copied())?;
         let found = |id: u64| starts.remove(&id).map(|start| (id, start));
         Ok(ids.into_iter().filter_map(found).collect())
     }
 
-    /// What a job that waits asks for, with this number of nodes, or of slots where it asks for
-    /// slots alone.
+    /// The request of a pending job, with this number of nodes, or of slots if it requests no nodes.
     pub fn with_units(&self, id: u64, units: u32) -> Result<Request, Error> {
         let mut request = self.pending(id)?.request;
         let count = Count::exactly(units);
@@ -199,15 +198,15 @@ impl Engine {
         Ok(request)
     }
 
-    /// What a job that waits asks for, with this time limit in seconds; 0 for none.
+    /// The request of a pending job, with this time limit in seconds; 0 for none.
     pub fn with_limit(&self, id: u64, duration: f64) -> Result<Request, Error> {
         let mut request = self.pending(id)?.request;
         request.duration = duration;
         Ok(request)
     }
 
-    /// When a job that waits would start with each of these numbers of nodes, or of slots where it
-    /// asks for slots alone. Each costs as much as half of [`what_if`](Self::what_if).
+    /// The start of a pending job with each of these numbers of nodes, or of slots if it requests no
+    /// nodes. Each costs as much as half of [`what_if`](Self::what_if).
     pub fn alternatives(&self, id: u64, units: &[u32], now: f64) -> Result<Vec<Start>, Error> {
         let alternative = |units: &u32| {
             let request = self.with_units(id, *units)?;
@@ -219,10 +218,10 @@ impl Engine {
         units.iter().map(alternative).collect()
     }
 
-    /// The most nodes, or slots where it asks for slots alone, with which a job that waits would
-    /// start now. Costs a snapshot and a pass for each halving of what is free.
+    /// The most nodes, or slots if it requests no nodes, with which a pending job would start now.
+    /// A binary search over what is free: each step costs a snapshot and a pass.
     ///
-    /// A job that starts with some number is taken to start with less, too.
+    /// Assumes that a job that starts with some number starts with fewer, too.
     pub fn fit_now(&self, id: u64, now: f64) -> Result<Fit, Error> {
         let request = self.pending(id)?.request;
         let asked = request.nnodes.as_ref().unwrap_or(&request.slots).min();
@@ -237,7 +236,7 @@ impl Engine {
             snapshot.schedule(now, usize::MAX);
             Ok(snapshot.is_running(id))
         };
-        // Below `least` it starts, from `most` on it does not.
+        // It starts with `least`, and does not with `most`.
         let (mut least, mut most) = (0, u64::from(free) + 1);
         while most - least > 1 {
             let middle = u64::midpoint(least, most);
@@ -261,7 +260,9 @@ impl Engine {
             Change::Submit(job) => self.submit(job.clone())?,
             Change::Cancel(id) => {
                 if !self.cancel(*id) && self.free(*id, None).is_err() {
-                    return Err(Error::new(format!("job {id} neither waits nor runs")));
+                    return Err(Error::new(format!(
+                        "job {id} is neither pending nor running"
+                    )));
                 }
             }
             Change::Request { id, request } => {
@@ -285,5 +286,5 @@ impl Engine {
 }
 
 fn unknown(id: u64) -> Error {
-    Error::new(format!("job {id} does not wait"))
+    Error::new(format!("job {id} is not pending"))
 }

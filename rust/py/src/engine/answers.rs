@@ -1,6 +1,6 @@
-//! Why a job waits, when it will start, and what would be if something were otherwise.
+//! Queries about pending jobs: reasons, estimates, what-if.
 
-use penstock_engine::{Change, Estimate, Field, Job, Outcome, Reason, Start};
+use penstock_engine::{Change, Effect, Estimate, Field, Job, Reason, Start};
 use penstock_idset::IdSet;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -14,9 +14,9 @@ use crate::resource::convert;
 
 /// The kind of a reason, its facts, and the sentence.
 type Explained<'py> = (u64, &'static str, Bound<'py, PyDict>, String);
-/// When and where a job starts, or why it does not.
+/// When and where a job starts, or why it never does.
 type When = (Option<f64>, Option<PyIdSet>, Option<String>);
-/// Before and after a change, the other jobs that it moves, and the sentence.
+/// The start before and after a change, the other jobs that it moves, and the sentence.
 type Changed = (Option<When>, Option<When>, Vec<(u64, When, When)>, String);
 
 fn called(id: u64) -> String {
@@ -31,13 +31,13 @@ fn when(start: Start, now: f64) -> When {
     }
 }
 
-fn changed(outcome: Outcome, now: f64) -> Changed {
-    let sentence = outcome.sentence(now);
-    let moved = outcome.moved.into_iter();
+fn changed(effect: Effect, now: f64) -> Changed {
+    let sentence = effect.sentence(now);
+    let moved = effect.moved.into_iter();
     let moved = moved.map(|it| (it.id, when(it.before, now), when(it.after, now)));
     (
-        outcome.before.map(|start| when(start, now)),
-        outcome.after.map(|start| when(start, now)),
+        effect.before.map(|start| when(start, now)),
+        effect.after.map(|start| when(start, now)),
         moved.collect(),
         sentence,
     )
@@ -73,7 +73,7 @@ impl Books {
 }
 
 impl EngineCore {
-    fn outcome(
+    fn effect(
         &self,
         py: Python<'_>,
         now: f64,
@@ -84,11 +84,11 @@ impl EngineCore {
         let mut books = self.books()?;
         let change = change(&mut books)?;
         let engine = &mut books.engine;
-        let outcome = py.detach(|| {
+        let effect = py.detach(|| {
             engine.share();
             engine.what_if(&change, now, look)
         });
-        Ok(changed(outcome.map_err(raised)?, now))
+        Ok(changed(effect.map_err(raised)?, now))
     }
 }
 
@@ -99,7 +99,7 @@ impl EngineCore {
         let mut books = self.books()?;
         let engine = &mut books.engine;
         let Some(reason) = py.detach(|| engine.explain(job, now)) else {
-            return Err(NotFoundError::new_err(format!("job {job} does not wait")));
+            return Err(NotFoundError::new_err(format!("job {job} is not pending")));
         };
         books.explained(py, job, &reason, now)
     }
@@ -118,7 +118,7 @@ impl EngineCore {
         let engine = &books.engine;
         let strange = |id: &&u64| !engine.is_queued(**id) && !engine.is_running(**id);
         if let Some(id) = ids.iter().flatten().find(strange) {
-            let problem = format!("job {id} neither waits nor runs");
+            let problem = format!("job {id} is neither pending nor running");
             return Err(NotFoundError::new_err(problem));
         }
         let estimates = py.detach(|| {
@@ -170,7 +170,7 @@ impl EngineCore {
         explained.chain(left_out).collect()
     }
 
-    /// A job comes with this time limit and priority, in this queue.
+    /// A job with this time limit and priority is submitted to this queue.
     fn what_if_submitted(
         &self,
         py: Python<'_>,
@@ -180,7 +180,7 @@ impl EngineCore {
         job: (f64, u32, Option<String>),
     ) -> PyResult<Changed> {
         let (duration, priority, queue) = job;
-        self.outcome(py, now, look, |books| {
+        self.effect(py, now, look, |books| {
             let (_, request) = books.shape_at("shape", shape)?;
             let mut request = request.clone();
             request.duration = seconds(duration)?;
@@ -200,7 +200,7 @@ impl EngineCore {
         look: usize,
         job: u64,
     ) -> PyResult<Changed> {
-        self.outcome(py, now, look, |_| Ok(Change::Cancel(job)))
+        self.effect(py, now, look, |_| Ok(Change::Cancel(job)))
     }
 
     fn what_if_prioritized(
@@ -211,12 +211,12 @@ impl EngineCore {
         job: u64,
         priority: u32,
     ) -> PyResult<Changed> {
-        self.outcome(py, now, look, |_| {
+        self.effect(py, now, look, |_| {
             Ok(Change::Priority { id: job, priority })
         })
     }
 
-    /// A job that waits asks for other numbers: of its units, of seconds.
+    /// A pending job requests another number of units, or of seconds.
     fn what_if_changed(
         &self,
         py: Python<'_>,
@@ -226,7 +226,7 @@ impl EngineCore {
         units: Option<u32>,
         duration: Option<f64>,
     ) -> PyResult<Changed> {
-        self.outcome(py, now, look, |books| {
+        self.effect(py, now, look, |books| {
             let known = books.engine.job(job).map(|it| it.request.duration);
             let kept = known.unwrap_or_default();
             let limit = duration.map_or(Ok(kept), seconds)?;
@@ -253,7 +253,7 @@ impl EngineCore {
         up: bool,
     ) -> PyResult<Changed> {
         let ranks = convert::ids(ranks)?;
-        self.outcome(py, now, look, |books| {
+        self.effect(py, now, look, |books| {
             books.know(&ranks, &IdSet::new())?;
             Ok(if up {
                 Change::Up(ranks)
@@ -263,7 +263,7 @@ impl EngineCore {
         })
     }
 
-    /// The units that a job asks for, and the most with which it would start now.
+    /// The units that a job requests, and the most with which it would start now.
     fn fit_now(&self, py: Python<'_>, job: u64, now: f64) -> PyResult<(u32, Option<u32>)> {
         let now = time(now)?;
         let mut books = self.books()?;
@@ -277,7 +277,7 @@ impl EngineCore {
     }
 }
 
-/// A time limit that Python gives.
+/// Checks a time limit from Python.
 fn seconds(duration: f64) -> PyResult<f64> {
     if duration >= 0.0 && duration.is_finite() {
         return Ok(duration);
