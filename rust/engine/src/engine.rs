@@ -352,13 +352,14 @@ impl Engine {
     /// order, until nothing more starts or `max` decisions are made. `now` is in seconds since the
     /// epoch.
     pub fn schedule(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let mut decisions = self.pass(now, max);
-        while !self.is_settled() && decisions.len() < max {
+        let (mut decisions, mut is_final) = self.first_pass(now, max);
+        while !is_final && decisions.len() < max {
             let before = decisions.len();
             self.run_policy(now, max, &mut decisions);
-            if decisions.len() == before {
-                self.settle();
-            }
+            is_final = decisions.len() == before;
+        }
+        if decisions.len() < max {
+            self.settled = Settled(Some(self.progress()));
         }
         decisions
     }
@@ -366,33 +367,38 @@ impl Engine {
     /// As [`schedule`](Self::schedule), with a single pass, for callers with news for the engine
     /// before the next one.
     pub fn pass(&mut self, now: f64, max: usize) -> Vec<Decision> {
-        let groups = self.books.queue.groups.iter();
-        let groups = groups.filter(|group| group.has_jobs()).count();
-        let mut decisions = self.deny_impossible(max);
-        self.run_policy(now, max, &mut decisions);
+        let (decisions, is_final) = self.first_pass(now, max);
+        if is_final && decisions.len() < max {
+            self.settled = Settled(Some(self.progress()));
+        }
+        decisions
+    }
+
+    /// Denies what has become impossible, and makes a pass. Returns the decisions, and whether
+    /// another pass would add none, unless this one has stopped at `max`.
+    fn first_pass(&mut self, now: f64, max: usize) -> (Vec<Decision>, bool) {
         // A start may take what another job would have had to leave, or what another group has
         // reserved; or it fills its queue, whose other jobs give up their reservations: then others
         // can start in the next pass.
         let is_final = match self.policy {
             Policy::Fcfs => true,
             Policy::Easy | Policy::Hybrid { .. } => false,
-            Policy::Conservative => groups <= 1 && !self.books.queues.any_limited(),
+            Policy::Conservative => {
+                let groups = self.books.queue.groups.iter();
+                groups.filter(|group| group.has_jobs()).count() <= 1
+                    && !self.books.queues.any_limited()
+            }
         };
-        if decisions.len() < max && (is_final || decisions.is_empty()) {
-            self.settle();
-        }
-        decisions
+        let mut decisions = self.deny_impossible(max);
+        self.run_policy(now, max, &mut decisions);
+        let is_final = is_final || decisions.is_empty();
+        (decisions, is_final)
     }
 
     fn run_policy(&mut self, now: f64, max: usize, decisions: &mut Vec<Decision>) {
         self.settled = Settled(None);
         let books = &mut self.books;
         self.scratch.run(self.policy, books, now, max, decisions);
-    }
-
-    /// A pass has left nothing to decide.
-    fn settle(&mut self) {
-        self.settled = Settled(Some(self.progress()));
     }
 
     /// Denies jobs, at any position, that can no longer run after a change.

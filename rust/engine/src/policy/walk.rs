@@ -115,7 +115,7 @@ pub(crate) struct Walker {
     seen: Vec<Seen>,
     /// By group: once a job waits, what is looked at.
     blocked: Vec<Option<Later>>,
-    /// By group: the first job that waits.
+    /// By group: the first job that waits, once a job waits.
     heads: Vec<Key>,
     /// By group: whether a job has been passed over: its queue has no room for it, or it needs
     /// nodes that are down.
@@ -135,8 +135,9 @@ pub(crate) struct Walker {
 impl Walker {
     /// The blocked head of a group in the last pass: the first job that had to wait for resources.
     pub fn head(&self, group: GroupId) -> Option<Key> {
+        let is_blocked = (*self.blocked.get(group.index())?).is_some();
         let head = self.heads.get(group.index()).copied();
-        head.filter(|key| !key.is_none())
+        head.filter(|_| is_blocked)
     }
 
     /// Why the last pass left a job of a class pending; `None` if it would have let it start.
@@ -277,7 +278,6 @@ impl Walker {
         self.harmful.clear();
         self.blocked.clear();
         self.blocked.resize(books.queue.groups.len(), None);
-        self.heads.clear();
         self.heads.resize(books.queue.groups.len(), Key::NONE);
         self.stopped.clear();
         self.stopped.resize(books.queue.groups.len(), false);
