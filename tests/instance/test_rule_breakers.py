@@ -142,7 +142,7 @@ def test_a_scheduler_that_breaks_every_rule_corrupts_nothing(start, peer, tmp_pa
         "none is due",
         "without committing R",
         "with another R than was committed",
-        "nobody asked for it",
+        "it was not requested",
         "unknown type 9",
         "malformed payload",
         "scheduling is suspended: sched.alloc failed with errnum 5",
@@ -256,7 +256,7 @@ def test_a_stray_hello_is_not_in_the_way_of_our_scheduler(start, peer):
         assert stranger.requests == []
         (row,) = client.wait([submit(client, cores=1)])
         assert row["result"] == 1
-        assert any("sched-hello refused" in row["text"] for row in client.dmesg())
+        assert any("sched-hello rejected" in row["text"] for row in client.dmesg())
 
 
 def test_requests_of_others_leave_our_scheduler_its_cores(start, peer):

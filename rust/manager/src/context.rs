@@ -125,7 +125,7 @@ impl Context {
         for id in ids.iter().copied() {
             self.insert_job(id, userid, stored, submit);
         }
-        // One effect for all: a submission may make millions of jobs, which nobody follows yet.
+        // One effect for all: a submission may make millions of jobs, which have no followers yet.
         self.effects.push(Effect::Submitted(ids.clone()));
         ids
     }

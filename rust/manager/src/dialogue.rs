@@ -1,7 +1,7 @@
 //! Where the conversations about a job stand, and the tables of what moves them on.
 //!
 //! One table per protocol: [`Alloc::after`] (RFC 27), [`Exec::after`] (RFC 32), [`HookCall::after`]
-//! (the `hooks` service). A dialogue is not in the eventlog: a restart begins it anew from the
+//! (the `hooks` service). A dialogue is not in the eventlog: a restart begins it from the
 //! record, see [`Dialogue::resume`].
 
 use std::sync::Arc;
@@ -484,7 +484,7 @@ impl Dialogue {
         self.stop_reason = reason;
     }
 
-    /// Marks the end of the job as reported to those who wait for it. Returns whether it was not
+    /// Marks the end of the job as reported to waiting requests. Returns whether it was not
     /// before.
     pub fn report_end(&mut self) -> bool {
         !std::mem::replace(&mut self.is_reported, true)

@@ -21,7 +21,7 @@ pub(crate) enum ExpirationCause {
     Elastic(RequestKey, u32),
 }
 
-/// Another expiration of a running job, as the scheduler is asked to agree to it.
+/// Another expiration of a running job, to which the scheduler is to agree.
 #[derive(Debug)]
 pub(crate) struct ExpirationChange {
     /// The job.
@@ -40,7 +40,7 @@ pub(crate) struct ExpirationChange {
 pub(crate) enum Effect {
     /// Jobs were submitted: their `submit` events are logged.
     Submitted(Vec<u64>),
-    /// An event was logged and applied: its followers are to hear of it.
+    /// An event was logged and applied: its followers are to be notified.
     Logged {
         id: u64,
         event: Event,
@@ -61,7 +61,7 @@ pub(crate) enum Effect {
         ranks: IdSet,
         is_final: bool,
     },
-    /// Take back a job's wish for resources: it is requested anew if the job is still pending.
+    /// Withdraw a job's request for resources: if the job is still pending, the request is made again.
     Withdraw(u64),
     /// Ask the scheduler to agree that a running job ends so many seconds after its begin; 0 is
     /// never.

@@ -71,7 +71,7 @@ impl ExecPeer {
     /// `exec-hello`: the sender replaces the service before it and takes over its jobs.
     pub(crate) fn hello(&mut self, cx: &mut Context, request: Request<'_>) -> Handled {
         let service = self.accept(cx, request)?;
-        // Under its own name it would be the new service that hears of it.
+        // Under its own name the new service would receive it.
         if let Some(old) = &self.service
             && old.name != service.name
         {
@@ -161,7 +161,7 @@ impl ExecPeer {
         if errnum != 0 {
             let service = self.service.as_ref();
             let has_answered = service.is_some_and(|service| service.has_answered);
-            // A service that nobody has registered has started nothing.
+            // A service that is not registered has started nothing.
             let was_delivered = errnum != ENOSYS || has_answered;
             return self.stop(
                 cx,
@@ -405,7 +405,7 @@ fn take_release(cx: &mut Context, id: u64, release: Release) -> Result<(), Fault
     };
     let foreign = named.difference(&left);
     let fault = (!foreign.is_empty())
-        .then(|| format!("ranks {foreign} are not the job's any more, or never were"));
+        .then(|| format!("ranks {foreign} are no longer the job's, or never were"));
     let is_failure = is_final && !record.has_ended();
     let is_retained = hooks::retains_release(job, &cx.settings);
     match fault {

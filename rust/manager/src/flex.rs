@@ -27,7 +27,7 @@ pub struct ElasticRequest {
     pub joins: Option<u64>,
     /// The resources requested.
     pub ask: Ask,
-    /// The form in which the scheduler is asked for them.
+    /// The form in which they are requested.
     pub form: Form,
     /// The request jobs of the parts that are allocated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

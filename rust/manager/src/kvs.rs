@@ -47,7 +47,7 @@ fn check_namespace(namespace: Option<&str>) -> Result<(), RequestError> {
 pub(crate) fn commit(cx: &mut Context, request: Request<'_>) -> Handled {
     let done = check(cx, request).and_then(|commit| apply(cx, commit));
     if let Err(error) = &done {
-        cx.complain(format!("kvs.commit refused: {}", error.text));
+        cx.complain(format!("kvs.commit rejected: {}", error.text));
     }
     done
 }

@@ -23,7 +23,7 @@ pub(crate) fn priority_of(urgency: u8) -> u32 {
     }
 }
 
-/// How far an allocation has come, by its events.
+/// The stage of an allocation, by its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allocation {
     /// No resources were allocated.
@@ -34,7 +34,7 @@ enum Allocation {
     Freed,
 }
 
-/// How far a site hook, prolog or epilog, has come, by its events.
+/// The stage of a site hook, prolog or epilog, by its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookStage {
     /// Neither its start nor its finish is logged.

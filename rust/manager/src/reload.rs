@@ -12,7 +12,7 @@ use crate::state::State;
 
 impl Manager {
     /// Applies changed settings. Limits and defaults hold for submissions from now on; resources for
-    /// pending jobs of a queue whose constraint has changed are requested anew.
+    /// pending jobs of a queue whose constraint has changed are requested again.
     pub fn set_settings(&mut self, settings: Settings, now: f64) {
         self.begin(now);
         let old = std::mem::replace(&mut self.cx.settings, settings);

@@ -1,4 +1,4 @@
-//! Which handler serves which topic, and who may call it.
+//! Which handler serves which topic, and the role that it requires.
 
 use penstock_flux::{Payload, topic};
 use penstock_wire::{Kind, Message};
@@ -17,10 +17,10 @@ use crate::rpc::{Handled, Reply, Request, RequestError};
 use crate::update;
 use crate::watch::Drained;
 
-/// Who may call a method.
+/// The role that a method requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Caller {
-    /// Every user; what concerns one job checks who may see it.
+    /// Every user; methods on one job check its owner.
     Anyone,
     /// The instance owner.
     Owner,
@@ -209,7 +209,7 @@ impl Manager {
         }
     }
 
-    /// Calls a method. This is the one place that decides who may call it.
+    /// Calls a method. This is the one place that checks roles.
     fn call(&mut self, route: &Route, request: Request<'_>) -> Handled {
         let (message, topic) = (request.message, route.topic);
         if route.mode == Mode::Streaming {

@@ -1,5 +1,5 @@
-//! `SchedulerPeer`: the job manager's end of RFC 27, who is asked for resources, for which jobs, in
-//! which order.
+//! `SchedulerPeer`: the job manager's end of RFC 27, requests for resources, for which jobs, in which
+//! order.
 //!
 //! Which message moves a job's request on is the table of
 //! [`Alloc::after`](crate::dialogue::Alloc::after).

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_by_name() {
+    fn everything_else_is_rejected_by_name() {
         let munge = GOOD.replace("snone", "smunge");
         let cases = [
             ("x".to_owned(), "HEADER.PAYLOAD.SIGNATURE"),

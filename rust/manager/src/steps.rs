@@ -161,7 +161,7 @@ impl Manager {
         cx.log(id, Event::new(cx.now, "clean"));
     }
 
-    /// Reports the end of a job to those who wait for it.
+    /// Reports the end of a job to waiting requests.
     fn retire(&mut self, id: u64) {
         let cx = &mut self.cx;
         let Some((record, dialogue)) = cx.jobs.split(id) else {

@@ -68,7 +68,7 @@ pub(crate) fn update(cx: &mut Context, request: Request<'_>) -> Handled {
             let context = json!({ DURATION: duration });
             let event = Event::with(cx.now, "jobspec-update", context);
             jobspecs::replace(cx, id, checked, event);
-            // The request for resources starts anew.
+            // The request for resources starts again.
             cx.effect(Effect::Withdraw(id));
             cx.revisit(id);
             Ok(Reply::Empty)
@@ -89,7 +89,7 @@ pub(crate) fn apply_expiration(
         let r = Arc::clone(record.r()?);
         Some((record.spec().duration, r))
     }) else {
-        let text = format!("job {} is not running any more", Fluid(id));
+        let text = format!("job {} is no longer running", Fluid(id));
         return Err(RequestError::invalid(text));
     };
     let mut r = r.as_ref().clone();

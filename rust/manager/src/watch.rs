@@ -121,7 +121,7 @@ impl Watchers {
         Ok(Reply::Deferred)
     }
 
-    /// A job has become inactive: sends its row to those who wait for it.
+    /// A job has become inactive: sends its row to the requests that wait for it.
     pub(crate) fn job_ended(&mut self, cx: &mut Context, id: u64) {
         let waits = self.awaited.range((id, 0)..=(id, u64::MAX));
         let numbers: Vec<u64> = waits.map(|(_, number)| *number).collect();

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, OWNER, body, refused, topics};
+use common::{Bench, OWNER, body, rejection, topics};
 use penstock_rset::ResourceSet;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn name(id: u64) -> String {
 }
 
 #[test]
-fn r_outside_the_inventory_is_refused() {
+fn r_outside_the_inventory_is_rejected() {
     let (mut bench, ids) = bench(1);
     for (r, what) in [
         (r("4", "0", ""), "rank4"),
@@ -51,26 +51,26 @@ fn r_outside_the_inventory_is_refused() {
         (r("1", "0", "1-2"), "rank1/gpu2"),
         (r("0", "8", "3"), "rank0/core8,gpu3"),
     ] {
-        let (errnum, text) = refused(&bench.commit_r(ids[0], &r));
+        let (errnum, text) = rejection(&bench.commit_r(ids[0], &r));
         let expected = format!("job {}: there is no {what} to allocate", name(ids[0]));
         assert_eq!((errnum, text), (22, expected));
         assert_eq!(stored(&mut bench, ids[0]), None);
     }
     let none = r#"{"version":1,"execution":{"R_lite":[],"nodelist":[]}}"#;
-    let (errnum, text) = refused(&bench.commit_r(ids[0], none));
+    let (errnum, text) = rejection(&bench.commit_r(ids[0], none));
     assert_eq!(errnum, 22);
     assert!(text.ends_with("R has no execution target"), "{text}");
     assert_eq!(bench.commit_r(ids[0], &r("3", "7", "1"))[0].errnum(), 0);
 }
 
 #[test]
-fn without_an_inventory_only_overlaps_are_refused() {
+fn without_an_inventory_only_overlaps_are_rejected() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (first, _) = bench.submit(&json!({}));
     let (second, _) = bench.submit(&json!({}));
     assert_eq!(bench.commit_r(first, &r("70", "0-1", "0"))[0].errnum(), 0);
-    let (errnum, text) = refused(&bench.commit_r(second, &r("70", "1-2", "0")));
+    let (errnum, text) = rejection(&bench.commit_r(second, &r("70", "1-2", "0")));
     let expected = format!(
         "job {}: job {} has rank70/core1,gpu0",
         name(second),
@@ -80,19 +80,19 @@ fn without_an_inventory_only_overlaps_are_refused() {
 }
 
 #[test]
-fn what_another_job_has_is_refused_whether_allocated_or_only_committed() {
+fn what_another_job_has_is_rejected_whether_allocated_or_only_committed() {
     let (mut bench, ids) = bench(3);
     assert_eq!(bench.commit_r(ids[0], &r("0-3", "0-1", ""))[0].errnum(), 0);
     assert_eq!(bench.commit_r(ids[1], &r("0-3", "2-3", "0"))[0].errnum(), 0);
     bench.answer("sched.alloc", &json!({"id": ids[0], "type": 0}));
-    let (errnum, text) = refused(&bench.commit_r(ids[2], &r("3", "0-4", "")));
+    let (errnum, text) = rejection(&bench.commit_r(ids[2], &r("3", "0-4", "")));
     let expected = format!(
         "job {}: job {} has rank3/core0-1",
         name(ids[2]),
         name(ids[0])
     );
     assert_eq!((errnum, text), (22, expected));
-    let (_, text) = refused(&bench.commit_r(ids[2], &r("2", "4", "0")));
+    let (_, text) = rejection(&bench.commit_r(ids[2], &r("2", "4", "0")));
     let expected = format!("job {}: job {} has rank2/gpu0", name(ids[2]), name(ids[1]));
     assert_eq!(text, expected);
     assert_eq!(bench.commit_r(ids[2], &r("0-3", "4-7", "1"))[0].errnum(), 0);
@@ -106,7 +106,7 @@ fn a_commit_is_done_whole_or_not_at_all() {
         (ids[1], &r("0", "3-4", "")),
         (ids[2], &r("1", "0", "")),
     ]);
-    let (errnum, text) = refused(&out);
+    let (errnum, text) = rejection(&out);
     let expected = format!("job {}: job {} has rank0/core3", name(ids[1]), name(ids[0]));
     assert_eq!((errnum, text), (22, expected));
     for id in &ids {
@@ -122,14 +122,14 @@ fn a_commit_is_done_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_second_commit_for_a_job_replaces_the_first_and_a_refused_one_leaves_it() {
+fn a_second_commit_for_a_job_replaces_the_first_and_a_rejected_one_leaves_it() {
     let (mut bench, ids) = bench(2);
     assert_eq!(bench.commit_r(ids[0], &r("0", "0-7", ""))[0].errnum(), 0);
     assert_eq!(bench.commit_r(ids[0], &r("0", "0-3", ""))[0].errnum(), 0);
     assert_eq!(bench.commit_r(ids[1], &r("0", "4-7", ""))[0].errnum(), 0);
-    assert_eq!(refused(&bench.commit_r(ids[0], &r("0", "0-4", ""))).0, 22);
-    // The claim from before the refusal holds, and so does its document.
-    assert_eq!(refused(&bench.commit_r(ids[1], &r("0", "3", ""))).0, 22);
+    assert_eq!(rejection(&bench.commit_r(ids[0], &r("0", "0-4", ""))).0, 22);
+    // The claim from before the rejection holds, and so does its document.
+    assert_eq!(rejection(&bench.commit_r(ids[1], &r("0", "3", ""))).0, 22);
     assert_eq!(stored(&mut bench, ids[0]).unwrap(), r("0", "0-3", ""));
     // Two jobs may exchange what they have in one commit, and the last word for a job counts.
     let out = bench.commit_all(&[
@@ -180,13 +180,13 @@ fn ranks_are_claimable_again_as_they_are_released() {
     bench.exec(ids[0], "start", &json!({}));
     bench.exec(ids[0], "finish", &json!({"status": 0}));
     bench.exec(ids[0], "release", &json!({"ranks": "1-2", "final": false}));
-    assert_eq!(refused(&bench.commit_r(ids[1], &r("0-2", "0", ""))).0, 22);
+    assert_eq!(rejection(&bench.commit_r(ids[1], &r("0-2", "0", ""))).0, 22);
     assert_eq!(bench.commit_r(ids[1], &r("1-2", "0-7", ""))[0].errnum(), 0);
     let out = bench.exec(ids[0], "release", &json!({"ranks": "0,3", "final": true}));
     assert_eq!(topics(&out), ["sched.free"]);
     assert_eq!(bench.commit_r(ids[2], &r("0,3", "0-7", ""))[0].errnum(), 0);
     // The end of the first job has not touched what the second has.
-    assert_eq!(refused(&bench.commit_r(ids[2], &r("1", "0", ""))).0, 22);
+    assert_eq!(rejection(&bench.commit_r(ids[2], &r("1", "0", ""))).0, 22);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_job_on_ranks_that_have_left_is_left_alone() {
     bench.answer("sched.alloc", &json!({"id": ids[0], "type": 0}));
     let smaller = ResourceSet::from_json(&r("0-1", "0-7", "")).unwrap();
     bench.manager.set_inventory(smaller);
-    assert_eq!(refused(&bench.commit_r(ids[1], &r("2", "0", ""))).0, 22);
+    assert_eq!(rejection(&bench.commit_r(ids[1], &r("2", "0", ""))).0, 22);
     assert_eq!(bench.commit_r(ids[1], &r("1", "0", ""))[0].errnum(), 0);
     bench.exec(ids[0], "start", &json!({}));
     bench.exec(ids[0], "finish", &json!({"status": 0}));
@@ -226,7 +226,7 @@ fn what_running_jobs_hold_is_claimed_after_a_restart() {
     ));
     bench.manager = open(2000.0);
     bench.scheduler(None);
-    let (errnum, text) = refused(&bench.commit_r(committed, &r("0-2", "3-4", "")));
+    let (errnum, text) = rejection(&bench.commit_r(committed, &r("0-2", "3-4", "")));
     let expected = format!(
         "job {}: job {} has rank0/core3",
         name(committed),
@@ -275,7 +275,7 @@ fn random_commits_never_give_a_core_twice() {
         let all: Vec<(u64, u64)> = next.values().flatten().copied().collect();
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
         let inside = all.iter().all(|(rank, core)| *rank < 4 && *core < 8);
-        // An op that is replaced within its own commit may have been refused for what it was.
+        // An op that is replaced within its own commit may have been rejected for what it was.
         let once = ops
             .iter()
             .map(|op| op.0)

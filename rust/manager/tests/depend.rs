@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, jobspec, refused, topics};
+use common::{Bench, jobspec, rejection, topics};
 use serde_json::{Value, json};
 
 fn cancel(bench: &mut Bench, ids: &[u64]) {
@@ -77,7 +77,7 @@ fn a_dependency_that_is_named_twice_is_one() {
 }
 
 #[test]
-fn a_job_that_is_over_waits_for_nothing_any_more() {
+fn an_ended_job_no_longer_waits_for_anything() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -116,6 +116,6 @@ fn a_begin_time_is_absolute() {
         let out = bench.request("job-ingest.submit", &json!({ "jobspec": spec }));
         let expected = "expected seconds since the epoch, without a sign";
         let text = format!("dependency `begin-time:{value}`: {expected}");
-        assert_eq!(refused(&out), (22, text));
+        assert_eq!(rejection(&out), (22, text));
     }
 }

@@ -81,7 +81,7 @@ fn a_new_allocation_outlives_its_requester_and_ends_by_its_time() {
 }
 
 #[test]
-fn what_is_required_and_not_there_is_refused_when_the_scheduler_has_looked() {
+fn a_required_request_is_denied_when_the_scheduler_has_looked() {
     let (mut bench, job) = start(settings());
     let out = alloc(
         &mut bench,
@@ -126,7 +126,7 @@ fn a_scheduler_that_does_not_say_has_two_seconds() {
     assert_eq!(answer(&bench.manager.flush().unwrap()).0, -29);
     bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
     let out = alloc(&mut bench, job, "extend", &json!([required(1)]));
-    assert_eq!(answer(&out).0, -29, "nobody is there to look");
+    assert_eq!(answer(&out).0, -29, "no scheduler is ready");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn the_callers_limit_ends_in_a_part_or_in_a_timeout() {
 }
 
 #[test]
-fn what_can_never_be_is_refused_with_the_schedulers_words() {
+fn an_unsatisfiable_request_is_denied_with_the_schedulers_note() {
     let (mut bench, job) = start(settings());
     let request = asked(&alloc(&mut bench, job, "new", &json!([nodes(99)])));
     let denied = json!({"id": request, "type": 2, "note": "99 nodes are not there"});
@@ -222,7 +222,7 @@ fn what_can_never_be_is_refused_with_the_schedulers_words() {
 }
 
 #[test]
-fn more_than_there_is_beside_the_job_is_refused() {
+fn more_than_there_is_beside_the_job_is_denied() {
     let (mut bench, job) = start(settings());
     let (status, told) = answer(&alloc(&mut bench, job, "extend", &json!([nodes(10)])));
     assert_eq!(
@@ -234,7 +234,7 @@ fn more_than_there_is_beside_the_job_is_refused() {
     );
     let cpus = |number| json!([{"key": "pmix.alloc.ncpus", "value": number}]);
     assert_eq!(answer(&alloc(&mut bench, job, "extend", &cpus(37))).0, -29);
-    // The job may give back some of its own before; and at the limit there is a part.
+    // The job may release some of its own before; and at the timeout there is a part.
     for most in [cpus(36), json!([nodes(9)]), json!([nodes(10), limit(60)])] {
         assert!(unanswered(&alloc(&mut bench, job, "extend", &most)));
     }
@@ -251,28 +251,28 @@ fn a_request_is_cancelled_by_name_by_task_and_by_its_job() {
     assert_eq!(answer(&twice).0, -27);
     let out = alloc(&mut bench, job, "cancel", &json!([named("a")]));
     let first = body(out.iter().find(|it| it.topic() == "pmix.alloc").unwrap());
-    assert_eq!(first["status"], -180, "who asked hears of it");
+    assert_eq!(first["status"], -180, "the caller is notified");
     assert_eq!(answer(&out).1["cancelled"], json!(["a"]));
     let out = alloc(&mut bench, job, "cancel", &json!([named("a")]));
     assert_eq!(answer(&out).0, -46);
     let other = json!({"job": job, "rank": 1});
     let out = bench.request("pmix.cancel", &other);
     assert_eq!(answer(&out).1["cancelled"], json!([]), "they are task 0's");
-    // Somebody cancels the job that stands for a request.
+    // The owner cancels a request job.
     let raise = json!({"id": third, "type": "cancel", "severity": 0});
     let (status, told) = answer(&bench.request("job-manager.raise", &raise));
     assert_eq!(
         (status, &told["reason"]),
         (-180, &json!("its job in the queue was cancelled"))
     );
-    // What still waits when the job ends is over.
+    // Pending requests end with their job.
     let out = bench.end(job, 0);
     assert_eq!(query(&mut bench, job)[1]["status"], -180);
     drop(out);
 }
 
 #[test]
-fn who_may_ask() {
+fn requests_need_the_owner_and_a_running_job() {
     let guests = Settings {
         guests: true,
         ..settings()
@@ -301,7 +301,10 @@ fn who_may_ask() {
         json!({"rank": 0, "directive": 1}),
         json!({"job": job, "directive": 1, "attributes": [{"value": 1}]}),
     ] {
-        assert_eq!(common::refused(&bench.request("pmix.alloc", &wrong)).0, 71);
+        assert_eq!(
+            common::rejection(&bench.request("pmix.alloc", &wrong)).0,
+            71
+        );
     }
 }
 
@@ -338,7 +341,7 @@ fn events_come_for_all_also_to_who_is_late() {
 }
 
 #[test]
-fn a_stream_hears_that_it_waits() {
+fn a_stream_is_told_that_its_request_is_queued() {
     let (mut bench, job) = start(settings());
     let payload = call(job, "new", &json!([named("a"), nodes(1)]));
     let out = bench.stream("pmix.alloc", &payload);

@@ -37,7 +37,7 @@ fn ranks_go_back_but_not_the_requesters_own() {
     assert_eq!(answer(&too_many).0, -29);
     let rest = alloc(&mut bench, job, "release", &json!([nodes(99)]));
     assert_eq!(freed(&rest), [(job, "1-2".to_owned(), false)]);
-    // What is left is given back at the end, whatever the execution service names.
+    // What is left is freed at the end, whatever the execution service names.
     bench.exec(job, "finish", &json!({"status": 0}));
     let out = bench.exec(job, "release", &json!({"ranks": "0-3", "final": true}));
     assert_eq!(freed(&out), [(job, "0".to_owned(), true)]);
@@ -45,7 +45,7 @@ fn ranks_go_back_but_not_the_requesters_own() {
 }
 
 #[test]
-fn what_a_job_gave_back_itself_does_not_cost_it_its_epilog() {
+fn a_release_of_its_own_does_not_cost_a_job_its_epilog() {
     let hooks = Settings {
         epilog: true,
         ..settings()
@@ -173,7 +173,7 @@ fn time_is_extended_when_the_scheduler_agrees() {
     let refused = bench.deny(&second, "sched.expiration", 22, "reserved");
     let (status, told) = answer(&refused);
     assert_eq!(status, -29);
-    assert_eq!(told["reason"], "the scheduler refuses the update: reserved");
+    assert_eq!(told["reason"], "the scheduler denies the update: reserved");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn a_job_that_grows_stays_within_the_size_that_the_site_allows() {
         answer(&alloc(&mut bench, job, "extend", &json!([nodes(1)]))).0,
         -29
     );
-    // What is given back may be asked for again.
+    // Released nodes may be requested again.
     alloc(&mut bench, job, "release", &json!([nodes(1)]));
     assert!(unanswered(&alloc(
         &mut bench,
@@ -460,7 +460,7 @@ fn a_grant_on_the_requesters_own_node_goes_and_the_node_stays() {
 }
 
 #[test]
-fn a_grant_that_is_given_back_in_part_shows_what_is_left() {
+fn a_grant_released_in_part_shows_what_is_left() {
     let directory = Directory::new("elastic-part");
     let mut bench = directory.open(settings(), 1000.0);
     let job = ready(&mut bench);

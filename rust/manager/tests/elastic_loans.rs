@@ -34,7 +34,7 @@ fn later(bench: &mut Bench, seconds: f64) -> Vec<Message> {
 }
 
 #[test]
-fn a_loan_that_was_asked_back_in_vain_comes_back_by_itself() {
+fn a_loan_whose_return_failed_returns_by_itself() {
     let (mut bench, job) = start(settings());
     lend(
         &mut bench,
@@ -73,7 +73,7 @@ fn a_loan_that_was_asked_back_in_vain_comes_back_by_itself() {
     let out = later(&mut bench, 700.0);
     assert_eq!(jobspec(&out)["resources"][0]["count"], 1);
     assert_eq!(lent(&mut bench, job)[0]["reason"], "");
-    // Somebody cancels that: it is asked for again.
+    // The owner cancels that: it is requested again.
     let raise = json!({"id": asked(&out), "type": "cancel", "severity": 0});
     bench.request("job-manager.raise", &raise);
     let reason = "its job in the queue was cancelled";
@@ -172,7 +172,7 @@ fn limited(nnodes: i64) -> Settings {
 }
 
 #[test]
-fn a_loan_whose_return_is_refused_is_asked_back_again() {
+fn a_denied_return_is_requested_again() {
     let (mut bench, job) = start(limited(2));
     let grant = asked(&alloc(
         &mut bench,
@@ -195,7 +195,7 @@ fn a_loan_whose_return_is_refused_is_asked_back_again() {
     let reason = "the policy allows a job 2 nodes from requests: it would be 3";
     assert_eq!(loan["reason"], reason);
     let again = loan["until"].as_f64().unwrap();
-    assert!(again > bench.now, "when it is asked back again");
+    assert!(again > bench.now, "when it is requested again");
     alloc(&mut bench, job, "release", &json!([named("b")]));
     let back = asked(&later(&mut bench, 61.0));
     give(&mut bench, back, "5");
@@ -203,7 +203,7 @@ fn a_loan_whose_return_is_refused_is_asked_back_again() {
 }
 
 #[test]
-fn a_loan_that_is_refused_is_asked_back_less_and_less_often() {
+fn denied_returns_are_requested_with_backoff() {
     let (mut bench, job) = start(limited(2));
     let both = json!([named("a"), nodes(2)]);
     let grant = asked(&alloc(&mut bench, job, "extend", &both));
@@ -232,7 +232,7 @@ fn a_loan_that_is_refused_is_asked_back_less_and_less_often() {
     let gaps = times.windows(2).map(|it| (it[1] - it[0]).round());
     let gaps: Vec<f64> = gaps.collect();
     assert_eq!(gaps, [120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0]);
-    // With other limits it is asked back at once.
+    // With other limits it is requested at once.
     let (settings, now) = (limited(3), bench.now);
     bench.manager.set_settings(settings, now);
     let back = asked(&later(&mut bench, 1.0));
@@ -303,7 +303,7 @@ fn a_scheduler_that_takes_no_parts_gets_whole_allocations_back() {
 fn a_jobs_own_nodes_are_not_from_requests_when_they_come_back() {
     let (mut bench, job) = start(limited(1));
     for _ in 0..2 {
-        // The second time they are what the first loan has brought back.
+        // The second time they are the nodes returned by the first loan.
         lend(&mut bench, job, &json!([nodes(3), time(60)]));
         let back = asked(&later(&mut bench, 61.0));
         give(&mut bench, back, "1-3");

@@ -18,8 +18,8 @@ fn grant(bench: &mut Bench, job: u64, directive: &str, name: &str, ranks: &str) 
     request
 }
 
-/// A request of this name that is refused.
-fn refuse(bench: &mut Bench, job: u64, directive: &str, name: &str) {
+/// A denied request of this name.
+fn deny(bench: &mut Bench, job: u64, directive: &str, name: &str) {
     let out = alloc(bench, job, directive, &json!([reqid(name), required(90)]));
     let out = if unanswered(&out) {
         looked(bench, &out)
@@ -41,12 +41,12 @@ fn release(bench: &mut Bench, job: u64, alone: bool, name: &str) -> Result<Value
 }
 
 #[test]
-fn a_refused_request_does_not_hide_the_allocation_of_its_name() {
+fn a_denied_request_does_not_hide_the_allocation_of_its_name() {
     for alone in [true, false] {
         for directive in ["new", "extend"] {
             let (mut bench, job) = start(settings());
             let first = grant(&mut bench, job, directive, "mine", "4");
-            refuse(&mut bench, job, "new", "mine");
+            deny(&mut bench, job, "new", "mine");
             if directive == "new" {
                 // More for that allocation, not a request of the name.
                 let meant = if alone {
@@ -110,7 +110,7 @@ fn a_loan_and_a_release_do_not_hide_the_allocation_of_their_name() {
 }
 
 #[test]
-fn a_job_that_is_over_does_not_hide_the_allocation_that_has_its_id_as_its_name() {
+fn an_ended_job_does_not_hide_the_allocation_named_by_its_id() {
     let (mut bench, job) = start(settings());
     let (over, _) = bench.submit(&json!({}));
     let cancel = json!({"id": over, "severity": 0, "type": "cancel"});

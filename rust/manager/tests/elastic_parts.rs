@@ -48,7 +48,7 @@ fn is_free(bench: &mut Bench, job: u64) -> bool {
 }
 
 #[test]
-fn each_node_gives_what_is_asked_of_it() {
+fn each_node_provides_what_is_requested_of_it() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &counts(true, "n5,n4", "1,3"));
     let first = asked(&out);
@@ -111,7 +111,7 @@ fn what_is_required_is_there_as_a_whole_or_not_at_all() {
     let reason = "not available now: 1 node with 3 cpus of n4 and 1 node with 1 cpu of n5";
     assert_eq!(told["reason"], reason);
     cancelled(&mut bench, second);
-    assert!(is_free(&mut bench, first), "what was there is given back");
+    assert!(is_free(&mut bench, first), "the allocated part is freed");
     assert_eq!(bench.row(job)["nnodes"], 4);
 }
 
@@ -124,7 +124,7 @@ fn hosts_that_are_only_preferred_are_dropped_for_all_parts() {
     let second = asked(&out);
     let out = looked(&mut bench, &out);
     let first = asked(&out);
-    assert_ne!(first, before, "asked for anew");
+    assert_ne!(first, before, "requested again");
     assert_eq!(wanted(&out), (json!(3), Value::Null));
     cancelled(&mut bench, second);
     assert!(is_free(&mut bench, before));
@@ -228,7 +228,7 @@ fn of_a_new_allocation_any_part_may_go_first() {
         let host = json!({"key": "pmix.alloc.nlist", "value": hosts});
         let out = alloc(&mut bench, job, "release", &json!([name(), host]));
         assert_eq!(freed(&out).len(), 1);
-        assert!(freed(&out)[0].2, "the last that the scheduler hears of it");
+        assert!(freed(&out)[0].2, "the last free of it");
         assert_eq!(bench.row(new)["nodelist"], left);
         assert_eq!(bench.row(new)["state"], 16);
         let out = alloc(&mut bench, job, "release", &json!([name()]));
@@ -264,7 +264,7 @@ fn who_cancels_one_part_cancels_the_request() {
 }
 
 #[test]
-fn a_part_is_not_kept_for_ever_and_what_lacks_comes_first_then() {
+fn a_part_is_held_for_a_limited_time_and_the_missing_one_comes_first_then() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "extend", &cpus(7, 2));
     let before = asked(&out);

@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// What was asked of each node is given, or nothing.
+    /// Each node provides what was requested of it, or nothing.
     fn check_counts(&self, message: &Message) {
         let Some(wanted) = self.counts.get(&message.matchtag) else {
             return;
@@ -239,7 +239,7 @@ impl World {
         self.hear(out);
     }
 
-    /// Somebody ends an allocation or a request from outside.
+    /// The owner ends an allocation or a request from outside.
     fn cancel_any(&mut self) {
         let out = self
             .bench
@@ -290,7 +290,7 @@ impl World {
         cores_in(&serde_json::from_slice(&text.unwrap()).unwrap())
     }
 
-    /// What is lent is lent still, or has come back: cpu for cpu.
+    /// What is lent is lent still, or has returned: cpu for cpu.
     fn check_loans(&mut self, job: u64) {
         let log = self.bench.log(job);
         let is = |event: &Value, name: &str| event["name"] == name;
@@ -368,7 +368,7 @@ impl World {
                 if let Some(alloc) = alloc.filter(|_| row["state"] == "queued") {
                     let stands = self.bench.row(alloc);
                     let state = stands["state"].as_u64().unwrap();
-                    // What is there of it is kept for the rest, and is nobody's yet.
+                    // An allocated part is held for the rest, and is no job's yet.
                     assert!(state <= 16, "{row} waits, its job is in state {state}");
                     assert!(stands["annotations"]["elastic"]["grants"].is_null());
                     let granted = self.bench.row(job)["annotations"]["elastic"]["grants"].clone();
@@ -441,7 +441,7 @@ fn resources_are_conserved() {
                     world.bench.manager.set_inventory(inventory);
                     world.scheduler.waiting.clear();
                     world.hear(out);
-                    // Who had asked is not there any more.
+                    // The caller has disconnected.
                     world.callers.clear();
                     world.counts.clear();
                     world.new_scheduler();

@@ -1,4 +1,4 @@
-//! Flexible allocations: what is refused, and what is told of it.
+//! Flexible allocations: denials, and how they are reported.
 
 mod common;
 
@@ -10,7 +10,7 @@ use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 #[test]
-fn every_refusal_is_told_to_who_waits_for_the_request() {
+fn every_denial_is_reported_to_the_waiting_caller() {
     let (mut bench, job) = start(settings());
     let attribute = |key: &str, value: Value| json!({"key": key, "value": value, "required": true});
     let (one, zero) = (nodes(1), nodes(0));
@@ -71,7 +71,7 @@ fn every_refusal_is_told_to_who_waits_for_the_request() {
     }
 }
 
-/// A request that is refused is told to who asks, to who listens and to who looks.
+/// A denied request is reported to its caller, to watches and to queries.
 fn told(
     bench: &mut Bench,
     job: u64,
@@ -242,7 +242,7 @@ fn so_many_cpus_of_a_node_are_a_preference() {
 }
 
 #[test]
-fn a_new_allocation_is_none_that_there_has_to_be() {
+fn a_new_allocation_is_not_one_that_must_exist() {
     let (mut bench, job) = start(settings());
     let out = alloc(&mut bench, job, "new", &json!([existing("mine"), nodes(1)]));
     let (status, told) = answer(&out);
@@ -257,7 +257,7 @@ fn a_new_allocation_is_none_that_there_has_to_be() {
 }
 
 #[test]
-fn a_release_that_is_refused_says_which_nodes_stay_and_why() {
+fn a_denied_release_says_which_nodes_stay_and_why() {
     let (mut bench, job) = start(settings());
     let reason = |bench: &mut Bench, attributes: &Value, status: i64| {
         let (found, told) = answer(&alloc(bench, job, "release", attributes));
@@ -341,7 +341,7 @@ fn a_release_that_is_refused_says_which_nodes_stay_and_why() {
 }
 
 #[test]
-fn what_is_asked_for_in_a_stopped_queue_says_so() {
+fn a_request_in_a_stopped_queue_says_so() {
     let (mut bench, job) = start(settings());
     let stop = json!({"start": false, "reason": "maintenance"});
     bench.request("job-manager.queue-start", &stop);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, OWNER, body, refused, settings, topics};
+use common::{Bench, OWNER, body, rejection, settings, topics};
 use penstock_manager::{ExecHello, Settings};
 use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ fn requested() -> (Bench, u64) {
     (bench, id)
 }
 
-/// Sends an answer that must be refused: one line in the log, and nothing changes.
-fn refuses(bench: &mut Bench, id: u64, kind: &str, data: &Value, why: &str) {
+/// Sends a response that must be rejected: one line in the log, and nothing changes.
+fn rejects(bench: &mut Bench, id: u64, kind: &str, data: &Value, why: &str) {
     let (before, row) = (bench.events(id), bench.row(id));
     let out = bench.exec(id, kind, data);
     assert_eq!(topics(&out), [""; 0], "{kind} {data}");
@@ -49,14 +49,14 @@ fn answers_come_in_order_or_not_at_all() {
     let (mut bench, id) = requested();
     let bench = &mut bench;
     let last = json!({"ranks": "all", "final": true});
-    refuses(
+    rejects(
         bench,
         id,
         "finish",
         &json!({"status": 0}),
         "has not started",
     );
-    refuses(
+    rejects(
         bench,
         id,
         "reattached",
@@ -64,13 +64,13 @@ fn answers_come_in_order_or_not_at_all() {
         "reattach was not asked for",
     );
     let part = json!({"ranks": "0", "final": false});
-    refuses(bench, id, "release", &part, "has not started");
+    rejects(bench, id, "release", &part, "has not started");
     bench.exec(id, "start", &nothing());
-    refuses(bench, id, "start", &nothing(), "has started before");
-    refuses(bench, id, "dance", &nothing(), "unknown type");
-    refuses(bench, id, "finish", &nothing(), "malformed data");
-    refuses(bench, id, "finish", &json!({"status": -5}), "status -5");
-    refuses(
+    rejects(bench, id, "start", &nothing(), "has started before");
+    rejects(bench, id, "dance", &nothing(), "unknown type");
+    rejects(bench, id, "finish", &nothing(), "malformed data");
+    rejects(bench, id, "finish", &json!({"status": -5}), "status -5");
+    rejects(
         bench,
         id,
         "exception",
@@ -78,9 +78,9 @@ fn answers_come_in_order_or_not_at_all() {
         "malformed data",
     );
     let odd = json!({"severity": 8, "type": "x"});
-    refuses(bench, id, "exception", &odd, "expected 0 to 7");
+    rejects(bench, id, "exception", &odd, "expected 0 to 7");
     bench.exec(id, "finish", &json!({"status": 0}));
-    refuses(
+    rejects(
         bench,
         id,
         "finish",
@@ -94,15 +94,15 @@ fn answers_come_in_order_or_not_at_all() {
         ("7", "ranks 7"),
     ] {
         let part = json!({"ranks": ranks, "final": false});
-        refuses(bench, id, "release", &part, why);
+        rejects(bench, id, "release", &part, why);
     }
     bench.exec(id, "release", &part);
-    refuses(
+    rejects(
         bench,
         id,
         "release",
         &part,
-        "ranks 0 are not the job's any more",
+        "ranks 0 are no longer the job's",
     );
     assert_eq!(bench.row(id)["state"], 32);
     assert_eq!(topics(&bench.exec(id, "release", &last)), ["sched.free"]);
@@ -112,7 +112,7 @@ fn answers_come_in_order_or_not_at_all() {
         ("finish", json!({"status": 1})),
         ("release", last),
     ] {
-        refuses(bench, id, kind, &data, "none is due");
+        rejects(bench, id, kind, &data, "none is due");
     }
     let row = bench.row(id);
     assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(1)));
@@ -204,11 +204,11 @@ fn the_wait_status_of_an_exception_is_passed_on() {
         .collect();
     assert_eq!(contexts, [json!(256), json!(14)]);
     let bad = json!({"id": id, "type": "x", "wait_status": -1});
-    assert_eq!(refused(&bench.request("job-manager.raise", &bad)).0, 71);
+    assert_eq!(rejection(&bench.request("job-manager.raise", &bad)).0, 71);
 }
 
 #[test]
-fn another_service_takes_over_what_runs() {
+fn another_service_takes_over_running_jobs() {
     let (mut bench, running) = requested();
     bench.exec(running, "start", &nothing());
     let (starting, _) = bench.submit(&nothing());
@@ -230,7 +230,7 @@ fn another_service_takes_over_what_runs() {
     assert_eq!(starts, [json!([running, true]), json!([starting, true])]);
     bench.manager.take_log();
     // What the old one still says is not heard, errors included.
-    refuses(
+    rejects(
         &mut bench,
         running,
         "finish",
@@ -268,7 +268,7 @@ fn a_job_that_may_have_been_started_is_not_started_again() {
         }
         let out = named_executor(&mut bench, "sim");
         assert_eq!(reattaches(&out), [json!(true)], "{end}");
-        // That it has started nobody has told before.
+        // Its start was not reported before.
         answer_as(&mut bench, "sim", id, "reattached", &nothing());
         let out = named_executor(&mut bench, "third");
         assert_eq!(reattaches(&out), [json!(true)], "{end}");
@@ -283,8 +283,8 @@ fn a_job_that_may_have_been_started_is_not_started_again() {
 }
 
 #[test]
-fn what_nobody_was_there_to_start_is_started() {
-    // The broker says so for a name that nobody has registered.
+fn a_start_that_no_service_received_is_sent_again() {
+    // The broker's answer for a name that is not registered.
     let (mut bench, id) = requested();
     bench.fail("job-exec.start", 38);
     let out = bench.executor();
@@ -327,7 +327,7 @@ fn a_job_that_has_ended_is_reattached_to_be_released() {
 }
 
 #[test]
-fn the_next_service_hears_of_an_exception_that_was_raised_meanwhile() {
+fn the_next_service_is_told_of_an_exception_raised_meanwhile() {
     let (mut bench, id) = requested();
     bench.exec(id, "start", &nothing());
     bench.request_as("exec", OWNER, "job-manager.disconnect", &Value::Null, 4);
@@ -346,7 +346,7 @@ fn the_next_service_hears_of_an_exception_that_was_raised_meanwhile() {
 }
 
 #[test]
-fn where_it_is_so_configured_a_newcomer_is_refused_while_a_start_is_outstanding() {
+fn a_second_service_is_rejected_while_a_start_is_outstanding_if_so_configured() {
     let settings = Settings {
         exec_hello: ExecHello::Refuse,
         ..settings()
@@ -359,13 +359,13 @@ fn where_it_is_so_configured_a_newcomer_is_refused_while_a_start_is_outstanding(
     assert_eq!(topics(&out), ["a.replaced"]);
     let (id, _) = bench.submit(&nothing());
     assert_eq!(topics(&bench.allocate(id)), ["b.start"]);
-    let (errnum, text) = refused(&named_executor(&mut bench, "c"));
+    let (errnum, text) = rejection(&named_executor(&mut bench, "c"));
     assert_eq!(
         (errnum, text.as_str()),
         (22, "`b` has start requests to answer: 1")
     );
     answer_as(&mut bench, "b", id, "start", &nothing());
-    assert_eq!(refused(&named_executor(&mut bench, "c")).0, 22);
+    assert_eq!(rejection(&named_executor(&mut bench, "c")).0, 22);
     answer_as(&mut bench, "b", id, "finish", &json!({"status": 0}));
     answer_as(
         &mut bench,
@@ -394,11 +394,11 @@ fn exec_hello_is_checked() {
         (json!({"service": "a.b"}), 22),
     ] {
         let out = bench.request_as("x", OWNER, "job-manager.exec-hello", &hello, 0);
-        assert_eq!(refused(&out).0, errnum, "{hello}");
+        assert_eq!(rejection(&out).0, errnum, "{hello}");
     }
     let hello = json!({"service": "x"});
     let out = bench.request_as("x", OWNER + 1, "job-manager.exec-hello", &hello, 0);
-    assert_eq!(refused(&out).0, 1);
+    assert_eq!(rejection(&out).0, 1);
     let out = bench.request_as("x", OWNER, "job-manager.exec-hello", &hello, 0);
     assert_eq!((out[0].errnum(), out[0].payload_json()), (0, None));
 }

@@ -1,8 +1,8 @@
-//! Prolog and epilog (RFC 21): nothing starts before the one, nothing is given back before the other.
+//! Prolog and epilog (RFC 21): nothing starts before the one, nothing is freed before the other.
 
 mod common;
 
-use common::{Bench, Directory, body, refused, settings, topics};
+use common::{Bench, Directory, body, rejection, settings, topics};
 use penstock_manager::Settings;
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ fn a_failing_prolog_fails_the_job_which_still_gets_its_epilog() {
 }
 
 #[test]
-fn a_prolog_that_nobody_runs_fails_the_job() {
+fn a_prolog_without_a_service_fails_the_job() {
     let mut bench = ready(Settings {
         prolog: true,
         ..settings()
@@ -178,7 +178,7 @@ fn a_job_that_never_had_resources_has_no_hooks() {
 }
 
 #[test]
-fn without_hooks_nothing_is_asked_or_logged() {
+fn without_hooks_nothing_is_requested_or_logged() {
     let mut bench = ready(settings());
     let id = bench.running(&json!({}));
     assert_eq!(topics(&bench.end(id, 0)), ["sched.free"]);
@@ -249,7 +249,7 @@ fn what_is_kept_for_an_epilog_that_has_not_started_outlives_a_restart() {
 }
 
 #[test]
-fn a_job_whose_start_was_asked_for_before_a_restart_has_its_epilog() {
+fn a_job_whose_start_was_requested_before_a_restart_has_its_epilog() {
     let directory = Directory::new("asked");
     let settings = || Settings {
         epilog: true,
@@ -318,7 +318,7 @@ fn hooks_that_a_restart_cuts_off_run_again() {
         asked.contains(&("hooks.epilog".to_owned(), json!(in_epilog))),
         "{asked:?}"
     );
-    // Its prolog is not run again: the job is over.
+    // Its prolog is not run again: the job has ended.
     assert!(
         asked.contains(&("hooks.epilog".to_owned(), json!(cancelled))),
         "{asked:?}"
@@ -344,7 +344,7 @@ fn hooks_that_a_restart_cuts_off_run_again() {
 }
 
 #[test]
-fn hooks_that_are_not_configured_any_more_do_not_hold_anything() {
+fn hooks_that_are_no_longer_configured_do_not_hold_anything() {
     let directory = Directory::new("no-hooks");
     let mut bench = directory.open(hooked(), 1000.0);
     bench.scheduler(None);
@@ -384,5 +384,8 @@ fn signals_reach_several_jobs_but_none_in_its_prolog() {
     assert!(text.ends_with("is not running"), "{text}");
     assert_eq!(errors.len(), 2);
     let nothing = json!({"signum": 10});
-    assert_eq!(refused(&bench.request("job-manager.kill", &nothing)).0, 22);
+    assert_eq!(
+        rejection(&bench.request("job-manager.kill", &nothing)).0,
+        22
+    );
 }

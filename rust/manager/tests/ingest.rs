@@ -1,10 +1,10 @@
-//! Submissions: signed ones as Flux's tools send them, and who may depend on whom.
+//! Submissions: signed ones as Flux's tools send them, and dependencies.
 
 mod common;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use common::{Bench, OWNER, body, jobspec, refused, settings};
+use common::{Bench, OWNER, body, jobspec, rejection, settings};
 use penstock_manager::Settings;
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn urgency_and_flags_go_beside_a_signed_jobspec() {
 }
 
 #[test]
-fn nobody_submits_in_the_name_of_another() {
+fn no_user_submits_in_the_name_of_another() {
     let mut bench = Bench::with(Settings {
         guests: true,
         ..settings()
@@ -69,7 +69,7 @@ fn nobody_submits_in_the_name_of_another() {
     for signer in [OWNER, 0, 8] {
         let payload = json!({"J": signed(signer, &jobspec(&json!({})))});
         let out = bench.request_as("guest", 7, "job-ingest.submit", &payload, 0);
-        assert_eq!(refused(&out).0, 1, "{signer}");
+        assert_eq!(rejection(&out).0, 1, "{signer}");
     }
     let payload = json!({"J": signed(7, &jobspec(&json!({})))});
     let out = bench.request_as("guest", 7, "job-ingest.submit", &payload, 0);
@@ -85,7 +85,7 @@ fn nobody_submits_in_the_name_of_another() {
         (json!({}), 71),
     ] {
         assert_eq!(
-            refused(&bench.request("job-ingest.submit", &wrong)).0,
+            rejection(&bench.request("job-ingest.submit", &wrong)).0,
             errnum,
             "{wrong}"
         );

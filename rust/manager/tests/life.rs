@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, OWNER, R, body, refused, topics};
+use common::{Bench, OWNER, R, body, rejection, topics};
 use penstock_manager::Settings;
 use penstock_wire::{Kind, Message, STREAMING};
 use serde_json::{Value, json};
@@ -122,13 +122,13 @@ fn cancelling_a_waiting_job_takes_its_request_back_first() {
     bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
     let row = bench.row(id);
     assert_eq!((&row["state"], &row["result"]), (&json!(64), &json!(4)));
-    let (errnum, text) = refused(&bench.request("job-manager.raise", &cancel));
+    let (errnum, text) = rejection(&bench.request("job-manager.raise", &cancel));
     assert_eq!(errnum, 2);
     assert!(text.ends_with("is inactive"), "{text}");
 }
 
 #[test]
-fn an_allocation_that_crosses_a_cancel_is_given_back() {
+fn an_allocation_that_crosses_a_cancel_is_freed() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&nothing());
@@ -165,7 +165,7 @@ fn cancelling_a_running_job_waits_for_the_release() {
 }
 
 #[test]
-fn a_scheduler_that_goes_leaves_running_jobs_and_the_next_hears_of_them() {
+fn a_lost_scheduler_leaves_running_jobs_and_the_next_is_told_of_them() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -209,13 +209,13 @@ fn the_handshake_is_checked() {
     let ready = json!({"mode": "unlimited"});
     let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(
-        refused(&out),
+        rejection(&out),
         (71, "sched-ready without sched-hello".to_owned())
     );
     let out = bench.request_as("sched", OWNER, "job-manager.sched-hello", &Value::Null, 0);
-    assert_eq!(refused(&out).0, 71);
+    assert_eq!(rejection(&out).0, 71);
     let out = bench.request_as("x", 7, "job-manager.sched-hello", &Value::Null, STREAMING);
-    assert_eq!(refused(&out).0, 1);
+    assert_eq!(rejection(&out).0, 1);
     for (mode, errnum) in [
         (json!({"mode": "limited"}), 71),
         (json!({"mode": "limited", "limit": 0}), 22),
@@ -231,7 +231,7 @@ fn the_handshake_is_checked() {
             STREAMING,
         );
         let out = bench.request_as("s", OWNER, "job-manager.sched-ready", &mode, 0);
-        assert_eq!(refused(&out).0, errnum, "{mode}");
+        assert_eq!(rejection(&out).0, errnum, "{mode}");
     }
 }
 
@@ -281,12 +281,12 @@ fn a_held_job_is_not_asked_for_until_it_is_let_go() {
 fn r_can_be_committed_only_for_a_job_that_asked_and_only_if_it_is_one() {
     let mut bench = Bench::new();
     let (id, _) = bench.submit(&nothing());
-    let (errnum, text) = refused(&bench.commit_r(id, R));
+    let (errnum, text) = rejection(&bench.commit_r(id, R));
     assert_eq!(errnum, 71);
     assert!(text.ends_with("has not asked for resources"), "{text}");
     bench.scheduler(None);
-    assert_eq!(refused(&bench.commit_r(id, "{}")).0, 22);
-    assert_eq!(refused(&bench.commit_r(99, R)).0, 2);
+    assert_eq!(rejection(&bench.commit_r(id, "{}")).0, 22);
+    assert_eq!(rejection(&bench.commit_r(99, R)).0, 2);
     assert_eq!(bench.commit_r(id, R)[0].errnum(), 0);
 }
 
@@ -356,12 +356,12 @@ fn dependencies_hold_a_job_back_and_let_it_go_or_fail_it() {
         (&row["state"], &row["exception_type"]),
         (&json!(64), &json!("dependency"))
     );
-    // One that was over before is settled at once.
+    // One on an ended job is settled at once.
     let (late, _) = bench.submit(&on("afterok"));
     assert_eq!(bench.row(late)["result"], 2);
     let unknown = json!({"dependencies": [{"scheme": "afterok", "value": "99"}]});
     let request = json!({"jobspec": common::jobspec(&unknown)});
-    let (errnum, text) = refused(&bench.request("job-ingest.submit", &request));
+    let (errnum, text) = rejection(&bench.request("job-ingest.submit", &request));
     assert_eq!(errnum, 22);
     assert_eq!(text, "dependency `afterok:99`: no job ƒ2i");
 }
@@ -401,15 +401,15 @@ fn submissions_are_checked_each_for_itself() {
     assert_eq!(results[3]["ids"].as_array().unwrap().len(), 1);
     let request = json!({ "jobspec": good });
     let out = bench.request_as("guest", 7, "job-ingest.submit", &request, 0);
-    assert_eq!(refused(&out).0, 1);
+    assert_eq!(rejection(&out).0, 1);
     let out = bench.request("job-ingest.submit", &json!({"jobspec": good, "count": 0}));
-    assert_eq!(refused(&out).0, 22);
+    assert_eq!(rejection(&out).0, 22);
     assert_eq!(
-        refused(&bench.request("job-ingest.submit", &json!({}))).0,
+        rejection(&bench.request("job-ingest.submit", &json!({}))).0,
         71
     );
     assert_eq!(
-        refused(&bench.request("job-manager.nosuch", &json!({}))).0,
+        rejection(&bench.request("job-manager.nosuch", &json!({}))).0,
         38
     );
 }
@@ -455,7 +455,7 @@ fn queues_limits_and_defaults_shape_a_submission() {
     ] {
         let request = json!({"jobspec": common::jobspec(&system)});
         assert_eq!(
-            refused(&bench.request("job-ingest.submit", &request)),
+            rejection(&bench.request("job-ingest.submit", &request)),
             (22, text.to_owned())
         );
     }
@@ -491,7 +491,7 @@ fn streams_follow_a_job_to_its_end() {
     let wait = bench.stream("job-list.wait", &json!({"ids": [id]}));
     assert_eq!((wait.len(), wait[1].errnum()), (2, 61));
     assert_eq!(
-        refused(&bench.stream("job-list.wait", &json!({"ids": [1]}))).0,
+        rejection(&bench.stream("job-list.wait", &json!({"ids": [1]}))).0,
         2
     );
     let rows = bench.stream(
@@ -506,7 +506,7 @@ fn streams_follow_a_job_to_its_end() {
     assert_eq!((rows.len(), rows[0].errnum()), (1, 61));
     let out = bench.stream("job-list.list", &json!({"constraint": {"nosuch": []}}));
     assert_eq!(
-        refused(&out),
+        rejection(&out),
         (22, "job constraint: unknown operator `nosuch`".to_owned())
     );
 }
@@ -543,7 +543,7 @@ fn another_users_job_is_neither_shown_nor_touched() {
         ("kvs.lookup", json!({"key": "x"})),
     ] {
         let out = bench.request_as("guest", 7, topic, &payload, 0);
-        assert_eq!(refused(&out).0, 1, "{topic}");
+        assert_eq!(rejection(&out).0, 1, "{topic}");
     }
 }
 
@@ -561,7 +561,7 @@ fn the_store_serves_job_data_and_plain_keys() {
         &json!({"ops": [{"key": "a", "dirent": null}]}),
     );
     assert_eq!(
-        refused(&bench.request("kvs.lookup", &json!({"key": "a.c"}))).0,
+        rejection(&bench.request("kvs.lookup", &json!({"key": "a.c"}))).0,
         2
     );
     let hex = format!("{id:016x}");
@@ -573,9 +573,9 @@ fn the_store_serves_job_data_and_plain_keys() {
     );
     // One bad operation and nothing of the commit is kept.
     let bad = json!({"ops": [{"key": "z", "dirent": value}, {"key": key, "dirent": value}]});
-    assert_eq!(refused(&bench.request("kvs.commit", &bad)).0, 22);
+    assert_eq!(rejection(&bench.request("kvs.commit", &bad)).0, 22);
     assert_eq!(
-        refused(&bench.request("kvs.lookup", &json!({"key": "z"}))).0,
+        rejection(&bench.request("kvs.lookup", &json!({"key": "z"}))).0,
         2
     );
 }
@@ -659,7 +659,7 @@ fn once_scheduling_is_stopped_what_is_pending_stays_pending() {
     assert_eq!(topics(&out), ["sched.alloc"]);
     let (queued, _) = bench.submit(&nothing());
     bench.manager.stop_scheduling();
-    // The answer to what was asked before comes, and is not taken.
+    // The response to the earlier request comes, and is ignored.
     let out = bench.allocate(asked);
     assert_eq!(topics(&out), [""; 0]);
     // Neither does a scheduler that comes now get anything to do.

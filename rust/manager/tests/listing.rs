@@ -1,8 +1,8 @@
-//! Listings of many jobs: told in parts, newest first, for as long as somebody reads them.
+//! Listings of many jobs: sent in parts, newest first, as long as the client reads them.
 
 mod common;
 
-use common::{Bench, OWNER, body, jobspec, refused};
+use common::{Bench, OWNER, body, jobspec, rejection};
 use penstock_wire::{Message, STREAMING};
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ fn asked_ids_come_in_their_order_and_an_unknown_one_before_any_row() {
     assert_eq!(found, wanted);
     wanted.push(1);
     let out = list(&mut bench, "a", &json!({ "ids": wanted }));
-    assert_eq!((out.len(), refused(&out).0), (1, 2));
+    assert_eq!((out.len(), rejection(&out).0), (1, 2));
     assert!(!bench.manager.has_more());
 }
 
@@ -125,7 +125,7 @@ fn a_listing_waits_for_a_reader_that_is_behind() {
     bench.manager.set_backlogged([b"a".to_vec()].into());
     assert!(!bench.manager.has_more());
     assert!(bench.manager.flush().unwrap().is_empty());
-    // It keeps nobody else from reading.
+    // Other clients go on reading.
     let other = list(&mut bench, "b", &json!({"attrs": ["id"]}));
     assert_eq!(rest(&mut bench, other).0, all);
     bench.manager.set_backlogged([].into());
@@ -142,7 +142,7 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     let tag = part[0].matchtag;
     let cancel = json!({ "matchtag": tag });
     let topic = "job-list.list-cancel";
-    // It is nobody else's to cancel.
+    // Other clients cannot cancel it.
     bench.manager.set_backlogged([b"client".to_vec()].into());
     let out = bench.request_as("other", OWNER, topic, &cancel, 0);
     assert_eq!((out.len(), out[0].topic()), (1, topic));
@@ -151,7 +151,7 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
     assert_eq!(told, [("job-list.list", 61), (topic, 0)]);
     assert_eq!(out[0].matchtag, tag);
     assert!(bench.manager.readers().is_empty());
-    assert_eq!(refused(&bench.request(topic, &json!({}))).0, 71);
+    assert_eq!(rejection(&bench.request(topic, &json!({}))).0, 71);
 
     bench.manager.set_backlogged([].into());
     list(&mut bench, "client", &json!({}));

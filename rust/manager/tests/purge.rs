@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, body, refused, settings};
+use common::{Bench, Directory, OWNER, body, rejection, settings};
 use penstock_manager::Settings;
 use penstock_wire::STREAMING;
 use serde_json::{Value, json};
@@ -76,18 +76,18 @@ fn active_jobs_stay_and_only_the_owner_purges() {
     let mut bench = Bench::new();
     ended(&mut bench, 1);
     let id = bench.running(&json!({}));
-    let (errnum, text) = refused(&bench.request("job-manager.purge", &json!({"ids": [id]})));
+    let (errnum, text) = rejection(&bench.request("job-manager.purge", &json!({"ids": [id]})));
     assert_eq!(errnum, 22);
     assert!(text.ends_with("is active"), "{text}");
     let all = json!({"force": true});
     let out = bench.request_as("guest", 7, "job-manager.purge", &all, 0);
-    assert_eq!(refused(&out).0, 1);
+    assert_eq!(rejection(&out).0, 1);
     assert_eq!(
-        refused(&bench.request("job-manager.purge", &json!({"ids": [5]}))).0,
+        rejection(&bench.request("job-manager.purge", &json!({"ids": [5]}))).0,
         2
     );
     let both = json!({"ids": [id], "num_limit": 0});
-    assert_eq!(refused(&bench.request("job-manager.purge", &both)).0, 22);
+    assert_eq!(rejection(&bench.request("job-manager.purge", &both)).0, 22);
     purge(&mut bench, &all);
     assert_eq!(known(&mut bench), [id]);
     assert_eq!(bench.end(id, 0).last().unwrap().topic(), "sched.free");
@@ -152,17 +152,17 @@ fn what_was_logged_with_the_purge_does_not_come_after_it() {
 }
 
 #[test]
-fn dependencies_on_purged_jobs_are_refused_in_so_many_words() {
+fn dependencies_on_purged_jobs_are_rejected_with_the_reason() {
     let mut bench = Bench::new();
     let ids = ended(&mut bench, 1);
     purge(&mut bench, &json!({"force": true}));
     let spec = common::jobspec(&json!({
         "dependencies": [{"scheme": "afterok", "value": ids[0].to_string()}]}));
-    let (errnum, text) = refused(&bench.request("job-ingest.submit", &json!({"jobspec": spec})));
+    let (errnum, text) = rejection(&bench.request("job-ingest.submit", &json!({"jobspec": spec})));
     assert_eq!(errnum, 22);
     assert!(text.ends_with("it may have been purged"), "{text}");
     let lookup = json!({"id": ids[0], "keys": ["eventlog"]});
-    let (errnum, text) = refused(&bench.request("job-info.lookup", &lookup));
+    let (errnum, text) = rejection(&bench.request("job-info.lookup", &lookup));
     assert_eq!(errnum, 2);
     assert!(text.ends_with("it may have been purged"), "{text}");
 }
@@ -280,7 +280,7 @@ fn one_queue_is_drained_without_the_other() {
             .is_empty()
     );
     let out = bench.request("job-manager.idle", &json!({"name": "nosuch"}));
-    assert_eq!(refused(&out).0, 2);
+    assert_eq!(rejection(&out).0, 2);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn lists_filter_by_hosts_ranks_results_and_times() {
         let payload = json!({"attrs": ["id"], "constraint": constraint});
         let out = bench.request_as("x", OWNER, "job-list.list", &payload, STREAMING);
         if out[0].errnum() == 22 {
-            return Err(refused(&out).1);
+            return Err(rejection(&out).1);
         }
         let jobs = if out.len() == 1 {
             json!([])

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Directory, body, jobspec, refused, settings, topics};
+use common::{Bench, Directory, body, jobspec, rejection, settings, topics};
 use penstock_manager::{Limits, Queue, Settings};
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ fn a_job_in_a_stopped_queue_says_why_it_waits() {
 }
 
 #[test]
-fn a_request_that_crosses_the_stop_is_asked_again_after_the_start() {
+fn a_request_that_crosses_the_stop_is_sent_again_after_the_start() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({}));
@@ -119,14 +119,14 @@ fn a_request_that_crosses_the_stop_is_asked_again_after_the_start() {
 }
 
 #[test]
-fn a_disabled_queue_refuses_with_the_reason() {
+fn a_disabled_queue_rejects_with_the_reason() {
     let mut bench = Bench::with(two());
     let off = json!({"name": "batch", "enable": false, "reason": "full moon"});
     bench.request("job-manager.queue-enable", &off);
     let expected = json!({"enable": false, "start": true, "disable_reason": "full moon"});
     assert_eq!(status(&mut bench, "batch"), expected);
     let payload = json!({"jobspec": jobspec(&json!({"queue": "batch"}))});
-    let (errnum, text) = refused(&bench.request("job-ingest.submit", &payload));
+    let (errnum, text) = rejection(&bench.request("job-ingest.submit", &payload));
     assert_eq!(errnum, 22);
     assert_eq!(
         text,
@@ -145,20 +145,20 @@ fn the_administration_is_the_owners_and_names_what_is_wrong() {
     let mut bench = Bench::with(two());
     for topic in ["job-manager.queue-start", "job-manager.queue-enable"] {
         let all = json!({"all": true, "start": false, "enable": false});
-        let (errnum, _) = refused(&bench.request_as("guest", 7, topic, &all, 0));
+        let (errnum, _) = rejection(&bench.request_as("guest", 7, topic, &all, 0));
         assert_eq!(errnum, 1);
         let unknown = json!({"name": "nosuch", "start": false, "enable": false});
-        let (errnum, text) = refused(&bench.request(topic, &unknown));
+        let (errnum, text) = rejection(&bench.request(topic, &unknown));
         assert_eq!(
             (errnum, text.as_str()),
             (2, "unknown queue `nosuch`: expected batch, debug")
         );
         let nameless = json!({"start": false, "enable": false});
-        assert_eq!(refused(&bench.request(topic, &nameless)).0, 22);
+        assert_eq!(rejection(&bench.request(topic, &nameless)).0, 22);
     }
     let mut bench = Bench::new();
     let named = json!({"name": "batch", "start": false});
-    let (errnum, text) = refused(&bench.request("job-manager.queue-start", &named));
+    let (errnum, text) = rejection(&bench.request("job-manager.queue-start", &named));
     assert_eq!(
         (errnum, text.as_str()),
         (2, "queue `batch`: no queues are configured")
@@ -281,7 +281,7 @@ fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
         if out[0].errnum() == 0 {
             String::new()
         } else {
-            refused(&out).1
+            rejection(&out).1
         }
     };
     let cases = [
@@ -360,7 +360,7 @@ fn every_limit_holds_and_a_queues_limit_before_the_general_one() {
 fn where_queues_are_configured_a_job_must_have_one() {
     let mut bench = Bench::with(two());
     let payload = json!({"jobspec": jobspec(&json!({}))});
-    let (errnum, text) = refused(&bench.request("job-ingest.submit", &payload));
+    let (errnum, text) = rejection(&bench.request("job-ingest.submit", &payload));
     assert_eq!(
         (errnum, text.as_str()),
         (22, "no queue is named: expected batch, debug")
@@ -374,7 +374,7 @@ fn where_queues_are_configured_a_job_must_have_one() {
 }
 
 #[test]
-fn new_settings_ask_anew_for_the_jobs_whose_queue_has_other_resources() {
+fn new_settings_renew_the_requests_of_queues_with_other_resources() {
     let mut bench = Bench::with(two());
     bench.scheduler(None);
     let (batch, _) = bench.submit(&json!({"queue": "batch"}));
@@ -408,7 +408,7 @@ fn all_of_a_range_has_to_be_within_the_limits() {
         if out[0].errnum() == 0 {
             String::new()
         } else {
-            refused(&out).1
+            rejection(&out).1
         }
     };
     for (nodes, slots, cores, expected) in [

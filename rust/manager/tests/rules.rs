@@ -1,8 +1,8 @@
-//! RFC 27: what a scheduler that breaks the rules is told, and that it harms nobody.
+//! RFC 27: faults of a scheduler are logged, and change nothing.
 
 mod common;
 
-use common::{Bench, OWNER, R, body, refused, topics};
+use common::{Bench, OWNER, R, body, rejection, topics};
 use penstock_wire::{Kind, Message, STREAMING};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn a_success_without_a_committed_r_leaves_the_request_open() {
 }
 
 #[test]
-fn a_success_with_another_r_than_the_committed_one_is_refused() {
+fn a_success_with_another_r_than_the_committed_one_is_ignored() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({}));
@@ -102,13 +102,13 @@ fn nothing_is_taken_before_ready() {
         logged(&mut bench),
         "alloc response before sched-ready: ignored"
     );
-    let (errnum, _) = refused(&bench.commit_r(id, R));
+    let (errnum, _) = rejection(&bench.commit_r(id, R));
     assert_eq!(errnum, 71);
     assert_eq!(bench.row(id)["state"], 8);
 }
 
 #[test]
-fn malformed_responses_are_logged_and_harm_nobody() {
+fn malformed_responses_are_logged_and_change_nothing() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({}));
@@ -135,15 +135,15 @@ fn malformed_responses_are_logged_and_harm_nobody() {
 }
 
 #[test]
-fn a_cancel_that_nobody_asked_for_is_refused_and_one_with_other_keys_is_logged() {
+fn an_unsolicited_cancel_is_ignored_and_one_with_other_keys_is_logged() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({}));
     bench.manager.take_log();
     let out = bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
-    // Not asked for again at once: that could go on for ever.
+    // Not requested again at once: that could go on forever.
     assert_eq!(topics(&out), [""; 0]);
-    assert!(logged(&mut bench).ends_with("nobody asked for it"));
+    assert!(logged(&mut bench).ends_with("it was not requested"));
     let out = bench.request("job-manager.urgency", &json!({"id": id, "urgency": 0}));
     assert_eq!(topics(&out), ["sched.cancel"]);
     let cancel = json!({"id": id, "type": 3, "note": "x", "annotations": {}});
@@ -181,7 +181,7 @@ fn annotations_are_kept_by_success_and_discarded_by_whatever_else() {
                     bench.row(id)["annotations"],
                     json!({"sched": {"b": 2, "c": 3}})
                 );
-                // Not in SCHED any more.
+                // No longer in SCHED.
                 bench.answer("sched.alloc", &annotate(id));
                 assert_eq!(
                     bench.row(id)["annotations"],
@@ -229,7 +229,7 @@ fn an_error_to_alloc_or_free_suspends_until_the_next_hello_and_ready() {
         // Ready alone is not enough.
         let ready = json!({"mode": "unlimited"});
         let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
-        assert_eq!(refused(&out).0, 71);
+        assert_eq!(rejection(&out).0, 71);
         assert_eq!(
             topics(&bench.scheduler(None)),
             ["sched.alloc", "sched.alloc"]
@@ -282,21 +282,21 @@ fn ready_counts_once_and_only_from_whom_has_said_hello() {
     bench.request_as("a", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     let out = bench.request_as("b", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(
-        refused(&out),
+        rejection(&out),
         (71, "sched-ready without sched-hello".to_owned())
     );
     let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(body(&out[0])["count"], 2);
     let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
-    assert_eq!(refused(&out).0, 71);
-    // Another hello of its own: what was asked before is asked again.
+    assert_eq!(rejection(&out).0, 71);
+    // Another hello of its own: outstanding requests are sent again.
     let out = bench.request_as("a", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     assert_eq!((out.len(), out[0].errnum()), (1, 61));
     // One that is not ready yet is replaced.
     let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     assert_eq!((out.len(), out[0].errnum()), (1, 61));
     let out = bench.request_as("a", OWNER, "job-manager.sched-ready", &ready, 0);
-    assert_eq!(refused(&out).0, 71);
+    assert_eq!(rejection(&out).0, 71);
     let most = json!({"mode": "limited", "limit": 2_147_483_647});
     let out = bench.request_as("b", OWNER, "job-manager.sched-ready", &most, 0);
     assert_eq!(body(&out[0])["count"], 2);
@@ -308,7 +308,7 @@ fn ready_counts_once_and_only_from_whom_has_said_hello() {
         &json!({"partial-ok": 3}),
         STREAMING,
     );
-    assert_eq!(refused(&out).0, 71);
+    assert_eq!(rejection(&out).0, 71);
 }
 
 #[test]
@@ -319,20 +319,20 @@ fn a_scheduler_at_work_is_not_replaced_by_a_stranger() {
     bench.manager.take_log();
     let hello = json!({"partial-ok": true});
     let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
-    assert_eq!((out.len(), refused(&out).0), (1, 16));
-    assert!(logged(&mut bench).contains("sched-hello refused"));
+    assert_eq!((out.len(), rejection(&out).0), (1, 16));
+    assert!(logged(&mut bench).contains("sched-hello rejected"));
     let ready = json!({"mode": "unlimited"});
     let out = bench.request_as("b", OWNER, "job-manager.sched-ready", &ready, 0);
-    assert_eq!((out.len(), refused(&out).0), (1, 71));
+    assert_eq!((out.len(), rejection(&out).0), (1, 71));
     bench.allocate(id);
     assert_eq!(bench.row(id)["state"], 16);
     bench.request_as("sched", OWNER, "job-manager.disconnect", &Value::Null, 4);
     let out = bench.request_as("b", OWNER, "job-manager.sched-hello", &hello, STREAMING);
-    assert_eq!((out.len(), refused(&out).0), (2, 0));
+    assert_eq!((out.len(), rejection(&out).0), (2, 0));
 }
 
 #[test]
-fn a_hello_that_wants_no_response_is_none() {
+fn a_hello_that_wants_no_response_is_ignored() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.submit(&json!({}));
@@ -389,20 +389,20 @@ fn a_long_queue_goes_to_the_scheduler_as_it_reads() {
 }
 
 #[test]
-fn refused_commits_and_many_bad_answers_are_logged() {
+fn rejected_commits_and_many_bad_responses_are_logged() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({}));
     bench.manager.take_log();
     bench.commit_r(99, R);
-    assert!(logged(&mut bench).starts_with("kvs.commit refused: no job"));
+    assert!(logged(&mut bench).starts_with("kvs.commit rejected: no job"));
     bench.commit_r(id, "{}");
-    assert!(logged(&mut bench).starts_with("kvs.commit refused: job"));
+    assert!(logged(&mut bench).starts_with("kvs.commit rejected: job"));
     let dirent = json!({"ver": 1, "type": "val", "data": "eA=="});
     let ops = json!([{"key": "a", "flags": 1, "dirent": dirent}]);
     let append = json!({"namespace": "primary", "flags": 0, "ops": ops});
     let out = bench.request_as("sched", OWNER, "kvs.commit", &append, 0);
-    let (errnum, text) = refused(&out);
+    let (errnum, text) = rejection(&out);
     assert_eq!(errnum, 22);
     assert!(text.ends_with("appending is not supported"), "{text}");
     bench.manager.take_log();
@@ -419,7 +419,7 @@ fn refused_commits_and_many_bad_answers_are_logged() {
     assert_eq!(bench.manager.take_log(), ["... and 4900 more such lines"]);
 }
 
-/// A job on two ranks that has given back the second.
+/// A job on two ranks whose second is freed.
 fn half_free(bench: &mut Bench) -> u64 {
     bench.executor();
     let (id, _) = bench.submit(&json!({}));
@@ -496,7 +496,7 @@ fn what_is_freed_before_hello_is_not_told_at_all() {
     let hello = json!({"partial-ok": true});
     bench.request_as("sched", OWNER, "job-manager.sched-hello", &hello, STREAMING);
     bench.exec(id, "release", &json!({"ranks": "0", "final": true}));
-    // Another one says hello, which hears of no job.
+    // Another scheduler says hello, and is told of no job.
     assert_eq!(freed(&bench.scheduler(None)), []);
 }
 
@@ -525,7 +525,7 @@ fn many_new_priorities_are_one_request() {
     assert_eq!(topics(&out).len() + topics(&bench.rest()).len(), count);
     let ids: Vec<u64> = serde_json::from_value(body(&out[0])["ids"].clone()).unwrap();
     let priorities: Vec<(u64, u32)> = ids.iter().copied().zip(1000..).collect();
-    // One that is not waiting any more is told to whoever asked, and to nobody else.
+    // A job that is not pending is reported to the caller alone.
     let mut wanted = priorities.clone();
     wanted.push((12345, 7));
     let out = bench.request("job-manager.prioritize", &json!({ "jobs": wanted }));

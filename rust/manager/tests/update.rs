@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, Directory, OWNER, body, refused, settings, topics};
+use common::{Bench, Directory, OWNER, body, rejection, settings, topics};
 use penstock_manager::{Limits, Settings};
 use penstock_wire::{Message, STREAMING};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ fn submit_as_guest(bench: &mut Bench, system: &Value) -> u64 {
 }
 
 #[test]
-fn a_pending_job_is_asked_for_anew_with_its_new_time_limit() {
+fn a_pending_job_is_requested_again_with_its_new_time_limit() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     let (id, _) = bench.submit(&json!({"duration": 60}));
@@ -105,10 +105,10 @@ fn a_scheduler_without_the_method_agrees_and_any_other_error_does_not() {
     let id = bench.running(&json!({"duration": 60}));
     let asked = update(&mut bench, id, 600.0);
     let out = bench.deny(&asked, "sched.expiration", 22, "reserved");
-    let (errnum, text) = refused(&out);
+    let (errnum, text) = rejection(&out);
     assert_eq!(
         (errnum, text.as_str()),
-        (22, "the scheduler refuses the update: reserved")
+        (22, "the scheduler denies the update: reserved")
     );
     assert_eq!(bench.row(id)["duration"], 60.0);
     let asked = update(&mut bench, id, 600.0);
@@ -123,20 +123,20 @@ fn one_update_at_a_time_and_none_is_left_hanging() {
     bench.executor();
     let id = bench.running(&json!({"duration": 60}));
     let first = update(&mut bench, id, 600.0);
-    assert_eq!(refused(&update(&mut bench, id, 700.0)).0, 16);
+    assert_eq!(rejection(&update(&mut bench, id, 700.0)).0, 16);
     // The job ends before the scheduler has answered.
     bench.end(id, 0);
     let out = bench.reply(&first, "sched.expiration", &json!({}));
-    assert!(refused(&out).1.ends_with("is not running any more"));
+    assert!(rejection(&out).1.ends_with("is no longer running"));
     // The scheduler goes before it has answered.
     let id = bench.running(&json!({"duration": 60}));
     update(&mut bench, id, 600.0);
     let out = bench.scheduler(None);
-    assert_eq!(refused(&out).0, 11);
+    assert_eq!(rejection(&out).0, 11);
 }
 
 #[test]
-fn without_a_ready_scheduler_nobody_is_asked() {
+fn without_a_ready_scheduler_no_agreement_is_needed() {
     let mut bench = Bench::new();
     bench.scheduler(None);
     bench.executor();
@@ -150,7 +150,7 @@ fn without_a_ready_scheduler_nobody_is_asked() {
     );
     let out = update(&mut bench, id, 600.0);
     assert_eq!(topics(&out), ["job-exec.expiration"]);
-    assert_eq!(refused(&out), (0, String::new()));
+    assert_eq!(rejection(&out), (0, String::new()));
     let row = bench.row(id);
     assert_eq!(row["duration"], 600.0);
     // One that has been greeted is told as soon as it is ready.
@@ -159,7 +159,7 @@ fn without_a_ready_scheduler_nobody_is_asked() {
     assert_eq!(greeted.len(), 2);
     let out = update(&mut bench, id, 700.0);
     assert_eq!(topics(&out), ["job-exec.expiration"]);
-    assert_eq!(refused(&out), (0, String::new()));
+    assert_eq!(rejection(&out), (0, String::new()));
     let ready = json!({"mode": "unlimited"});
     let out = bench.request_as("sched", OWNER, "job-manager.sched-ready", &ready, 0);
     assert_eq!(topics(&out), ["sched.expiration"]);
@@ -209,7 +209,7 @@ fn guests_stay_within_the_limits_and_leave_running_jobs_alone() {
     bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
     bench.allocate(id);
     let out = bench.request_as("guest", 7, "job-manager.update", &duration(id, 10.0), 0);
-    let (errnum, text) = refused(&out);
+    let (errnum, text) = rejection(&out);
     assert_eq!(
         (errnum, text.as_str()),
         (
@@ -226,18 +226,21 @@ fn what_cannot_be_updated_is_named() {
     bench.executor();
     let (id, _) = bench.submit(&json!({}));
     let other = json!({"id": id, "updates": {"attributes.system.cwd": "/"}});
-    let (errnum, text) = refused(&bench.request("job-manager.update", &other));
+    let (errnum, text) = rejection(&bench.request("job-manager.update", &other));
     assert_eq!(errnum, 22);
     assert!(text.starts_with("`attributes.system.cwd` cannot be updated"));
     for value in [json!(-1), json!("1h"), json!(null)] {
         let wrong = json!({"id": id, "updates": {"attributes.system.duration": value}});
-        assert_eq!(refused(&bench.request("job-manager.update", &wrong)).0, 22);
+        assert_eq!(
+            rejection(&bench.request("job-manager.update", &wrong)).0,
+            22
+        );
     }
     let none = json!({"id": id, "updates": {}});
-    assert_eq!(refused(&bench.request("job-manager.update", &none)).0, 22);
+    assert_eq!(rejection(&bench.request("job-manager.update", &none)).0, 22);
     bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
     bench.answer("sched.alloc", &json!({"id": id, "type": 3}));
-    let (errnum, text) = refused(&update(&mut bench, id, 1.0));
+    let (errnum, text) = rejection(&update(&mut bench, id, 1.0));
     assert_eq!(errnum, 2);
     assert!(text.ends_with("is inactive"));
 }
@@ -290,10 +293,10 @@ fn a_memo_is_for_active_jobs_and_their_users() {
     let out = bench.request_as("guest", 7, "job-manager.memo", &memo, 0);
     assert_eq!(out[0].errnum(), 0);
     let out = bench.request_as("other", 8, "job-manager.memo", &memo, 0);
-    assert_eq!(refused(&out).0, 1);
+    assert_eq!(rejection(&out).0, 1);
     bench.request("job-manager.raise", &json!({"id": id, "type": "cancel"}));
     let out = bench.request_as("guest", 7, "job-manager.memo", &memo, 0);
-    assert_eq!(refused(&out).0, 2);
+    assert_eq!(rejection(&out).0, 2);
 }
 
 #[test]
@@ -381,5 +384,5 @@ fn priorities_are_the_owners_and_urgencies_0_and_31_keep_theirs() {
     assert!(held_error.ends_with("the job is held"), "{held_error}");
     assert_eq!(errors.len(), 3);
     let out = bench.request_as("guest", 7, "job-manager.prioritize", &wanted, 0);
-    assert_eq!(refused(&out).0, 1);
+    assert_eq!(rejection(&out).0, 1);
 }

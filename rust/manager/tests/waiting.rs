@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bench, OWNER, body, refused, settings};
+use common::{Bench, OWNER, body, rejection, settings};
 use penstock_manager::{Queue, Settings};
 use penstock_wire::{Message, STREAMING};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ fn a_wait_that_is_cancelled_leaves_nothing_behind() {
 }
 
 #[test]
-fn those_who_wait_for_jobs_are_told_of_each_and_of_the_end() {
+fn a_wait_reports_each_job_and_its_end() {
     let mut bench = Bench::new();
     let ids: Vec<u64> = (0..2).map(|_| bench.submit(&json!({})).0).collect();
     let both = send(
@@ -98,7 +98,7 @@ fn a_drain_or_idle_that_is_cancelled_ends_and_leaves_the_others() {
         let first = send(&mut bench, "a", &topic, &all, 0);
         let second = send(&mut bench, "a", &topic, &json!({"name": "batch"}), 0);
         send(&mut bench, "b", &topic, &all, 0);
-        // Another's call is out of reach, and one that is over or never was is no error.
+        // Another client's call is out of reach, and an ended or unknown one is no error.
         for (from, tag) in [("b", first), ("a", 9999)] {
             let out = bench.request_as(from, OWNER, &cancel, &json!({"matchtag": tag}), 0);
             assert_eq!(
@@ -109,7 +109,7 @@ fn a_drain_or_idle_that_is_cancelled_ends_and_leaves_the_others() {
         for tag in [first, second] {
             let out = bench.request_as("a", OWNER, &cancel, &json!({"matchtag": tag}), 0);
             assert_eq!((out[0].topic(), out[0].matchtag), (topic.as_str(), tag));
-            assert_eq!(refused(&out), (ECANCELED, "cancelled".to_owned()));
+            assert_eq!(rejection(&out), (ECANCELED, "cancelled".to_owned()));
             assert_eq!((out.len(), out[1].errnum()), (2, 0));
         }
     }

@@ -1,4 +1,4 @@
-//! `pmix.alloc` and `pmix.cancel`: who may request, and how a request begins.
+//! `pmix.alloc` and `pmix.cancel`: authorization, and how a request begins.
 
 use penstock_elastic::{
     Account, Ask, Attribute, Directive, Entry, Refusal as Denial, Request, Status, Wish,
@@ -127,8 +127,8 @@ impl Elastic {
         Ok(Reply::Deferred)
     }
 
-    /// Begins a request. One that was denied before is logged all the same, so that those who watch
-    /// hear of it.
+    /// Begins a request. One that was denied before is logged all the same, so that
+    /// watches report it.
     fn begin(
         &mut self,
         cx: &mut Context,

@@ -222,7 +222,7 @@ impl Elastic {
         Ok(Some((ask, kind.target.unwrap_or(job))))
     }
 
-    /// Requests the return of a loan whose time is over.
+    /// Requests the return of a loan whose time has expired.
     pub(super) fn loan_due(&mut self, cx: &mut Context, job: u64, loan: u32) {
         let account = self.ledger.account(job);
         let lend = account.and_then(|account| account.lend(loan));

@@ -104,7 +104,7 @@ impl Elastic {
         }
     }
 
-    /// Ends the parts of a request and requests all of it anew. `id` is the request job of one part;
+    /// Ends the parts of a request and requests all of it again. `id` is the request job of one part;
     /// with `comes_first`, that part is the first from now on.
     pub(super) fn start_over(&mut self, cx: &mut Context, id: u64, form: Form, comes_first: bool) {
         let Some(part) = request_of(cx, id) else {

@@ -25,7 +25,7 @@ impl Amount {
             return ask.map_or_else(Self::default, |ask| Self::asked(ask, claims));
         }
         let mut held = Self::default();
-        // Nodes that were the requesting job's own count for nobody.
+        // Nodes that were the requesting job's own are not counted.
         if ask.is_none_or(|ask| !ask.own)
             && let Some(unfreed) = record.unfreed()
         {

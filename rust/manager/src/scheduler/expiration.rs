@@ -65,7 +65,7 @@ impl SchedulerPeer {
             0 | ENOSYS => Ok(()),
             errnum => {
                 let text = response.error_text().unwrap_or_default();
-                let text = format!("the scheduler refuses the update: {text}");
+                let text = format!("the scheduler denies the update: {text}");
                 Err(RequestError::new(errnum, text))
             }
         };

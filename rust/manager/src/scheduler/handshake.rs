@@ -31,7 +31,7 @@ impl SchedulerPeer {
         let hello: HelloRequest = request.payload()?;
         if self.is_ready() && self.origin.as_deref() != request.origin() {
             let text = "another scheduler has said hello and is ready";
-            cx.complain(format!("sched-hello refused: {text}"));
+            cx.complain(format!("sched-hello rejected: {text}"));
             return Err(RequestError::new(EBUSY, text));
         }
         self.suspend(cx, "a scheduler says hello");

@@ -31,9 +31,9 @@ pub(crate) struct SchedulerPeer {
     handshake: Handshake,
     /// The scheduler's route, by which a disconnect is recognized.
     pub(super) origin: Option<Vec<u8>>,
-    /// Whether the scheduler takes allocations back in parts (`partial-ok`).
+    /// Whether allocations may be freed in parts (`partial-ok`).
     pub(super) is_partial_ok: bool,
-    /// Free ranks of jobs whose allocations the scheduler takes back only as a whole.
+    /// Free ranks of jobs whose allocations are freed only as a whole.
     pub(super) withheld: BTreeMap<u64, IdSet>,
     /// Requests that correct what hello said, for a scheduler that is not ready yet.
     pub(super) belated: Vec<Message>,

@@ -67,7 +67,7 @@ impl SchedulerPeer {
             AllocResponseType::Cancel => {
                 let name = Fluid(id);
                 cx.complain(format!(
-                    "alloc cancel for {name} ignored: nobody asked for it"
+                    "alloc cancel for {name} ignored: it was not requested"
                 ));
             }
         }

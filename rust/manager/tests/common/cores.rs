@@ -52,7 +52,7 @@ pub fn cores_in(r: &Value) -> Cores {
     all
 }
 
-/// What is asked of the scheduler.
+/// A request to the scheduler.
 #[derive(Clone)]
 pub struct Asked {
     /// Least and most nodes, or cores where those may be anywhere.

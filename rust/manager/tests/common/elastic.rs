@@ -80,7 +80,7 @@ pub fn limit(seconds: u32) -> Value {
     json!({"key": "pmix.timeout", "value": seconds})
 }
 
-/// The job that is asked for in what came out.
+/// The job of the alloc request among what came out.
 pub fn asked(out: &[Message]) -> u64 {
     let request = out.iter().find(|it| it.topic() == "sched.alloc");
     body(request.expect("a request for resources"))["id"]

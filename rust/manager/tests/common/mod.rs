@@ -279,7 +279,7 @@ pub fn topics(out: &[Message]) -> Vec<&str> {
 }
 
 /// The errnum and text of the first response.
-pub fn refused(out: &[Message]) -> (u32, String) {
+pub fn rejection(out: &[Message]) -> (u32, String) {
     let response = out.iter().find(|it| it.kind == Kind::Response).unwrap();
     let text = response.error_text().unwrap_or_default().into_owned();
     (response.errnum(), text)
