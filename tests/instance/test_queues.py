@@ -118,4 +118,4 @@ def test_a_start_says_which_queue_has_jobs_and_is_not_configured(start, options)
         submit(client, queue="debug")
     with start("--nodes", "4") as instance:
         said = instance.penstock("dmesg").stdout
-        assert "queue `debug` is not configured any more, 1 job is pending" in said
+        assert "queue `debug` is no longer configured, 1 job is pending" in said

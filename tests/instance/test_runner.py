@@ -17,6 +17,7 @@ import trio
 from runners import run
 
 from penstock._core import Message
+from penstock.config import ExecSettings
 from penstock.errors import SpawnError
 from penstock.instance import runner as runner_module
 from penstock.instance.environment import own_mark
@@ -76,6 +77,18 @@ def test_a_job_ends_that_leaves_more_output_than_is_kept(tmp_path):
         assert told[1][1]["note"].startswith("more than 1000 bytes of output: send it to a file")
 
     run(tmp_path, scenario, output_limit=1000)
+
+
+def test_a_changed_output_limit_holds_for_running_jobs(tmp_path):
+    async def scenario(service):
+        service.start(1, ["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done"])
+        while not service.answers:
+            await service.more()
+        service.runner.set_settings(ExecSettings(output_limit=1000))
+        responses = await service.over()
+        assert responses[1][1]["note"].startswith("more than 1000 bytes of output")
+
+    run(tmp_path, scenario, output_limit=0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A new configuration for a running instance: which keys can change, and what comes of them."""
+"""`config.reload`: checks a new configuration for a running instance, and merges it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# A key and the tables that it is in, from the outermost on; a name may have dots of its own.
+# Names of tables and key, outermost first; a name can contain dots.
 Path = tuple[str, ...]
 
 RELOADABLE: tuple[Path, ...] = reloadable_paths(Config)
 
 
 def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
-    """The configuration that comes of a new document.
+    """Makes the configuration that follows from a new document.
 
-    A key that cannot change while an instance runs may be left out, or be what it is. One that
-    can change gets its default where it is left out.
+    A key that cannot change at run time keeps its value, which the document may omit or repeat. A
+    key that can change gets its default if the document omits it.
 
     Args:
-        old: the configuration that is in force.
-        document: the new one's tables, as TOML has them.
+        old: the current configuration.
+        document: the tables of the new one, as TOML has them.
 
     Returns:
         The new configuration, and the dotted names of the keys that differ.
 
     Raises:
-        ConfigError: with everything that is wrong, and every key that would have to change and
-            cannot.
+        ConfigError: with every invalid key, and every changed key that cannot change at run time.
     """
     before, after = old.to_dict(), from_dict(document, "new configuration").to_dict()
     fixed = [
@@ -55,38 +54,38 @@ def merge(old: Config, document: dict[str, Any]) -> tuple[Config, list[str]]:
 
 
 def check_queues(old: Config, new: Config, stats: Callable[[], dict[str, Any]]) -> None:
-    """Makes sure that no pending job loses its queue, and what that requires, by a reload.
+    """Checks that no queue with pending jobs is removed: its constraints would be lost.
 
     Args:
-        old: the configuration that is in force.
-        new: the one that is to be.
-        stats: asks for `job-list.job-stats`.
+        old: the current configuration.
+        new: the new configuration.
+        stats: requests `job-list.job-stats`.
 
     Raises:
-        ConfigError: with every queue that has pending jobs and is not in the new configuration.
+        ConfigError: with every removed queue that has pending jobs.
     """
-    gone = old.queues.keys() - new.queues.keys()
+    removed = old.queues.keys() - new.queues.keys()
     problems = [
-        f"queues.{name}: {jobs} pending: cancel what waits first, or disable the queue until it "
+        f"queues.{name}: {jobs} pending: cancel its jobs first, or disable the queue until it "
         "is empty"
-        for name, jobs in (_pending(stats()) if gone else {}).items()
-        if name in gone
+        for name, jobs in (_pending(stats()) if removed else {}).items()
+        if name in removed
     ]
     if problems:
         raise ConfigError("new configuration", problems)
 
 
 def queues_lost(config: Config, stats: dict[str, Any]) -> list[str]:
-    """What there is to say, at a start, of queues that have pending jobs and are not configured."""
+    """Warnings about queues that have pending jobs and are no longer configured."""
     return [
-        f"queue `{name}` is not configured any more, {jobs} pending: without what it required"
+        f"queue `{name}` is no longer configured, {jobs} pending: without its constraints"
         for name, jobs in _pending(stats).items()
         if name not in config.queues
     ]
 
 
 def _pending(stats: dict[str, Any]) -> dict[str, str]:
-    """How many jobs are pending in a queue, in words, by the queue's name."""
+    """The number of pending jobs as text, `2 jobs are`, by queue."""
     found = {}
     for row in stats["queues"]:
         states = row["job_states"]
@@ -97,7 +96,7 @@ def _pending(stats: dict[str, Any]) -> dict[str, str]:
 
 
 def _reloadable(path: Path) -> bool:
-    return any(path[: len(it)] == it for it in RELOADABLE)
+    return any(path[: len(key)] == key for key in RELOADABLE)
 
 
 def _leaves(table: dict[str, Any], tables: Path = ()) -> Iterator[Path]:
@@ -109,7 +108,7 @@ def _leaves(table: dict[str, Any], tables: Path = ()) -> Iterator[Path]:
 
 
 def _named(document: dict[str, Any], path: Path) -> bool:
-    """Whether a document says something of a key, with `_` or with `-` between its words."""
+    """Whether a document contains a key, with `_` or `-` between its words."""
     value: Any = document
     for key in path:
         if not isinstance(value, dict):

@@ -423,7 +423,7 @@ def _flux_counts(options: StartOptions) -> bool:
 
 
 def _bind_to_job(resources: ResourceSet) -> None:
-    """Binds this process to all cores of its job on this machine, not only to those of its task."""
+    """Binds this process to all cores that its job has here, not only to its task's."""
     with suppress(OSError):
         os.sched_setaffinity(0, next(resources.nodes()).cores)
 

@@ -1,4 +1,4 @@
-"""What a task finds in its environment."""
+"""The environment of tasks, hooks and the instance's command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from penstock._core import TaskPlacement
 
 
-# What tells a task which one of which job it is.
-OF_A_TASK = frozenset(
+# The variables that identify a task and its job.
+TASK_VARIABLES = frozenset(
     f"{prefix}_{word}"
     for prefix in ("PENSTOCK", "FLUX")
     for word in (
@@ -23,30 +23,33 @@ OF_A_TASK = frozenset(
     )
 )
 
-# Marks of the jobs that a process is in, outermost first: `PENSTOCK_WITHIN_0`, `_1`, …
-WITHIN = "PENSTOCK_WITHIN_"
+# Prefix of the marks of the jobs that a process is in, outermost first: with 0, 1, …
+MARK_PREFIX = "PENSTOCK_WITHIN_"
 
 
 def own_mark(uri: str, job: int) -> tuple[str, str]:
-    """The variable that all processes of a job carry, and those of the instances in it.
+    """The mark of a job: a variable of all its processes, and of nested instances and their jobs.
 
-    Ids are unique in an instance only: its address belongs to the mark.
+    Ids are unique within an instance only, so the mark contains the instance's address.
+
+    Returns:
+        The variable's name and value.
     """
-    level = sum(name.startswith(WITHIN) for name in os.environ)
-    return f"{WITHIN}{level}", f"{uri} {fluid_f58(job)}"
+    level = sum(name.startswith(MARK_PREFIX) for name in os.environ)
+    return f"{MARK_PREFIX}{level}", f"{uri} {fluid_f58(job)}"
 
 
 def command_environment(uri: str, *, nested: bool) -> dict[str, str]:
     """The environment of an instance's command: the daemon's own, with the instance's address.
 
-    A command that runs in a job of an outer instance is not a task of this one.
+    The variables of an outer instance's task are left out: the command is no task of this one.
 
     Args:
         uri: the instance's address.
-        nested: whether the instance runs in a job: then Flux's name for the address is the outer
-            instance's, and gets the new one as well.
+        nested: whether the instance runs in a job. `FLUX_URI` then has the outer instance's
+            address, and is replaced too.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in OF_A_TASK}
+    environment = {name: value for name, value in os.environ.items() if name not in TASK_VARIABLES}
     environment["PENSTOCK_URI"] = uri
     if nested:
         environment["FLUX_URI"] = uri
@@ -58,14 +61,14 @@ def job_environment(
 ) -> dict[str, str]:
     """The environment that all tasks of a job share.
 
-    It is the jobspec's, or where that has none the daemon's own, and says which job this is
-    under Penstock's names and under Flux's, so that existing scripts run.
+    It is the jobspec's, by default the daemon's own, with the variables that identify the job. They
+    have Penstock's names and also Flux's, so that existing scripts run.
     """
     given = jobspec["attributes"]["system"].get("environment")
     environment = dict(os.environ) if given is None else dict(given)
-    for name in [name for name in environment if name.startswith(WITHIN)]:
+    for name in [name for name in environment if name.startswith(MARK_PREFIX)]:
         del environment[name]
-    environment |= {name: os.environ[name] for name in os.environ if name.startswith(WITHIN)}
+    environment |= {name: os.environ[name] for name in os.environ if name.startswith(MARK_PREFIX)}
     mark, value = own_mark(uri, job)
     environment[mark] = value
     f58 = fluid_f58(job)
@@ -85,7 +88,7 @@ def job_environment(
 
 
 def task_environment(shared: Mapping[str, str], place: TaskPlacement) -> dict[str, str]:
-    """The environment of one task; gpus that are not the job's are hidden from it."""
+    """The environment of one task; gpus that are not allocated to it are hidden."""
     rank, local = str(place.rank), str(place.local_rank)
     gpus = ",".join(str(gpu) for gpu in place.gpus) or "-1"
     return {

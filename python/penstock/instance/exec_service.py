@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.instance.broker import Broker
     from penstock.instance.system import System
 
-# Lower matchtags are those of the registration.
+# The registration has lower matchtags.
 FIRST_REQUEST_TAG = 16
 
 
@@ -88,7 +88,7 @@ class LocalExecService:
         """Does nothing: every response is posted at once."""
 
     def set_settings(self, settings: ExecSettings) -> None:
-        """Applies changed settings at run time, to jobs that start from now on."""
+        """Applies changed settings at run time."""
         self._runner.set_settings(settings)
 
     def _take_response(self, response: Message) -> None:

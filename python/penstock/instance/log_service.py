@@ -50,10 +50,10 @@ class LogService(logging.Handler):
     """Retains the newest records of a logger and serves them as `log.*`, to the owner only.
 
     - `log.dmesg` {"follow", "nobacklog"}, streaming: {"lines": [{"timestamp", "level",
-      "component", "text", "sequence"}]}, the retained lines and with `follow` those to come;
+      "component", "text", "sequence"}]}, the retained lines, and later ones with `follow`;
       `log.dmesg-cancel` {"matchtag"} ends it, as a disconnect does. `sequence` counts the lines
       since the start, from 1.
-    - `log.clear` {"upto"?}: removes the retained lines, or those up to this one.
+    - `log.clear` {"upto"?}: removes the retained lines, with `upto` up to that one.
     - `log.append` {"level", "text"}: logs a line.
 
     Args:

@@ -53,7 +53,7 @@ def find_marked(prefix: bytes) -> dict[bytes, set[int]]:
 
 
 async def kill_marked(mark: bytes, pids: set[int]) -> set[int]:
-    """Kills processes and those that they start meanwhile.
+    """Kills processes, and processes that they start meanwhile.
 
     Args:
         mark: the entry of their environment.

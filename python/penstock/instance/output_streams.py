@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from penstock._core import Message
-    from penstock.instance.runner import Job
+    from penstock.instance.running_job import RunningJob
     from penstock.instance.system import OutputDirectory
 
 CHUNK = 64 * 1024
@@ -47,7 +47,7 @@ class OutputStreams:
         *,
         send: Callable[[list[Message]], None],
         start_soon: Callable[..., None],
-        jobs: Mapping[int, Job],
+        jobs: Mapping[int, RunningJob],
         output: OutputDirectory,
         wait_inactive: Callable[[int], Awaitable[None]],
         wait_writable: Callable[[Message], Awaitable[None]],
@@ -156,7 +156,7 @@ class OutputStreams:
             nursery.cancel_scope.cancel()
 
     async def _stream_file(
-        self, request: Message, job_id: int, stream: str, job: Job | None
+        self, request: Message, job_id: int, stream: str, job: RunningJob | None
     ) -> None:
         with self._output.reader(job_id, stream) as reader:
             if reader is None:

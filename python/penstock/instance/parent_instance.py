@@ -118,7 +118,7 @@ def _look_up(uri: str, job: int, *, flux: bool) -> Parent:
         # A Flux instance has no such table.
         settings = client.config().get("penstock", {}).get("exec", {})
     resources = ResourceSet(documents["R"]).without_local_properties().rerank()
-    # `nslots` counts the slots of this job, not those of the jobs to come.
+    # `nslots` counts the slots of this job, not of the jobs to come.
     resources.nslots = None
     if not resources.ranks:
         raise RpcError(errno.EINVAL, "its R has no ranks")

@@ -49,7 +49,7 @@ class Reaper:
     """Takes the status of children that end, without a descriptor for each of them.
 
     Args:
-        children: the instance's own processes, which are left to those who wait for them.
+        children: the instance's own processes, which their own waiters reap.
     """
 
     def __init__(self, children: Children) -> None:
@@ -140,7 +140,7 @@ class Reaper:
                 os.waitpid(pid, 0)  # noqa: ASYNC222 - it has ended
 
     def _find_escaped(self, mark: bytes) -> set[int]:
-        """The children that carry the mark; those that have ended have no environment."""
+        """The children with the mark; ended processes have no environment."""
         spared = self._tasks.keys() | (self._children.pids or set())
         escaped = set()
         for pid in own_children() - spared:
@@ -152,7 +152,7 @@ class Reaper:
 
 
 def own_children() -> set[int]:
-    """The children of this process, including those that have ended and are not reaped yet."""
+    """The children of this process, ended ones that are not reaped included."""
     children: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):

@@ -27,6 +27,7 @@ from penstock.instance.requests import (
     require_owner,
     serve,
 )
+from penstock.instance.running_job import RankTask, RunningJob
 from penstock.instance.supervision import FAULTS, contain
 from penstock.protocol.execution import StartStream
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from penstock.instance.clock import Clock
     from penstock.instance.system import (
         OutputDirectory,
-        OutputFiles,
         PmixServers,
         SendRequest,
         Task,
@@ -51,38 +51,6 @@ log = logging.getLogger("penstock.exec")
 OUTPUT_CHECK_INTERVAL_S = 1.0
 # Seconds until a killed process counts as one that cannot be killed.
 KILL_TIMEOUT_S = 5.0
-
-
-class RankTask:
-    """A task of a job and the rank that it runs on."""
-
-    def __init__(self, process: Task, rank: int) -> None:
-        self.process = process
-        self.rank = rank
-        # The job has released the rank: the task's status does not count.
-        self.released = False
-
-
-class Job:
-    """A running job."""
-
-    def __init__(self, stream: StartStream) -> None:
-        self.stream = stream
-        self.tasks: list[RankTask] = []
-        self.output: OutputFiles | None = None
-        self.expiration = 0.0
-        self.expiration_changed = trio.Event()
-        # Set when the job's tasks are to be ended.
-        self.ending = trio.Event()
-        # Set when the job has been released.
-        self.over = trio.Event()
-        # Another service has taken the job over: no more responses are sent.
-        self.replaced = False
-
-    def signal(self, signum: int) -> None:
-        """Sends a signal to every task."""
-        for task in self.tasks:
-            task.process.signal(signum)
 
 
 class LocalRunner:
@@ -128,6 +96,7 @@ class LocalRunner:
         self._owner = owner
         self._uri = uri
         self._settings = settings
+        self._settings_changed = trio.Event()
         self._bind = not oversubscribe
         self._clock = clock
         self._tasks = tasks
@@ -135,7 +104,7 @@ class LocalRunner:
         self._pmix_servers = pmix_servers
         self._lookup_r = lookup_r
         self._send_request = send_request
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, RunningJob] = {}
         self._inbox, self._outbox = trio.open_memory_channel[tuple[Any, ...]](float("inf"))
         self._streams = OutputStreams(
             send=send,
@@ -209,7 +178,7 @@ class LocalRunner:
         elif reattach:
             self._start_soon(self._end_lost, stream)
         else:
-            self._jobs[job_id] = Job(stream)
+            self._jobs[job_id] = RunningJob(stream)
             self._start_soon(self._run_job, self._jobs[job_id], payload)
         return DEFERRED
 
@@ -274,8 +243,9 @@ class LocalRunner:
     # --- jobs
 
     def set_settings(self, settings: ExecSettings) -> None:
-        """Applies changed settings at run time, to jobs that start from now on."""
+        """Applies changed settings at run time."""
         self._settings = settings
+        self._settings_changed.set()
 
     async def run(self) -> None:
         """Runs jobs until cancelled; running jobs are then killed and reaped."""
@@ -299,7 +269,7 @@ class LocalRunner:
                 )
 
     async def _end_tasks(self, tasks: list[Task]) -> None:
-        """Sends SIGTERM to tasks, and SIGKILL to those that still run after the kill timeout."""
+        """Sends SIGTERM to tasks, and SIGKILL after the kill timeout."""
         for task in tasks:
             _terminate(task)
         with trio.move_on_after(self._settings.kill_timeout):
@@ -319,20 +289,20 @@ class LocalRunner:
             log.warning("job %s: cannot look for processes of before the restart: %s", name, error)
         self._send([stream.exception("exec", note), stream.release()])
 
-    def _respond(self, job: Job, response: Message) -> None:
+    def _respond(self, job: RunningJob, response: Message) -> None:
         if not job.replaced:
             self._send([response])
 
-    def _raise_exception(self, job: Job, kind: str, note: str) -> None:
+    def _raise_exception(self, job: RunningJob, kind: str, note: str) -> None:
         self._respond(job, job.stream.exception(printable(kind), printable(note)))
 
-    def _fail(self, job: Job, kind: str, note: str) -> None:
+    def _fail(self, job: RunningJob, kind: str, note: str) -> None:
         """Ends a job with an exception, unless it is ending already."""
         if not job.ending.is_set():
             self._raise_exception(job, kind, note)
             job.ending.set()
 
-    async def _run_job(self, job: Job, payload: dict[str, Any]) -> None:
+    async def _run_job(self, job: RunningJob, payload: dict[str, Any]) -> None:
         """Runs a job from its start to its release, whatever happens."""
         job_id, stream = payload["id"], job.stream
         try:
@@ -355,7 +325,7 @@ class LocalRunner:
             self._respond(job, stream.release())
             job.over.set()
 
-    async def _run_tasks(self, job: Job, payload: dict[str, Any]) -> int | None:
+    async def _run_tasks(self, job: RunningJob, payload: dict[str, Any]) -> int | None:
         """Runs the tasks; returns the greatest wait status, None if no task was started."""
         r = payload.get("R")
         resources = ResourceSet(r if r is not None else await self._lookup_r(payload["id"]))
@@ -379,7 +349,7 @@ class LocalRunner:
 
     async def _run_places(
         self,
-        job: Job,
+        job: RunningJob,
         jobspec: dict[str, Any],
         places: list[TaskPlacement],
         variables: dict[int, dict[str, str]],
@@ -400,7 +370,7 @@ class LocalRunner:
 
     def _spawn_all(
         self,
-        job: Job,
+        job: RunningJob,
         jobspec: dict[str, Any],
         places: list[TaskPlacement],
         variables: dict[int, dict[str, str]],
@@ -448,7 +418,7 @@ class LocalRunner:
         self._respond(job, job.stream.start())
         return status
 
-    async def _watch_expiration(self, job: Job) -> None:
+    async def _watch_expiration(self, job: RunningJob) -> None:
         """Ends the job when its allocation expires."""
         while True:
             job.expiration_changed = trio.Event()
@@ -458,7 +428,7 @@ class LocalRunner:
                 continue
             return self._fail(job, "timeout", "resource allocation expired")
 
-    async def _watch_ending(self, job: Job) -> None:
+    async def _watch_ending(self, job: RunningJob) -> None:
         """Sends SIGTERM when the job is to end, and SIGKILL after the kill timeout."""
         await job.ending.wait()
         for task in job.tasks:
@@ -468,8 +438,12 @@ class LocalRunner:
 
     async def _check_output_sizes(self) -> None:
         """Ends jobs whose retained output exceeds the limit."""
-        limit = self._settings.output_limit
-        while limit:
+        while True:
+            self._settings_changed = trio.Event()
+            limit = self._settings.output_limit
+            if not limit:
+                await self._settings_changed.wait()
+                continue
             await trio.sleep(OUTPUT_CHECK_INTERVAL_S)
             for job in list(self._jobs.values()):
                 if job.output is None or job.ending.is_set():
@@ -481,7 +455,7 @@ class LocalRunner:
                     )
                     self._fail(job, "exec", note)
 
-    async def _clean_up(self, job: Job) -> None:
+    async def _clean_up(self, job: RunningJob) -> None:
         """Kills what is left of a job, as far as this user may."""
         name = fluid_f58(job.stream.job)
         job.signal(signal.SIGKILL)

@@ -42,7 +42,7 @@ class StartOptions:
 
     @property
     def inherits(self) -> bool:
-        """Whether the resources are those of the job in which the instance is started."""
+        """Whether the instance uses the resources of the job in which it is started."""
         resource = self.config.resource
         named = self.R or resource.path or resource.config or self.nodes is not None
         return self.parent is not None and not named
