@@ -15,7 +15,7 @@ from penstock.cli import VERBS, main
 
 @pytest.fixture
 def sim(start):
-    """A small made-up cluster."""
+    """A small simulated cluster."""
     with start("--nodes", "4", "--cores", "2", "--gpus", "1") as instance:
         yield instance
 
@@ -24,7 +24,7 @@ def objects(instance, *args):
     return [json.loads(line) for line in instance.lines(*args, "--json")]
 
 
-def test_help_names_every_verb_without_importing_what_it_does_not_need():
+def test_help_lists_every_verb_and_imports_no_unneeded_module():
     code = (
         "import sys; from penstock.cli import main; main(['--help']);"
         "print(sorted(set(sys.modules) & {'trio', 'cbor2', 'asyncio', 'argparse', 'socket'}))"
@@ -43,7 +43,7 @@ def test_every_verb_has_help(verb, capsys):
     assert main(["help", verb]) == 0
 
 
-def test_a_slip_gets_a_hint(capsys):
+def test_a_misspelt_verb_gets_a_hint(capsys):
     assert main(["sumbit"]) == 2
     assert capsys.readouterr().err == (
         "penstock: unknown verb `sumbit`\nhint: did you mean `submit`?\n"
@@ -72,7 +72,7 @@ def test_a_slip_gets_a_hint(capsys):
     ],
     ids=" ".join,
 )
-def test_bad_usage_is_2_before_anything_is_asked(args, capsys, monkeypatch):
+def test_bad_usage_exits_with_2_before_any_request(args, capsys, monkeypatch):
     monkeypatch.setenv("PENSTOCK_URI", "local:///nowhere")
     assert main(args) == 2
     assert capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_jobs_are_filtered_and_formatted(sim):
     assert "no job ƒ1" in unknown.stderr
 
 
-def test_info_and_eventlog_tell_the_story(sim):
+def test_info_and_eventlog_show_a_job_and_its_events(sim):
     (job,) = sim.lines("submit", "-N2", "true")
     sim.penstock("wait", job)
     info = json.loads(sim.lines("info", "--json", job)[0])
@@ -142,7 +142,7 @@ def test_info_and_eventlog_tell_the_story(sim):
     assert followed[-2]["name"] == "free"
 
 
-def test_cancel_tells_each_job_that_it_cannot(sim):
+def test_cancel_reports_each_job_that_it_cannot_cancel(sim):
     (over,) = sim.lines("submit", "true")
     sim.penstock("wait", over)
     (job,) = sim.lines("submit", "-t", "1h", "true")
@@ -189,7 +189,7 @@ def test_services_and_configuration_are_shown(start, tmp_path):
         assert "unknown queue `nosuch`: expected batch" in wrong.stderr
 
 
-def test_submit_waits_and_speaks_json(sim):
+def test_submit_waits_and_prints_json(sim):
     done = sim.penstock("submit", "--wait", "--json", "-N9", "true")
     assert done.returncode == 1
     row = json.loads(done.stdout)
@@ -229,7 +229,7 @@ def test_an_interrupted_run_cancels_its_job(start, tmp_path):
         ("attributes.system.job=3", "job", "an object, found a number"),
     ],
 )
-def test_attributes_that_no_job_could_run_with_are_refused(start, attribute, where, expected):
+def test_attributes_that_no_job_can_run_with_are_rejected(start, attribute, where, expected):
     with start() as instance:
         done = instance.penstock("submit", "--setattr", attribute, "true")
         assert done.returncode == 1
@@ -262,7 +262,7 @@ def test_a_directory_that_is_not_utf_8_is_named(sim, tmp_path):
     assert sim.penstock("run", "--setattr=exec.test.run_duration=0s", "true").returncode == 0
 
 
-def test_the_greatest_wait_status_is_the_job_s(start):
+def test_the_greatest_wait_status_is_the_status_of_the_job(start):
     options = ["--nodes=1", "--cores=2", "--exec=local", "--oversubscribe"]
     with start(*options) as instance:
         script = "[ $PENSTOCK_TASK_RANK = 0 ] && exit 1; kill -9 $$"

@@ -17,7 +17,7 @@ from penstock.errors import RpcError
 from penstock.jobspec import from_command
 
 
-def test_when_the_reader_goes_away_the_job_ends(start):
+def test_a_job_ends_when_its_reader_closes_the_pipe(start):
     # What the job writes before it waits is more than a pipe holds.
     script = "head -c 1000000 /dev/zero | tr '\\0' y; echo; exec sleep 1000"
     command = [sys.executable, "-m", "penstock", "run", "sh", "-c", script]
@@ -37,7 +37,7 @@ def test_when_the_reader_goes_away_the_job_ends(start):
         assert json.loads(line)["reason"] == "cancel: the reader of the output has gone"
 
 
-def test_many_copies_are_followed_over_one_connection(start):
+def test_many_copies_are_watched_over_one_connection(start):
     with start() as instance:
         done = instance.penstock("run", "--cc=1-40", "sh", "-c", "echo {cc}; exit {cc}")
         assert sorted(map(int, done.stdout.split())) == list(range(1, 41))
@@ -54,7 +54,7 @@ def test_more_jobspecs_than_a_frame_holds_are_submitted(start):
 
 
 @pytest.mark.parametrize("encoding", ["json", "cbor"])
-def test_a_program_serves_over_one_connection_and_is_asked_over_another(start, encoding):
+def test_a_program_serves_over_one_connection_and_gets_requests_over_another(start, encoding):
     async def main(uri):
         async with connect(uri, encoding=encoding) as server, connect(uri) as client:
             gone = trio.Event()
@@ -115,7 +115,7 @@ def test_jobs_over_the_trio_client(start):
         trio.run(main, instance.uri)
 
 
-def test_output_that_is_followed_no_longer_is_not_sent(start, tmp_path):
+def test_output_is_not_sent_after_its_follower_has_left(start, tmp_path):
     fifo = tmp_path / "gate"
     os.mkfifo(fifo)
 
@@ -142,7 +142,7 @@ def test_output_that_is_followed_no_longer_is_not_sent(start, tmp_path):
         trio.run(main, instance.uri)
 
 
-def test_waits_that_are_given_up_leave_nothing_in_the_instance(start):
+def test_abandoned_waits_leave_nothing_in_the_instance(start):
     nothing = {"followers": 0, "waits": 0, "waited": 0, "quiet": 0}
 
     async def main(uri):

@@ -1,4 +1,4 @@
-"""The programs on the page about clients run as they stand there."""
+"""The programs on the page about clients run as printed."""
 
 from __future__ import annotations
 

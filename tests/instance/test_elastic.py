@@ -53,7 +53,7 @@ def test_a_job_grows_shrinks_and_leaves_an_allocation_behind(start):
         assert instance.penstock("wait", str(new)).returncode == 1
 
 
-def test_from_outside_and_across_a_restart(start):
+def test_elastic_requests_from_outside_and_across_a_restart(start):
     with start(*LOCAL[:4]) as instance:
         work = parse(instance.lines("submit", "-N2", "-t1h", "sleep", "1000")[0])
         with Job(work, uri=instance.uri) as elastic:
@@ -101,7 +101,7 @@ with Client() as client:
 """
 
 
-def test_an_instance_in_a_job_asks_for_its_jobs_and_its_own_job_asks_above(start):
+def test_a_nested_instance_serves_its_jobs_and_requests_from_its_parent(start):
     nested = (sys.executable, "-m", "penstock", "run", "-N1", sys.executable, "-c", NESTED)
     with start(*LOCAL) as instance, Client(instance.uri) as client:
         run = instance.penstock("alloc", "-N2", "--", *nested)

@@ -1,4 +1,4 @@
-"""The examples of `docs/allocation.md` and `docs/execution.md` at work.
+"""The examples of `docs/allocation.md` and `docs/execution.md`, run against a real instance.
 
 That `examples/scheduler.py` schedules like ours is in `test_scheduling.py`.
 """
@@ -39,7 +39,7 @@ def names(client, job):
 
 
 def follow(client, job, name):
-    """The context of a job's first event of this name, once that has come."""
+    """Waits for a job's first event of this name; returns its context."""
     for event in client.eventlog(job, follow=True):
         if event["name"] == name:
             return event.get("context", {})
@@ -53,7 +53,7 @@ def end_of(client, job):
 
 @pytest.fixture
 def executed(start, exec_service):
-    """An instance that simulates, until the example takes execution over; and a client."""
+    """An instance with simulated execution, which the example takes over; and a client."""
     with (
         start("--exec", "sim", "--nodes", "2", "--cores", "2") as instance,
         exec_service(instance) as service,
@@ -63,11 +63,11 @@ def executed(start, exec_service):
 
 
 @pytest.mark.parametrize("name", ["scheduler.py", "exec_service.py"])
-def test_an_example_is_150_lines_at_the_most(name):
+def test_an_example_has_at_most_150_lines(name):
     assert len((EXAMPLES / name).read_text().splitlines()) <= 150
 
 
-def test_a_second_scheduler_ends_with_a_line_that_says_why(start):
+def test_a_second_scheduler_exits_with_the_reason(start):
     with start("--nodes", "1") as instance:
         command = [sys.executable, str(EXAMPLES / "scheduler.py"), instance.uri]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
@@ -78,7 +78,7 @@ def test_a_second_scheduler_ends_with_a_line_that_says_why(start):
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_the_page_about_execution_types_works_as_it_stands(start, tmp_path):
+def test_commands_of_the_execution_page_work_as_printed(start, tmp_path):
     page = (ROOT / "docs" / "execution.md").read_text()
     (block,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
     first, *rest = block.splitlines()
@@ -107,7 +107,7 @@ def test_what_the_page_about_execution_types_works_as_it_stands(start, tmp_path)
     assert done.stdout.splitlines() == [os.uname().nodename] * 2
 
 
-def test_without_an_instance_the_examples_end_with_a_line(tmp_path):
+def test_without_an_instance_the_examples_exit_with_one_line(tmp_path):
     uri = f"local://{tmp_path}/nobody"
     for arguments in (["scheduler.py", uri], ["exec_service.py", "x", str(tmp_path), uri]):
         command = [sys.executable, str(EXAMPLES / arguments[0]), *arguments[1:]]
@@ -134,7 +134,7 @@ def test_a_job_fails_with_the_greatest_status_of_its_tasks(executed):
     assert (row["result"], row["waitstatus"]) == (FAILED, 3 << 8)
 
 
-def test_what_cannot_be_started_is_an_exception_and_is_released_all_the_same(executed):
+def test_a_job_that_cannot_be_started_gets_an_exception_and_is_released(executed):
     _, client, _ = executed
     job = client.submit(from_command(["true"], environment={}, cwd="/no/such/place"))
     row = end_of(client, job)
@@ -146,7 +146,7 @@ def test_what_cannot_be_started_is_an_exception_and_is_released_all_the_same(exe
     assert names(client, job)[-2:] == ["free", "clean"]
 
 
-def test_time_ends_a_job(executed):
+def test_a_time_limit_ends_a_job(executed):
     _, client, _ = executed
     row = end_of(client, client.submit(spec("sleep", "1000", duration=0.2)))
     assert (row["result"], row["exception_type"]) == (TIMEOUT, "timeout")
@@ -178,7 +178,7 @@ def test_the_status_of_an_exception_is_the_jobs(executed):
         assert end_of(client, job)["waitstatus"] == code << 8
 
 
-def test_a_long_time_limit_is_waited_for(executed):
+def test_a_job_runs_up_to_a_long_time_limit(executed):
     _, client, _ = executed
     # Longer than what epoll can wait for.
     job = client.submit(spec("sleep", "1000", duration=1e8))
@@ -189,7 +189,7 @@ def test_a_long_time_limit_is_waited_for(executed):
 
 
 def answers(client, **payload):
-    """All answers to a start request of our own, as type and data."""
+    """All responses to a start request of the test, as type and data."""
     seen = []
     for answer in client.stream("example-exec.start", payload):
         seen.append((answer["type"], answer["data"]))
@@ -217,7 +217,7 @@ BAD_STARTS = [
 
 
 @pytest.mark.parametrize("bad", BAD_STARTS, ids=str)
-def test_a_start_request_that_means_nothing_costs_that_job_alone(executed, bad):
+def test_a_malformed_start_request_fails_its_job_only(executed, bad):
     _, client, _ = executed
     (kind, raised), (last, released) = answers(client, id=7, userid=0, **bad)
     assert (kind, raised["severity"], raised["type"]) == ("exception", 0, "exec")
@@ -237,7 +237,7 @@ def test_a_start_request_that_means_nothing_costs_that_job_alone(executed, bad):
         ("replaced", {}),
     ],
 )
-def test_a_request_that_means_nothing_is_refused_and_costs_nothing(executed, method, payload):
+def test_a_malformed_request_is_rejected_without_effect(executed, method, payload):
     _, client, _ = executed
     with pytest.raises(RpcError) as caught:
         client.rpc(f"example-exec.{method}", payload)
@@ -246,7 +246,7 @@ def test_a_request_that_means_nothing_is_refused_and_costs_nothing(executed, met
 
 
 @pytest.mark.parametrize("signum", [-1, 12345, 1 << 70, "TERM", None])
-def test_what_is_no_signal_is_refused(executed, signum):
+def test_an_invalid_signal_is_rejected(executed, signum):
     _, client, _ = executed
     job = client.submit(spec("sleep", "1000"))
     follow(client, job, "start")
@@ -257,7 +257,7 @@ def test_what_is_no_signal_is_refused(executed, signum):
     assert end_of(client, job)["result"] == CANCELED
 
 
-def test_a_process_that_has_the_pid_now_is_left_alone(start, exec_service, tmp_path):
+def test_a_process_that_reuses_the_pid_is_not_signalled(start, exec_service, tmp_path):
     started = tmp_path / "started"
     os.mkfifo(started)
     with (
@@ -305,7 +305,7 @@ def test_a_job_outlives_the_service_that_started_it(start, exec_service, tmp_pat
             assert names(client, job).count("start") == 1
 
 
-def test_a_service_of_another_name_takes_over_what_runs(start, exec_service, tmp_path):
+def test_a_service_of_another_name_takes_over_running_jobs(start, exec_service, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with (
@@ -325,7 +325,7 @@ def test_a_service_of_another_name_takes_over_what_runs(start, exec_service, tmp
             assert end_of(client, job)["waitstatus"] == 5 << 8
 
 
-def test_while_nobody_executes_jobs_wait(start, exec_service):
+def test_without_an_execution_service_jobs_stay_allocated(start, exec_service):
     with (
         start("--exec", "sim", "--nodes", "2") as instance,
         Client(instance.uri, timeout=60) as client,
@@ -344,7 +344,7 @@ def test_while_nobody_executes_jobs_wait(start, exec_service):
 
 @pytest.fixture
 def scheduled(start, scheduler):
-    """An instance that the example schedules for, and a client."""
+    """An instance whose scheduler is the example, and a client."""
     with (
         start("--sched", "none", "--nodes", "2", "--cores", "2") as instance,
         scheduler("example", instance),
@@ -361,7 +361,7 @@ def test_every_service_answers_pings(scheduled, exec_service):
 
 
 def changed(**changes):
-    """A jobspec with other counts or another part."""
+    """A copy of a jobspec with other counts or resources."""
     made = spec("true", duration=60.0)
     (slot,) = made["resources"]
     slot["count"] = changes.get("slots", 1)
@@ -384,7 +384,7 @@ BAD_JOBSPECS = [
 ]
 
 
-def test_a_question_about_feasibility_does_not_end_the_scheduler(scheduled):
+def test_a_feasibility_check_does_not_end_the_scheduler(scheduled):
     _, client = scheduled
     for asked in [{}, *({"jobspec": bad} for bad in BAD_JOBSPECS)]:
         with pytest.raises(RpcError) as caught:
@@ -394,7 +394,7 @@ def test_a_question_about_feasibility_does_not_end_the_scheduler(scheduled):
     assert end_of(client, client.submit(spec("true")))["result"] == COMPLETED
 
 
-def test_a_job_that_can_never_run_is_denied_behind_one_that_waits(scheduled):
+def test_an_unsatisfiable_job_is_denied_behind_a_blocked_head(scheduled):
     _, client = scheduled
     hold = {"attributes.system.exec.test.run_duration": "1h"}
     running = client.submit(spec("true", nodes=2, exclusive=True, setattr=hold))
@@ -408,7 +408,7 @@ def test_a_job_that_can_never_run_is_denied_behind_one_that_waits(scheduled):
     assert end_of(client, waiting)["result"] == COMPLETED
 
 
-def test_one_commit_is_for_as_many_jobs_as_fit(start, scheduler):
+def test_one_commit_covers_as_many_jobs_as_fit(start, scheduler):
     def commit(client):
         return client.rpc("kvs.commit", {"ops": []})["rootseq"]
 
@@ -428,7 +428,7 @@ def test_one_commit_is_for_as_many_jobs_as_fit(start, scheduler):
 
 
 def described():
-    """The requests that `docs/services.md` has in its tables of what the instance serves."""
+    """The requests in the tables of `docs/services.md`."""
     text = (ROOT / "docs" / "services.md").read_text()
     asked = text.index("What the instance asks"), text.index("The daemon's own execution")
     rows = (text[: asked[0]] + text[asked[1] :]).splitlines()
@@ -436,7 +436,7 @@ def described():
     return [topic for first in firsts for topic in re.findall(r"`([a-z.-]+)`", first)]
 
 
-def test_every_request_that_is_described_is_served(start):
+def test_every_documented_request_is_served(start):
     topics = described()
     assert len(topics) > 50
     with start("--nodes", "1") as instance, Client(instance.uri, timeout=60) as client:

@@ -1,4 +1,4 @@
-"""Real processes: where their output goes, what they get, and how they end."""
+"""Jobs as real processes: their output, environment and end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_output_goes_where_the_templates_say(local, tmp_path):
 
 
 @pytest.mark.parametrize("options", [["-n2-4"], ["-N1+"], ["-N1", "-n2-4"], ["-n1+", "-c2"]])
-def test_a_job_of_a_range_runs_a_task_in_every_slot_that_it_gets(start, options):
+def test_a_job_with_a_count_range_runs_a_task_in_every_slot(start, options):
     with start("--nodes=1", "--cores=4", "--exec=local", "--oversubscribe") as instance:
         words = instance.lines("run", *options, "sh", "-c", "echo $PENSTOCK_NTASKS")
         (row,) = map(json.loads, instance.lines("jobs", "-a", "--json"))
@@ -65,7 +65,7 @@ def test_a_job_that_ignores_sigterm_is_killed(start, tmp_path):
         assert (row["waitstatus"], row["result"]) == (9, "CANCELED")
 
 
-def test_what_a_job_leaves_in_the_background_ends_with_it(local, tmp_path):
+def test_background_processes_of_a_job_end_with_it(local, tmp_path):
     pids = tmp_path / "pids"
     script = f"sleep 1000 & echo $! >> {pids}; setsid sleep 1000 & echo $! >> {pids}"
     (job,) = local.lines("submit", "sh", "-c", script)
@@ -114,13 +114,13 @@ def test_signals_reach_the_tasks(local, tmp_path):
         assert local.penstock("wait", job).returncode == 5
 
 
-def test_the_working_directory_and_environment_are_the_job_s(local, tmp_path):
+def test_tasks_have_the_job_s_working_directory_and_environment(local, tmp_path):
     args = ["--cwd", str(tmp_path), "--env=-*", "--env=PATH", "--env=A=b", "sh", "-c"]
     done = local.penstock("run", *args, "pwd; echo $A; echo ${HOME-none}")
     assert done.stdout.splitlines() == [str(tmp_path), "b", "none"]
 
 
-def test_a_client_may_speak_cbor(local):
+def test_a_client_can_use_cbor(local):
     with connect(local.uri) as connection:
         request = Message.request("attr.get", cbor2.dumps({"name": "size"}), matchtag=5)
         connection.sendall(request.encode())
@@ -133,7 +133,7 @@ def test_a_client_may_speak_cbor(local):
         assert response.matchtag == 5
 
 
-def test_a_client_that_goes_away_is_forgotten(local):
+def test_state_of_a_disconnected_client_is_removed(local):
     (job,) = local.lines("submit", "--urgency=hold", "true")
     for _ in range(3):
         with Client(local.uri) as client:
@@ -162,7 +162,7 @@ def test_many_tasks_need_few_descriptors(start, tmp_path):
         assert (tmp_path / str(task)).read_text() == f"{task}\n64\n"
 
 
-def test_a_shared_output_file_is_begun_once(start, tmp_path):
+def test_a_shared_output_file_is_truncated_once(start, tmp_path):
     options = ["--nodes=1", "--cores=100", "--exec=local", "--oversubscribe"]
     with start(*options) as instance:
         (tmp_path / "err").write_text("old\n")

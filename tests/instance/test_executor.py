@@ -80,7 +80,7 @@ def test_a_job_that_ends_by_an_exception_raises_it(executor, local):
         assert str(error).startswith(text)
 
 
-def test_what_the_instance_refuses_harms_nobody_else(executor):
+def test_a_rejected_jobspec_does_not_affect_other_jobs(executor):
     spec = from_command(["true"])
     bad = spec | {"version": 9}
     futures = [executor.submit(it) for it in (spec, bad, spec)]
@@ -90,7 +90,7 @@ def test_what_the_instance_refuses_harms_nobody_else(executor):
             ask()
 
 
-def test_what_is_no_job_is_told_at_once(executor):
+def test_an_invalid_job_raises_at_submit(executor):
     with pytest.raises(TypeError, match="it runs jobs, not Python callables"):
         executor.submit(print)
     with pytest.raises(TypeError, match="a list of words"):
@@ -107,7 +107,7 @@ def test_what_is_no_job_is_told_at_once(executor):
     assert [future.result() for future in futures] == [0] * 10
 
 
-def test_large_jobspecs_end_no_connection(sim):
+def test_large_jobspecs_do_not_end_the_connection(sim):
     def spec(size):
         return from_command(["app"], environment={"BIG": "x" * size}, cwd="/", setattr=SIM)
 
@@ -125,7 +125,7 @@ def test_large_jobspecs_end_no_connection(sim):
         assert [future.result() for future in futures] == [0] * 5
 
 
-def test_a_cancelled_future_is_so_at_once_and_its_job_ends(executor, local):
+def test_a_cancelled_future_is_cancelled_at_once_and_its_job_ends(executor, local):
     future = executor.submit(["sleep", "1000"])
     job = future.jobid()
     assert future.running()
@@ -144,7 +144,7 @@ def test_a_cancelled_future_is_so_at_once_and_its_job_ends(executor, local):
     assert row["exception_type"] == "cancel"
 
 
-def test_events_are_told_in_order_past_ones_included(executor):
+def test_events_come_in_order_past_ones_included(executor):
     seen, names = [], ("submit", "alloc", "start", "finish", "clean")
     started = threading.Event()
     read, write = os.pipe()
@@ -169,14 +169,14 @@ def test_events_are_told_in_order_past_ones_included(executor):
         future.add_event_callback(name, print)
 
 
-def test_a_callback_that_fails_harms_nobody(executor, caplog):
+def test_a_failing_callback_does_not_affect_others(executor, caplog):
     future = executor.submit(["true"])
     future.add_event_callback("submit", lambda *_: 1 / 0)
     assert future.result() == 0
     assert "callback for `submit`" in caplog.text
 
 
-def test_an_id_is_told_when_it_is_known(executor):
+def test_a_job_id_is_reported_once_it_is_known(executor):
     told = threading.Event()
     future = executor.submit(["true"])
     future.add_jobid_callback(lambda job: told.set() if job is future else None)
@@ -184,7 +184,7 @@ def test_an_id_is_told_when_it_is_known(executor):
     assert future.jobid(0) > 0
 
 
-def test_a_job_of_somebody_else(executor, local):
+def test_a_job_submitted_by_another_client(executor, local):
     (name,) = local.lines("submit", *shell("exit 3"))
     future = executor.attach(name)
     assert future.result() == 3
@@ -206,7 +206,7 @@ def test_map_makes_jobs(executor):
         executor.map(lambda n: lambda: n, [1])
 
 
-def test_after_shutdown_nothing_is_taken_and_what_runs_is_seen_through(local):
+def test_shutdown_rejects_new_jobs_and_waits_for_submitted_ones(local):
     executor = JobExecutor(local.uri)
     futures = [executor.submit(["true"]) for _ in range(20)]
     executor.shutdown(wait=False)
@@ -218,7 +218,7 @@ def test_after_shutdown_nothing_is_taken_and_what_runs_is_seen_through(local):
         executor.attach("ƒ1")
 
 
-def test_shutdown_can_cancel_what_is_not_over(local):
+def test_shutdown_can_cancel_active_jobs(local):
     with JobExecutor(local.uri) as executor:
         over = executor.submit(["true"])
         assert over.result() == 0

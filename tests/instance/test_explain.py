@@ -1,4 +1,4 @@
-"""Why jobs wait, when they start and what would change that, as people ask it in a shell."""
+"""The verbs `explain`, `estimate` and `whatif` against a real instance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec(nodes=1, duration=HOUR, **shape):
 
 
 def started(client, **shape):
-    """A job that has its resources."""
+    """Submits a job and waits until it is allocated."""
     job = client.submit(spec(**shape))
     for event in client.eventlog(job, follow=True):
         if event["name"] == "start":
@@ -41,12 +41,12 @@ def f58(instance, job):
 
 
 def one(instance, *args):
-    """The one object that a verb prints."""
+    """The only object that a verb prints."""
     (line,) = instance.lines(*args)
     return json.loads(line)
 
 
-def test_a_job_that_waits_is_told_why_and_until_when(start, mode):
+def test_a_pending_job_is_explained_with_an_estimate(start, mode):
     with (
         start("--nodes", "4", "--sched", mode) as instance,
         Client(instance.uri, timeout=60) as client,
@@ -68,7 +68,7 @@ def test_a_job_that_waits_is_told_why_and_until_when(start, mode):
         assert "4 nodes" in "\n".join(instance.lines("jobs", "-A"))
 
 
-def test_estimates_of_all_that_wait_come_in_the_order_of_the_queue(start, mode):
+def test_estimates_of_pending_jobs_come_in_queue_order(start, mode):
     with (
         start("--nodes", "2", "--sched", mode) as instance,
         Client(instance.uri, timeout=60) as client,
@@ -141,7 +141,7 @@ def test_what_if_answers_and_changes_nothing(start, mode):
             assert done.stderr.startswith("penstock what-if: ")
 
 
-def test_what_is_impossible_is_denied_with_the_part_and_the_most_there_is(start):
+def test_an_impossible_request_is_denied_with_the_resource_and_its_maximum(start):
     with start("--nodes", "2", "--cores", "4", "--gpus", "1") as instance:
         for args, note in [
             (["-N", "3"], "3 nodes requested"),
@@ -155,7 +155,7 @@ def test_what_is_impossible_is_denied_with_the_part_and_the_most_there_is(start)
             assert note in done.stderr, (args, done.stderr)
 
 
-def test_questions_that_make_no_sense_name_the_field(start):
+def test_an_invalid_question_names_the_field(start):
     with start("--nodes", "1") as instance, Client(instance.uri, timeout=60) as client:
         # From then on the scheduler is ready.
         started(client)
@@ -181,7 +181,7 @@ def test_questions_that_make_no_sense_name_the_field(start):
         assert client.stats("sched")["policy"] == "easy"
 
 
-def test_where_nobody_answers_the_verbs_say_so(start, scheduler):
+def test_verbs_report_a_missing_scheduler(start, scheduler):
     with start("--nodes", "1", "--sched", "none") as instance:
         with Client(instance.uri, timeout=60) as client:
             job = client.submit(spec())

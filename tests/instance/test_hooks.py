@@ -40,7 +40,7 @@ def logged(client):
     return [row["text"] for answer in answers for row in answer["lines"]]
 
 
-def test_hooks_run_around_a_job_and_know_it(start, site, tmp_path):
+def test_hooks_run_before_and_after_a_job_with_its_variables(start, site, tmp_path):
     say = f'echo "$0 $1 $PENSTOCK_HOOK $FLUX_JOB_ID $FLUX_JOB_USERID $PENSTOCK_JOB_HOSTS \
 $PENSTOCK_JOB_RANKS $PENSTOCK_JOB_STATUS" >> {tmp_path}/said; echo "told by $PENSTOCK_HOOK"'
     with start(*SIM, *site(say, say)) as instance, Client(instance.uri) as client:
@@ -86,7 +86,7 @@ def test_a_prolog_that_fails_ends_the_job_which_gets_its_epilog(
     assert (tmp_path / "epilogged").read_text() == "ran\n"
 
 
-def test_a_prolog_that_cannot_be_run_says_so(start, tmp_path):
+def test_a_prolog_that_cannot_be_run_is_named_in_the_exception(start, tmp_path):
     config = tmp_path / "penstock.toml"
     config.write_text('[job-manager.prolog]\ncommand = ["/no/such/prolog"]\n')
     with start(*SIM, "--config", str(config)) as instance, Client(instance.uri) as client:
@@ -118,7 +118,7 @@ def test_cancelling_a_job_ends_its_prolog(start, site, tmp_path):
         os.close(child)
 
 
-def test_an_epilog_that_fails_changes_nothing_but_the_log(start, site, tmp_path):
+def test_a_failing_epilog_is_logged_only(start, site, tmp_path):
     log = tmp_path / "log"
     options = site(epilog="exit 7")
     with start(*SIM, *options, stderr=log) as instance, Client(instance.uri) as client:
@@ -128,7 +128,7 @@ def test_an_epilog_that_fails_changes_nothing_but_the_log(start, site, tmp_path)
     assert f"epilog of job {name}: epilog failed with exit code 7" in log.read_text()
 
 
-def test_a_prolog_that_a_crash_cuts_off_runs_again(start, site, tmp_path):
+def test_a_prolog_that_a_crash_interrupts_runs_again(start, site, tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     options = site(f"echo began > {fifo}; test -e {tmp_path}/go || exec sleep 1000")
@@ -146,7 +146,7 @@ def test_a_prolog_that_a_crash_cuts_off_runs_again(start, site, tmp_path):
         assert (log.count("prolog-start"), log.count("prolog-finish")) == (1, 1)
 
 
-def test_other_hooks_are_taken_at_a_reload(start, site, tmp_path):
+def test_a_reload_changes_hooks(start, site, tmp_path):
     with start(*SIM) as instance, Client(instance.uri) as client:
         (name,) = instance.lines("submit", "--setattr=exec.test.run_duration=0s", "true")
         assert instance.penstock("wait", name).returncode == 0

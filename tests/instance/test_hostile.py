@@ -1,4 +1,4 @@
-"""Whatever a client sends, it gets an answer or is dropped, and the instance goes on."""
+"""Malformed input of clients is answered or disconnected, and the instance continues."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_malformed_payloads_are_answered(start, options):
             assert client.rpc("broker.ping")["pid"] == instance.process.pid, seed
 
 
-def test_a_start_request_of_a_stranger_s_making_costs_nobody_else(start):
+def test_a_foreign_start_request_affects_no_other_job(start):
     with start() as instance:
         with Client(instance.uri, timeout=60) as client:
             for payload in [

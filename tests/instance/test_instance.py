@@ -1,4 +1,4 @@
-"""The whole slice, as its user meets it: real processes, real sockets, real commands."""
+"""A real instance with real processes, sockets and commands, from submit to wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rows(instance, *args):
     return [json.loads(line) for line in instance.lines("jobs", "-a", "--json", *args)]
 
 
-def test_jobs_run_and_their_output_is_kept(start):
+def test_jobs_run_and_their_output_is_retained(start):
     with start() as instance:
         (job,) = instance.lines("submit", "sh", "-c", "echo out; echo err >&2")
         assert job.startswith("ƒ")
@@ -51,7 +51,7 @@ def test_jobs_run_and_their_output_is_kept(start):
         (["--no-such-option"], 2),
     ],
 )
-def test_run_ends_with_the_code_of_the_job(start, command, code):
+def test_run_exits_with_the_job_s_exit_code(start, command, code):
     with start() as instance:
         assert instance.penstock("run", *command).returncode == code
 
@@ -66,7 +66,7 @@ def test_without_an_instance_the_exit_code_is_69(tmp_path):
     assert "hint:" in done.stderr
 
 
-def test_tasks_know_their_place_and_are_bound_to_their_cores(start):
+def test_tasks_know_their_rank_and_are_bound_to_their_cores(start):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
     script = "echo $PENSTOCK_TASK_RANK $FLUX_TASK_RANK $PENSTOCK_NTASKS $(nproc)"
@@ -91,7 +91,7 @@ def test_a_cancelled_job_leaves_no_process_behind(start):
         assert row["result"] == "CANCELED"
 
 
-def test_what_cannot_run_is_denied_with_the_reason(start):
+def test_an_unsatisfiable_job_is_denied_with_the_reason(start):
     with start("--nodes", "2", "--cores", "4") as instance:
         ids = [
             instance.lines("submit", *options, "true")[0]
@@ -115,7 +115,7 @@ def test_dependencies_order_jobs_and_fail_with_them(start):
         assert results[notok]["result"] == "COMPLETED"
 
 
-def test_urgency_decides_who_goes_first(start):
+def test_urgency_decides_which_job_starts_first(start):
     with start("--nodes", "1", "--cores", "1") as instance:
         blocker = instance.lines("submit", "-t", "1h", "true")[0]
         low = instance.lines("submit", "--urgency", "1", "true")[0]
@@ -144,7 +144,7 @@ def test_pending_jobs_and_drains_survive_a_restart(start):
         assert "bad fan" not in json.dumps(row)
 
 
-def test_drained_targets_get_no_jobs_and_the_request_waits(start):
+def test_drained_targets_get_no_jobs_and_the_job_stays_pending(start):
     with start("--nodes", "2", "--cores", "1") as instance:
         instance.lines("resource", "drain", "node0", "maintenance")
         (job,) = instance.lines("submit", "-N2", "-n2", "true")
@@ -160,7 +160,7 @@ def test_drained_targets_get_no_jobs_and_the_request_waits(start):
         assert "node[7-8]" in bad.stderr
 
 
-def test_the_store_is_open_to_any_tool(start):
+def test_any_sqlite_tool_can_read_the_store(start):
     with start("--nodes", "1", "--cores", "1") as instance:
         (job,) = instance.lines("submit", "true")
         instance.penstock("wait", job)
@@ -187,7 +187,7 @@ def test_two_instances_do_not_share_a_state_or_a_socket(start):
         assert "already" in same_socket.stderr
 
 
-def test_a_bad_client_is_told_or_dropped_and_nobody_else_notices(start):
+def test_a_misbehaving_client_is_answered_or_disconnected(start):
     import socket
 
     with start("--nodes", "1") as instance, Client(instance.uri) as client:
@@ -210,7 +210,7 @@ def test_a_bad_client_is_told_or_dropped_and_nobody_else_notices(start):
         assert client.rpc("broker.ping", {})["pid"] > 0
 
 
-def test_a_client_that_leaves_its_answers_unread_harms_nobody(start):
+def test_a_client_that_does_not_read_affects_no_other(start):
     with start("--nodes", "1") as instance:
         for _ in range(20):
             # Closing with answers unread resets the connection under the daemon's hands.

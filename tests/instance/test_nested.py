@@ -1,4 +1,4 @@
-"""Instances in jobs: whose resources they have, what they run, and how they end."""
+"""Nested instances: their resources, their jobs and their end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ with Client() as client:
 
 @pytest.fixture
 def probe(tmp_path):
-    """The words of a command that tells what it finds out."""
+    """A command that prints what it finds in its environment."""
     path = tmp_path / "probe.py"
     path.write_text(PROBE)
     return [sys.executable, str(path)]
@@ -55,7 +55,7 @@ def probe(tmp_path):
 
 @pytest.fixture
 def cluster(start, tmp_path):
-    """Made-up nodes, whose jobs all run here."""
+    """Simulated nodes whose jobs all run on this machine."""
     nodes = ResourceSet.uniform("0-3", "n[0-3]", cores="0-3", gpus="0")
     nodes.add_property("fast", "2-3")
     (tmp_path / "R").write_text(nodes.to_json())
@@ -97,7 +97,7 @@ def test_a_job_s_resources_are_the_nested_instance_s_counted_from_0(cluster, pro
     assert not Path(attributes["statedir"]).exists()
 
 
-def test_named_resources_win_and_a_named_state_stays(cluster, probe, tmp_path):
+def test_options_for_resources_and_state_override_those_of_the_job(cluster, probe, tmp_path):
     state = tmp_path / ("long" * 30)
     options = ["--nodes=9", "--exec=local", "--oversubscribe", "--state", str(state)]
     found = json.loads(output(cluster, "run", *PENSTOCK, "start", *options, "--", *probe))
@@ -115,7 +115,7 @@ def test_an_instance_in_an_instance_in_an_instance(cluster, probe):
     assert ResourceSet(found["R"]).summary() == "rank0/core[0-1]"
 
 
-def test_on_this_machine_jobs_keep_to_the_cores_of_the_nested_instance(start, probe):
+def test_local_jobs_run_on_the_cores_of_the_nested_instance(start, probe):
     cores = sorted(os.sched_getaffinity(0))
     with start() as instance:
         text = output(instance, "run", "-c1", *PENSTOCK, "start", "--", *probe)
@@ -130,7 +130,7 @@ def test_on_this_machine_jobs_keep_to_the_cores_of_the_nested_instance(start, pr
             assert "\nhint: submit with `penstock batch`" in refused.stderr
 
 
-def test_a_job_whose_instance_cannot_be_asked_is_told_what_to_do(tmp_path, start):
+def test_a_start_in_a_job_without_its_instance_fails_with_a_hint(tmp_path, start):
     with start("--nodes=1") as instance:
         for uri, reason in [("local:///nowhere", "no instance at"), (instance.uri, "no job ƒ1")]:
             env = {"PENSTOCK_URI": uri, "PENSTOCK_JOB_ID": "ƒ1"}
@@ -146,7 +146,7 @@ def test_a_job_whose_instance_cannot_be_asked_is_told_what_to_do(tmp_path, start
         assert "PENSTOCK_JOB_ID is set, but PENSTOCK_URI is not\nhint: " in done.stderr
 
 
-def test_the_job_s_end_is_the_nested_instance_s(cluster, tmp_path):
+def test_a_nested_instance_ends_with_its_job(cluster, tmp_path):
     gate, told = tmp_path / "gate", tmp_path / "told"
     os.mkfifo(gate)
     script = f"{SHELL} submit sh -c 'echo $$ > {gate}; exec sleep 1000'; {SHELL} wait --all"
@@ -165,13 +165,13 @@ def script(path, *lines, shell="#!/bin/sh"):
 
 
 def batch(instance, cwd, *args, stdin=None, code=0):
-    """The name of a job whose script is over."""
+    """Submits a script and waits for it; returns the job's name."""
     done = instance.penstock("batch", "--wait", "--cwd", str(cwd), *args, stdin=stdin)
     assert done.returncode == code, done.stderr
     return done.stdout.strip()
 
 
-def test_a_script_runs_in_an_instance_with_all_that_its_options_ask_for(cluster, tmp_path, probe):
+def test_a_script_runs_in_an_instance_with_the_requested_resources(cluster, tmp_path, probe):
     path = script(
         tmp_path / "x.sh",
         "#FLUX: -N2 -n4         # on two nodes",
@@ -199,7 +199,7 @@ def test_a_script_runs_in_an_instance_with_all_that_its_options_ask_for(cluster,
     assert kept["size"] == Path(path).stat().st_size
 
 
-def test_a_script_s_jobs_use_what_its_job_has(cluster, tmp_path):
+def test_a_script_s_jobs_run_on_its_job_s_resources(cluster, tmp_path):
     lines = ["for i in 1 2 3; do", f"{SHELL} submit --cc=1-2 sh -c 'echo $PENSTOCK_JOB_ID'", "done"]
     path = script(tmp_path / "x.sh", *lines, f"{SHELL} wait --all && exit 7")
     name = batch(cluster, tmp_path, "-c2", "-o", "{{name}}.log", path, code=7)
@@ -249,7 +249,7 @@ def test_a_script_that_cannot_be_submitted(start, text, message):
         assert instance.lines("jobs", "-a", "-n") == []
 
 
-def test_a_script_needs_a_job_that_carries_it(cluster):
+def test_a_script_option_needs_a_job_with_a_script(cluster):
     done = cluster.penstock("start", "--script")
     assert done.returncode == 2
     assert "--script: this is no job\nhint: submit a script with `penstock batch`" in done.stderr
@@ -277,7 +277,7 @@ def test_a_command_here_uses_an_instance_in_a_job(cluster, tmp_path, probe):
     assert cluster.lines("jobs", "-n") == []
 
 
-def test_an_instance_that_is_not_to_be_had(cluster, start):
+def test_an_unreachable_instance_is_reported(cluster, start):
     done = cluster.penstock("alloc", "-N9", "true")
     assert done.returncode == 1
     assert "penstock alloc: ƒ" in done.stderr
@@ -342,7 +342,7 @@ def test_addresses_of_instances_in_jobs(cluster, tmp_path):
     assert f"job {plain} has told no address\n" in cluster.penstock("uri", plain).stderr
 
 
-def test_a_new_time_limit_of_the_job_is_one_of_its_instance_s_resources(cluster):
+def test_a_new_time_limit_of_the_job_applies_to_its_instance_s_resources(cluster):
     script = (
         "import json, os, time\n"
         "from penstock.client import Client\n"
@@ -364,7 +364,7 @@ def test_a_new_time_limit_of_the_job_is_one_of_its_instance_s_resources(cluster)
     assert (round(float(seconds)), same) == (7200, "True")
 
 
-def test_what_a_killed_instance_s_jobs_leave_ends_with_its_own_job(cluster, tmp_path):
+def test_orphans_of_a_killed_nested_instance_end_with_its_job(cluster, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     # The mark of a job that somebody else has submitted is of no account.

@@ -68,7 +68,7 @@ read()
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Makes a server of some code; its files are in a directory of the test's own."""
+    """Makes a server from code; its files are in a directory of the test."""
     programs = tmp_path / "bin"
     programs.mkdir()
     files = tmp_path / "tmp"
@@ -91,7 +91,7 @@ def server(tmp_path, monkeypatch):
 
 
 class Instance:
-    """Answers what is asked in a job's name."""
+    """An instance that answers the requests of a job."""
 
     def __init__(self, answers):
         self.answers = answers
@@ -99,7 +99,7 @@ class Instance:
 
     @contextmanager
     def ask(self, topic, payload, flags):
-        """As a runner asks; what has no answer waits."""
+        """Sends a request as a runner does; topics without an answer get none."""
         self.asked.append((topic, payload, flags))
         send, receive = trio.open_memory_channel(float("inf"))
         for answer in self.answers.get(topic, []):
@@ -163,7 +163,7 @@ def test_tasks_find_their_server_and_its_requests_are_the_jobs(tmp_path, server)
     assert {key: start[key] for key in expected} == expected
 
 
-def test_requests_are_asked_in_the_order_in_which_they_came(tmp_path, server):
+def test_requests_are_forwarded_in_order(tmp_path, server):
     body = """
 requests = [Message.request('pmix.alloc', {'n': n}, matchtag=n) for n in range(1, 51)]
 link.sendall(b''.join(it.encode() for it in requests))
@@ -181,7 +181,7 @@ for _ in requests:
     assert [payload["n"] for _, payload, _ in instance.asked] == list(range(1, 51))
 
 
-def test_a_job_that_does_not_ask_has_no_server(tmp_path, server):
+def test_a_job_without_the_pmix_option_has_no_server(tmp_path, server):
     tmp_path = server("raise SystemExit(1)")
 
     async def scenario(service):
@@ -195,7 +195,7 @@ def test_a_job_that_does_not_ask_has_no_server(tmp_path, server):
     run(tmp_path, scenario)
 
 
-def test_without_a_server_the_job_says_what_is_missing(tmp_path, monkeypatch):
+def test_without_the_program_the_exception_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
@@ -219,7 +219,7 @@ def test_without_a_server_the_job_says_what_is_missing(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_a_server_that_does_not_start_costs_its_job(tmp_path, server, body, expected):
+def test_a_server_that_does_not_start_fails_its_job(tmp_path, server, body, expected):
     tmp_path = server(body)
 
     async def scenario(service):
@@ -230,7 +230,7 @@ def test_a_server_that_does_not_start_costs_its_job(tmp_path, server, body, expe
 
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "link.send(b'GET /'); read()"])
-def test_a_server_that_ends_takes_its_job_with_it(tmp_path, server, end):
+def test_a_server_that_exits_fails_its_job(tmp_path, server, end):
     # The task opens the gate when it runs.
     tmp_path = server(START, "open(os.environ['GATE']).close()", end)
 
@@ -243,7 +243,7 @@ def test_a_server_that_ends_takes_its_job_with_it(tmp_path, server, end):
     run(tmp_path, scenario)
 
 
-def test_a_server_that_is_stopped_does_not_keep_its_job(tmp_path, server, monkeypatch):
+def test_a_stopped_server_fails_its_job(tmp_path, server, monkeypatch):
     monkeypatch.setattr(pmix, "PING_INTERVAL_S", 0.01)
     # It is not waited for.
     monkeypatch.setattr(pmix, "KILL_TIMEOUT_S", 1000.0)
@@ -257,7 +257,7 @@ def test_a_server_that_is_stopped_does_not_keep_its_job(tmp_path, server, monkey
     run(tmp_path, scenario)
 
 
-def test_a_server_is_asked_whether_it_goes_on():
+def test_a_server_is_pinged():
     failed = []
 
     async def answer(stream, pings):

@@ -1,4 +1,4 @@
-"""A job that asks for resources through PMIx: real tasks, a real server, a real instance."""
+"""Jobs that request resources by PMIx: real tasks, a real server, a real instance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def alloc(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory):
-    """Gives a program of the tests, compiled."""
+    """Compiles a program of the tests."""
     directory = tmp_path_factory.mktemp("programs")
     return lambda name: str(compile_program(PROGRAMS / f"{name}.c", directory))
 
@@ -50,7 +50,7 @@ def run(instance, alloc, *words, ntasks=3):
 
 
 def submit(instance, client, alloc, *words, ntasks=3):
-    """Submits such a job; its id, and its number once it has asked."""
+    """Submits such a job; returns its id, and its number once it has sent its request."""
     (job,) = instance.lines("submit", "-N1", f"-n{ntasks}", "--pmix", alloc, *words)
     (number,) = client.rpc("job-manager.history.get", {"slice": "[:1]"})["jobs"]
     for event in client.eventlog(number, follow=True):
@@ -186,7 +186,7 @@ def test_lent_and_reacquired(instance, alloc):
     ]
 
 
-def test_what_is_lent_comes_back_by_itself(instance, alloc):
+def test_a_loan_is_reclaimed_when_it_ends(instance, alloc):
     # The job goes on when its program has ended.
     script = f"{alloc} extend:nodes=1,id=A release:nodes=1,time=1,id=L; exec sleep 1000"
     (job,) = instance.lines("submit", "-N1", "-n1", "--pmix", "sh", "-c", script)
@@ -201,7 +201,7 @@ def test_what_is_lent_comes_back_by_itself(instance, alloc):
     instance.lines("cancel", job)
 
 
-def test_part_of_it_when_the_caller_waits_no_longer(instance, alloc):
+def test_a_partial_grant_at_the_timeout(instance, alloc):
     instance.lines("submit", "-N2", "sleep", "1000")
     words = ["extend:nodes=3,timeout=1,id=A", "extend:nodes=1,timeout=1,id=B"]
     [zero] = run(instance, alloc, *words, "status", ntasks=1)
@@ -216,7 +216,7 @@ def test_part_of_it_when_the_caller_waits_no_longer(instance, alloc):
     assert hosts.replace("extend", "status") in zero
 
 
-def test_what_is_asked_in_every_type(instance, programs):
+def test_attributes_of_every_type(instance, programs):
     one = "pmix.alloc.nnodes:uint64=1"
     nodes = "pmix.alloc.nlist"
     asked = {
@@ -304,7 +304,7 @@ def test_each_task_knows_its_own_node(instance, programs):
         ]
 
 
-def test_those_that_a_release_leaves_fence_on(instance, programs):
+def test_the_remaining_tasks_fence_after_a_release(instance, programs):
     for _ in range(ROUNDS):
         lines = instance.lines("run", "-N2", "-n6", "--pmix", programs("release"), "10")
         assert "release: 0" in lines
@@ -313,12 +313,12 @@ def test_those_that_a_release_leaves_fence_on(instance, programs):
         assert {line.partition(": ")[2] for line in fences} <= {"0", "-52"}
 
 
-def test_late_registrations_get_past_events(instance, alloc):
+def test_a_late_event_handler_is_called(instance, alloc):
     [_, one, _] = run(instance, alloc, "--late", f"new:nodes=1,{MINE}")
     assert one[1:3] == ["registered", "event: pmix.alloc.reqid = MYALLOCATION"]
 
 
-def test_who_registers_late_and_for_any_hears_of_it(instance, alloc):
+def test_a_late_default_event_handler_is_called(instance, alloc):
     [_, one] = run(instance, alloc, "--late", "new:nodes=1", ntasks=2)
     assert one[1] == "registered"
     assert "event: penstock.alloc.status = 0" in one
@@ -347,7 +347,7 @@ def test_a_killed_server_is_an_exception(instance, alloc):
     assert "the job's PMIx server has ended before the tasks" in reason
 
 
-def test_a_task_that_dies_takes_its_waiting_request_with_it(instance, alloc):
+def test_a_pending_request_ends_with_its_task(instance, alloc):
     with Client(instance.uri) as client:
         job, _ = submit(instance, client, alloc, f"new:nodes=4,{MINE}")
     for task in children(instance, "alloc"):
@@ -376,7 +376,7 @@ def test_a_request_outlives_the_task_that_made_it(instance, alloc):
     assert "rank 2: query: pmix.query.alloc = granted" in lines
 
 
-def test_the_instance_is_killed_with_a_request_waiting(start, alloc):
+def test_the_instance_is_killed_with_a_pending_request(start, alloc):
     with start("--nodes=4", "--cores=4", "--oversubscribe") as instance:
         with Client(instance.uri) as client:
             _, number = submit(instance, client, alloc, f"new:nodes=4,{MINE}", ntasks=1)

@@ -29,7 +29,7 @@ def mode(request):
 
 
 def until(client, queued, running):
-    """Returns when the scheduler has so many jobs in its queue, and so many that hold resources."""
+    """Waits until the scheduler has this many pending and allocated jobs."""
     end, stats = time.monotonic() + 60, {}
     while time.monotonic() < end:
         # There is none to ask before a scheduler of its own has come.
@@ -41,7 +41,7 @@ def until(client, queued, running):
 
 
 def expect_running(client, expected):
-    """Returns when these jobs run: the job manager hears of it after the scheduler has decided."""
+    """Waits until these jobs run: the job manager follows the scheduler with a delay."""
     end, found = time.monotonic() + 60, []
     while found != expected and time.monotonic() < end:
         rows = client.jobs(constraint={"states": ["running"]}, attrs=["name"])
@@ -61,7 +61,7 @@ def fill(client):
     submit(client, "long", duration=2 * HOUR)
 
 
-def test_easy_lets_short_jobs_pass_and_is_the_default(start, mode):
+def test_easy_backfills_short_jobs_and_is_the_default(start, mode):
     with (
         start("--nodes", "2", "--sched", mode) as instance,
         Client(instance.uri, timeout=60) as client,
@@ -71,7 +71,7 @@ def test_easy_lets_short_jobs_pass_and_is_the_default(start, mode):
         expect_running(client, ["busy", "short"])
 
 
-def test_first_come_first_served_lets_nobody_pass_until_a_reload(start, mode, tmp_path):
+def test_fcfs_does_not_backfill_until_a_reload(start, mode, tmp_path):
     with (
         start("--nodes", "2", "--sched", mode, "--policy", "fcfs") as instance,
         Client(instance.uri, timeout=60) as client,
@@ -90,7 +90,7 @@ def test_first_come_first_served_lets_nobody_pass_until_a_reload(start, mode, tm
 
 
 @pytest.mark.parametrize("policy", ["conservative", "hybrid:2"])
-def test_with_more_reservations_a_later_one_is_kept_too(start, policy):
+def test_with_more_reservations_later_jobs_have_reservations_too(start, policy):
     with (
         start("--nodes", "2", "--policy", policy) as instance,
         Client(instance.uri, timeout=60) as client,
@@ -102,7 +102,7 @@ def test_with_more_reservations_a_later_one_is_kept_too(start, policy):
         expect_running(client, ["busy", "short"])
 
 
-def test_jobs_without_a_limit_pass_nobody_that_waits(start):
+def test_jobs_without_a_time_limit_are_not_backfilled(start):
     with start("--nodes", "2", "--exec", "none") as instance, Client(instance.uri) as client:
         submit(client, "busy", duration=0.0)
         submit(client, "wide", nodes=2)
@@ -143,7 +143,7 @@ def test_a_job_gets_the_nodes_that_the_selection_prefers(start, selection, ranks
 
 
 @pytest.mark.parametrize("overlong", ["shorten", "deny"])
-def test_a_job_that_would_outlive_the_resources(start, overlong, tmp_path):
+def test_a_job_that_would_exceed_the_expiration_of_the_resources(start, overlong, tmp_path):
     r = ResourceSet.uniform("0", "n0", cores="0-3")
     r.expiration = time.time() + HOUR
     file, config = tmp_path / "R", tmp_path / "config"
@@ -197,7 +197,7 @@ def test_queues_without_a_node_in_common_do_not_wait_for_each_other(start, tmp_p
         until(client, queued=1, running=2)
 
 
-def test_a_queue_has_no_more_jobs_at_a_time_than_it_may(start, tmp_path):
+def test_a_queue_runs_at_most_its_limit_of_jobs(start, tmp_path):
     file = tmp_path / "queues.toml"
     file.write_text("[queues.batch]\n[penstock.scheduler.queues.batch]\nmax-jobs = 2\n")
     options = ("--nodes", "4", "--config", str(file))
@@ -216,12 +216,12 @@ def test_a_queue_has_no_more_jobs_at_a_time_than_it_may(start, tmp_path):
     ],
     ids=" ".join,
 )
-def test_a_policy_that_there_is_not_is_bad_usage(args, text, capsys):
+def test_an_unknown_policy_is_bad_usage(args, text, capsys):
     assert main(args) == 2
     assert text in capsys.readouterr().err
 
 
-def test_the_configuration_says_which_policies_there_are(start, tmp_path, capsys):
+def test_an_invalid_policy_in_the_configuration_lists_the_valid_ones(start, tmp_path, capsys):
     file = tmp_path / "wrong.toml"
     file.write_text('[penstock.scheduler]\npolicy = "sjf"\n[penstock.scheduler.queues.gone]\n')
     assert main(["config", "check", str(file)]) == 1

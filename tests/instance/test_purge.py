@@ -1,4 +1,4 @@
-"""Inactive jobs are purged: from a real instance's memory, its store and its kept output."""
+"""Inactive jobs are purged from a real instance's memory, store and retained output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ran(instance, client, count):
 
 
 def wait_for(client, inactive):
-    """The purge by limits comes by itself: each answer gives it the time for another look."""
+    """Polls until limits have purged jobs: each request gives the instance another round."""
     while client.rpc("job-manager.stats-get")["inactive_jobs"] > inactive:
         pass
 
@@ -28,7 +28,7 @@ def output(instance):
     return sorted(int(path.name) for path in (instance.state / "output").iterdir())
 
 
-def test_purged_jobs_are_gone_with_their_output_and_stay_so(start):
+def test_purged_jobs_and_their_output_stay_removed(start):
     with start() as instance, Client(instance.uri) as client:
         jobs = ran(instance, client, 3)
         assert output(instance) == jobs
@@ -57,7 +57,7 @@ def test_purged_jobs_are_gone_with_their_output_and_stay_so(start):
     assert output(instance) == []
 
 
-def test_limits_purge_by_themselves(start, tmp_path):
+def test_configured_limits_purge_jobs(start, tmp_path):
     config = tmp_path / "penstock.toml"
     config.write_text("[job-manager]\ninactive-num-limit = 1\n")
     options = ("--config", str(config), "--nodes", "1", "--cores", "1")
@@ -73,7 +73,7 @@ def test_limits_purge_by_themselves(start, tmp_path):
         assert stats["inactive_purged"] == 1
 
 
-def test_pings_are_echoed_and_stats_told_by_every_service(start):
+def test_every_service_answers_ping_and_stats(start):
     with start("--nodes", "1", "--cores", "1") as instance, Client(instance.uri) as client:
         submit(client)
         assert client.rpc("job-manager.idle") == {}

@@ -57,7 +57,7 @@ def test_a_queue_is_stopped_and_disabled_and_stays_so_after_a_restart(start, opt
         assert row(client, waiting)["nodelist"] in ("node0", "node1")
 
 
-def test_limits_and_defaults_of_queues_hold_before_the_general_ones(start, options):
+def test_limits_and_defaults_of_queues_override_the_general_ones(start, options):
     with start(*options) as instance, Client(instance.uri) as client:
         wide = submit(client, nodes=2, duration=7200, exec={"test": {"run_duration": "0s"}})
         assert row(client, wide)["queue"] == "batch"
@@ -85,7 +85,7 @@ def test_the_anonymous_queue_of_an_instance_without_queues(start):
         assert instance.penstock("wait", str(job)).returncode == 0
 
 
-def test_a_queue_with_pending_jobs_is_not_configured_away(start, options, tmp_path):
+def test_a_reload_cannot_remove_a_queue_with_pending_jobs(start, options, tmp_path):
     with start(*options) as instance, Client(instance.uri) as client:
         for name in ("batch", "debug"):
             client.rpc("job-manager.queue-start", {"name": name, "start": False})
@@ -112,7 +112,7 @@ def test_a_queue_with_pending_jobs_is_not_configured_away(start, options, tmp_pa
         assert client.rpc("job-manager.queue-list") == {"queues": []}
 
 
-def test_a_start_says_which_queue_has_jobs_and_is_not_configured(start, options):
+def test_a_start_warns_of_pending_jobs_in_a_queue_that_is_not_configured(start, options):
     with start(*options) as instance, Client(instance.uri) as client:
         client.rpc("job-manager.queue-start", {"name": "debug", "start": False})
         submit(client, queue="debug")

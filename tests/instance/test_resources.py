@@ -1,4 +1,4 @@
-"""Resources as an administrator and a scheduler meet them, with real daemons."""
+"""Administration and acquisition of resources, with real daemons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROW_OK = {"grow-ok": True}
 
 @contextmanager
 def stream(instance, script, payload=None):
-    """A process with a stream open; gives a function that reads the next response."""
+    """A process with an open stream; returns a function that reads the next response."""
     command = [sys.executable, "-c", script, instance.uri, json.dumps(payload)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -65,14 +65,14 @@ def refused(instance, topic, payload=None):
 
 
 def until(condition):
-    """Asks again until the daemon has seen what has happened outside."""
+    """Polls until the daemon has noticed an event outside."""
     for _ in range(10_000):
         if condition():
             return
     raise AssertionError("never came true")
 
 
-def test_the_stream_ends_at_its_holder_s_request(start):
+def test_the_acquire_stream_ends_when_it_is_cancelled(start):
     with start("--sched=none", "--nodes=2") as instance, Client(instance.uri) as client:
         responses = client.stream("resource.acquire")
         assert next(responses)["up"] == "0-1"
@@ -85,7 +85,7 @@ def test_the_stream_ends_at_its_holder_s_request(start):
         assert client.rpc("resource.stats-get")["acquired"] is False
 
 
-def test_changes_are_told_as_transitions_with_every_key(start, tmp_path):
+def test_changes_are_sent_as_transitions_with_every_key(start, tmp_path):
     with start("--sched=none", "--nodes=4") as instance:
         with stream(instance, ACQUIRE, GROW_OK) as (_, read):
             assert read()["up"] == "0-3"
@@ -146,7 +146,7 @@ def test_drains_are_idempotent_and_say_when_why_and_for_which_state(start):
         assert table[1].split(maxsplit=2)[2].startswith("drained")
 
 
-def test_every_target_that_is_wrong_is_told_at_once(start):
+def test_every_invalid_target_is_reported_at_once(start):
     with start("--nodes=4") as instance:
         for verb in ("drain", "undrain", "shrink"):
             bad = instance.penstock("resource", verb, "node[3-5],x,node0")
@@ -183,7 +183,7 @@ def test_a_node_is_draining_while_a_job_is_on_it(start):
         assert [row["state"] for row in objects(instance, "resource", "drain")] == ["drained"]
 
 
-def test_history_tells_what_was_done_and_can_be_asked_for_some(start, tmp_path):
+def test_history_shows_events_of_all_or_some_targets(start, tmp_path):
     with start("--nodes=4") as instance:
         instance.lines("resource", "drain", "0-1", "dust")
         instance.lines("resource", "undrain", "0", "wiped")
@@ -220,7 +220,7 @@ def test_history_tells_what_was_done_and_can_be_asked_for_some(start, tmp_path):
         assert lines[1].split()[2:] == ["drain", "0-1", "node[0-1]", "dust"]
 
 
-def test_a_restart_knows_everything(start, tmp_path):
+def test_a_restart_restores_all_resource_state(start, tmp_path):
     with start("--nodes=4", "--cores=2") as instance:
         instance.lines("resource", "drain", "1", "bad fan")
         instance.lines("resource", "drain", "--force", "1", "worse fan")
@@ -260,7 +260,7 @@ def test_a_restart_knows_everything(start, tmp_path):
         assert list(status(instance)["drain"]) == ["0"]
 
 
-def test_a_job_that_fits_only_what_is_new_runs_after_growth(start, tmp_path):
+def test_a_job_that_needs_new_nodes_runs_after_growth(start, tmp_path):
     with start("--nodes=2", "--cores=2") as instance:
         impossible = instance.penstock("run", "-c4", "true")
         assert "no node has more than 2" in impossible.stderr
@@ -279,7 +279,7 @@ def test_a_job_that_fits_only_what_is_new_runs_after_growth(start, tmp_path):
         assert "junk" in bad.stderr
 
 
-def test_after_a_shrink_the_impossible_is_denied_and_what_runs_goes_on(start):
+def test_after_a_shrink_impossible_jobs_are_denied_and_running_ones_continue(start):
     with start("--nodes=3", "--cores=1") as instance:
         (running,) = instance.lines("submit", "-N2", "-t", "1h", "true")
         (wide,) = instance.lines("submit", "-N3", "true")
@@ -297,7 +297,7 @@ def test_after_a_shrink_the_impossible_is_denied_and_what_runs_goes_on(start):
         assert rows == {"free": "0,2", "allocated": "", "down": ""}
 
 
-def test_a_property_decides_about_pending_jobs(start):
+def test_a_new_property_lets_a_pending_job_start(start):
     with start("--nodes=2", "--cores=1") as instance:
         denied = instance.penstock("run", "--requires=fast", "true")
         assert "no node meets the constraint" in denied.stderr
@@ -330,7 +330,7 @@ def test_the_end_of_the_resources_limits_jobs(start):
         assert instance.penstock("resource", "expiration", "soon").returncode == 2
 
 
-def test_targets_are_online_for_as_long_as_somebody_tells(start):
+def test_targets_are_online_while_a_monitor_reports_them(start):
     with start("--nodes=3", "--cores=1") as instance:
         with stream(instance, MONITOR, {"ranks": "1-2"}) as (process, read):
             assert read() == {"ranks": "1-2"}
@@ -368,7 +368,7 @@ def test_targets_are_online_for_as_long_as_somebody_tells(start):
         assert (status(instance)["online"], status(instance)["offline"]) == ("0-2", "")
 
 
-def test_a_monitor_can_end_its_stream_and_another_may_go_on(start):
+def test_a_monitor_can_cancel_its_stream_and_another_continues(start):
     with start("--nodes=2") as instance, Client(instance.uri) as client:
         streams = [client.stream("resource.monitor", {"ranks": ranks}) for ranks in ("0-1", "1")]
         assert [next(it) for it in streams] == [{"ranks": "0-1"}, {"ranks": "1"}]
@@ -388,7 +388,7 @@ def test_a_monitor_can_end_its_stream_and_another_may_go_on(start):
         assert refused(instance, "resource.monitor", {"ranks": "0"}).errno == errno.EPROTO
 
 
-def test_the_configuration_changes_as_a_whole_or_not_at_all(start, tmp_path):
+def test_a_reload_is_atomic(start, tmp_path):
     file = tmp_path / "penstock.toml"
     file.write_text('[resource]\nexclude = "node0"\n[resource.properties]\nfast = "1-2"\n')
     options = ["--nodes=4", "--cores=1", "--config", str(file)]
@@ -459,7 +459,7 @@ def test_queues_and_limits_change_with_the_configuration(start, tmp_path):
         assert instance.penstock("submit", "-t", "2h", "true").returncode == 0
 
 
-def test_jobs_that_run_here_cannot_grow_beyond_here(start, tmp_path):
+def test_resources_of_local_jobs_cannot_grow_beyond_this_machine(start, tmp_path):
     with start() as instance:
         bad = instance.penstock("resource", "grow", r_file(tmp_path, "1", "elsewhere", "0"))
         assert bad.returncode == 1
@@ -467,7 +467,7 @@ def test_jobs_that_run_here_cannot_grow_beyond_here(start, tmp_path):
         assert "hint: " in bad.stderr
 
 
-def test_the_service_answers_what_tools_ask(start):
+def test_the_resource_service_answers_the_requests_of_tools(start):
     with start("--nodes=2") as instance, Client(instance.uri) as client:
         assert client.rpc("resource.ping", {"seq": 7}) == {"seq": 7}
         stats = client.rpc("resource.stats-get")

@@ -1,4 +1,4 @@
-"""Schedulers and execution services that break the rules: told so, logged, and no harm done."""
+"""Schedulers and execution services that violate the protocols: rejected, logged, contained."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 
 class Peer:
-    """A service over the socket that sends what a test says, right or wrong."""
+    """A service over the socket that sends what a test wants, valid or not."""
 
     def __init__(self, uri):
         self.socket = connect(uri)
@@ -30,7 +30,7 @@ class Peer:
         self.requests = []
 
     def ask(self, topic, payload=None, flags=0):
-        """The responses to a request, up to the last; requests that come meanwhile are kept."""
+        """The responses to a request, up to the last; other requests are put aside."""
         self.tag += 1
         self.send(Message.request(topic, payload, matchtag=self.tag, flags=flags))
         responses = []
@@ -40,7 +40,7 @@ class Peer:
         return responses
 
     def state(self, job):
-        """The job's state, once all that this peer has sent has come to its end."""
+        """The job's state after everything that this peer has sent is handled."""
         (response,) = self.ask("job-list.list-id", {"id": job})
         return response.object()["job"]["state"]
 
@@ -74,7 +74,7 @@ class Peer:
 
 @pytest.fixture
 def peer():
-    """Gives a peer of an instance; it goes away with the test, if not before."""
+    """Makes peers of an instance, which disconnect at the end of the test."""
     with ExitStack() as stack:
 
         def attach(instance):
@@ -110,7 +110,7 @@ def good_scheduler(instance):
 
 
 def shares(one, other):
-    """Whether two jobs had a core at the same time."""
+    """Whether two jobs had the same core at the same time."""
     (first, last, r), (other_first, other_last, other_r) = one, other
     return first < other_last and other_first < last and bool((r & other_r).ncores)
 
@@ -157,7 +157,7 @@ def handshake(scheduler):
 
 
 def allocated(scheduler, rank=0):
-    """Gives the job that is asked for a core of its own; returns the request."""
+    """Allocates a core of its own to the job of the next alloc request; returns the request."""
     request = scheduler.request("sched.alloc")
     job = request.object()["id"]
     r = resources(rank, "0")
@@ -168,7 +168,7 @@ def allocated(scheduler, rank=0):
 
 
 @pytest.mark.parametrize("how", ["alloc", "free"])
-def test_a_scheduler_that_is_not_registered_any_more_suspends_scheduling(start, peer, how):
+def test_a_scheduler_that_unregisters_suspends_scheduling(start, peer, how):
     options = ("--nodes", "2", "--cores", "4", "--sched", "none")
     with start(*options) as instance, Client(instance.uri) as client:
         job = submit(client, cores=1, run="1h")
@@ -188,7 +188,7 @@ def test_a_scheduler_that_is_not_registered_any_more_suspends_scheduling(start, 
         assert f"sched.{how} failed with errnum 38" in last
 
 
-def test_a_running_job_is_updated_where_nobody_can_be_asked(start, peer):
+def test_a_running_job_is_updated_without_a_scheduler(start, peer):
     options = ("--nodes", "2", "--cores", "4", "--sched", "none")
     with start(*options) as instance, Client(instance.uri) as client:
         job = submit(client, cores=1, run="1h")
@@ -241,7 +241,7 @@ def test_a_job_whose_service_is_not_registered_is_started_by_the_next_or_cancell
         assert (request.object()["id"], request.object()["reattach"]) == (job, False)
 
 
-def test_a_stray_hello_is_not_in_the_way_of_our_scheduler(start, peer):
+def test_a_stray_hello_does_not_block_our_scheduler(start, peer):
     options = ("--nodes", "1", "--cores", "1", "--sched", "process")
     with start(*options) as instance, Client(instance.uri) as client:
         first = submit(client, cores=1)
@@ -259,7 +259,7 @@ def test_a_stray_hello_is_not_in_the_way_of_our_scheduler(start, peer):
         assert any("sched-hello rejected" in row["text"] for row in client.dmesg())
 
 
-def test_requests_of_others_leave_our_scheduler_its_cores(start, peer):
+def test_requests_of_other_clients_free_no_cores_of_our_scheduler(start, peer):
     with start("--nodes", "1", "--cores", "2") as instance, Client(instance.uri) as client:
         list(client.wait([submit(client, cores=1)]))
         stranger = peer(instance)
@@ -273,7 +273,7 @@ def test_requests_of_others_leave_our_scheduler_its_cores(start, peer):
         assert row["result"] == 1
 
 
-def test_a_cancelled_job_keeps_no_annotations(start, peer):
+def test_a_cancelled_job_has_no_annotations(start, peer):
     options = ("--nodes", "1", "--cores", "1", "--sched", "none")
     with start(*options) as instance, Client(instance.uri) as client:
         job = submit(client, cores=1)
@@ -296,14 +296,14 @@ def submit(client, cores=2, run="0"):
 
 
 def asked_of(scheduler):
-    """Has it say that it is ready; the four requests that come, by job."""
+    """Sends ready; returns the four alloc requests that follow, by job."""
     scheduler.granted("job-manager.sched-ready", {"mode": "unlimited"})
     requests = [scheduler.request("sched.alloc") for _ in range(4)]
     return {request.object()["id"]: request for request in requests}
 
 
 def break_the_rules(bad, long, jobs):
-    """What a scheduler may do wrong; the first job runs in the end, the others wait."""
+    """Every violation by a scheduler; the first job runs in the end, the others stay pending."""
     bad.granted("service.add", {"service": "sched"})
     assert bad.refused("job-manager.sched-ready", {"mode": "unlimited"})[0] == 71
     bad.granted("job-manager.sched-hello", {"partial-ok": True}, STREAMING)
@@ -428,7 +428,7 @@ def test_an_execution_service_that_breaks_every_rule_corrupts_nothing(start, pee
         assert fault in told, fault
 
 
-def test_execution_is_nobody_s_to_take_who_has_not_registered_its_service(start, peer):
+def test_exec_hello_requires_a_registered_service(start, peer):
     with start("--nodes", "1", "--exec", "sim") as instance, Client(instance.uri) as client:
         stranger = peer(instance)
         refused = stranger.refused("job-manager.exec-hello", {"service": "job-exec"})
@@ -438,7 +438,7 @@ def test_execution_is_nobody_s_to_take_who_has_not_registered_its_service(start,
         assert [it["returncode"] for it in client.wait([job])] == [0]
 
 
-def test_jobs_of_a_service_outside_outlive_the_instance(start, peer):
+def test_jobs_of_an_external_service_outlive_the_instance(start, peer):
     options = ("--nodes", "1", "--exec", "none")
     with start(*options) as instance, Client(instance.uri) as client:
         job = submit(client, cores=1, run="1h")

@@ -1,4 +1,4 @@
-"""The execution service alone: what a broken job, request or event costs, and whom."""
+"""The execution service alone: malformed jobs, requests and events, and orphans."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_task_that_cannot_be_started_ends_the_others(tmp_path, monkeypatch):
     assert started[0].status == 15
 
 
-def test_a_fifo_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp_path):
+def test_a_fifo_without_a_reader_is_rejected_and_one_with_a_reader_is_written(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 
@@ -69,7 +69,7 @@ def test_a_fifo_that_nobody_reads_is_refused_and_one_that_is_read_is_written(tmp
     run(tmp_path, scenario)
 
 
-def test_a_job_ends_that_leaves_more_output_than_is_kept(tmp_path):
+def test_a_job_ends_when_its_retained_output_exceeds_the_limit(tmp_path):
     async def scenario(service):
         service.start(1, ["sh", "-c", "while :; do echo xxxxxxxxxxxxxxxx; done"])
         told = await service.over()
@@ -103,7 +103,7 @@ def test_a_changed_output_limit_holds_for_running_jobs(tmp_path):
         ("job-exec.output", {"id": 1}, errno.EPROTO),
     ],
 )
-def test_a_malformed_request_is_answered_and_the_job_goes_on(tmp_path, topic, payload, errnum):
+def test_a_malformed_request_is_rejected_and_the_job_continues(tmp_path, topic, payload, errnum):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 
@@ -126,7 +126,7 @@ def refused(*_args):
     raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
-def test_a_task_that_must_not_be_signalled_costs_nobody_else(tmp_path, monkeypatch):
+def test_a_task_without_permission_to_signal_affects_no_other_job(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "killpg", refused)
     gate = tmp_path / "gate"
     os.mkfifo(gate)
@@ -148,7 +148,7 @@ def test_a_task_that_must_not_be_signalled_costs_nobody_else(tmp_path, monkeypat
     run(tmp_path, scenario)
 
 
-def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeypatch, caplog):
+def test_a_task_that_cannot_be_killed_does_not_delay_the_end(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(os, "killpg", refused)
     kill = os.kill
     monkeypatch.setattr(os, "kill", refused)
@@ -169,7 +169,7 @@ def test_a_task_that_cannot_be_killed_does_not_hold_up_the_end(tmp_path, monkeyp
     assert task.status == 9
 
 
-def test_what_a_job_leaves_behind_is_reaped_when_it_ends(tmp_path):
+def test_orphans_of_a_job_are_reaped_when_they_end(tmp_path):
     async def scenario(service):
         # The orphan has no mark of the job: it outlives that, and is still reaped.
         told, leave, end = (tmp_path / name for name in ("told", "leave", "end"))
@@ -191,7 +191,7 @@ def test_what_a_job_leaves_behind_is_reaped_when_it_ends(tmp_path):
     run(tmp_path, scenario)
 
 
-def test_a_job_that_is_lost_leaves_nothing_behind(tmp_path):
+def test_orphans_of_a_lost_job_are_killed(tmp_path):
     # Ids of nobody else's jobs: processes are looked for on the whole machine.
     job = secrets.randbits(60)
     processes = []
@@ -269,7 +269,7 @@ def test_the_command_s_status_is_known_while_jobs_end(tmp_path):
     assert done.returncode == 7, done.stderr
 
 
-def test_a_service_that_is_replaced_ends_its_jobs_and_says_nothing_more(tmp_path):
+def test_a_replaced_service_ends_its_jobs_without_further_responses(tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 
@@ -293,6 +293,6 @@ def test_a_service_that_is_replaced_ends_its_jobs_and_says_nothing_more(tmp_path
 
 def test_a_runner_that_is_cancelled_before_it_runs_ends(tmp_path):
     async def scenario(_service):
-        """Asks nothing, and gives the runner no turn."""
+        """Sends nothing, and never yields to the runner."""
 
     run(tmp_path, scenario)

@@ -1,4 +1,4 @@
-"""Schedulers that come, go, are killed and follow each other, as clients see it."""
+"""Schedulers that attach, detach, are killed and replaced, as clients see it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_scheduler_is_killed_while_jobs_run_and_another_takes_over(
 
 
 @pytest.mark.parametrize("kind", EXTERNAL)
-def test_what_was_given_back_in_part_is_known_to_the_next_scheduler(
+def test_hello_tells_the_next_scheduler_of_partial_releases(
     start, scheduler, exec_service, tmp_path, kind
 ):
     gate = tmp_path / "gate"
@@ -124,7 +124,7 @@ def test_the_daemon_keeps_a_scheduler_process_running(start):
         assert served_by(client) not in (None, first, instance.process.pid)
 
 
-def test_a_second_scheduler_is_turned_away(start):
+def test_a_second_scheduler_is_rejected(start):
     with start("--nodes", "1") as instance:
         done = instance.penstock("sched")
         assert done.returncode == 1

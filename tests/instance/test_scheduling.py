@@ -1,4 +1,4 @@
-"""Scheduling as clients see it, the same whoever schedules.
+"""Scheduling as clients see it, with every scheduler.
 
 Each test runs with our scheduler inside the daemon, with the same as a process at the socket, and
 with `examples/scheduler.py`. Execution is simulated: a job of `HOLD` runs until it is cancelled.
@@ -30,7 +30,7 @@ def spec(command=("true",), **shape):
 
 @pytest.fixture(params=["inside", *EXTERNAL])
 def scheduled(request, start, scheduler, tmp_path):
-    """Gives a context manager: an instance that the scheduler of this run serves, and a client."""
+    """Makes an instance with the scheduler of this test run, and a client."""
 
     @contextmanager
     def start_scheduled(*options, limit=None):
@@ -52,7 +52,7 @@ def scheduled(request, start, scheduler, tmp_path):
 
 
 def event(client, job, name):
-    """The context of a job's first event of this name, once that has come."""
+    """Waits for a job's first event of this name; returns its context."""
     seen = []
     for found in client.eventlog(job, follow=True):
         if found["name"] == name:
@@ -97,7 +97,7 @@ def test_many_small_jobs_run(scheduled):
         assert results(client, jobs) == [COMPLETED] * 200
 
 
-def test_what_runs_at_a_time_shares_nothing_and_lies_in_the_inventory(scheduled):
+def test_concurrent_jobs_are_disjoint_and_within_the_inventory(scheduled):
     with scheduled("--nodes", "3", "--cores", "4", "--gpus", "2") as (_, client):
         shapes = [{"ntasks": 2}, {"cores_per_task": 3}, {"gpus_per_task": 1}, {"nodes": 1}]
         jobs = [running(client, **shape) for shape in shapes]
@@ -113,7 +113,7 @@ def test_what_runs_at_a_time_shares_nothing_and_lies_in_the_inventory(scheduled)
 
 
 @pytest.mark.parametrize("limit", [None, 2])
-def test_the_more_urgent_goes_first_and_among_equals_the_older(scheduled, limit):
+def test_jobs_start_by_urgency_then_by_age(scheduled, limit):
     with scheduled("--nodes", "1", limit=limit) as (_, client):
         blocker = running(client)
         urgencies = [10, 20, 16, 31, 16, 20]
@@ -124,7 +124,7 @@ def test_the_more_urgent_goes_first_and_among_equals_the_older(scheduled, limit)
         assert ran == [jobs[3], jobs[1], jobs[5], jobs[2], jobs[4], jobs[0]]
 
 
-def test_a_job_gets_another_place_in_the_queue(scheduled):
+def test_a_changed_urgency_changes_the_position(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
         first, second, third = client.submit(spec(), count=3)
@@ -136,7 +136,7 @@ def test_a_job_gets_another_place_in_the_queue(scheduled):
         assert ran == [third, second, first]
 
 
-def test_a_held_job_lets_others_pass_until_it_is_released(scheduled):
+def test_a_held_job_does_not_block_others_until_it_is_released(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         held = client.submit(spec(), urgency=0)
         other = client.submit(spec())
@@ -146,7 +146,7 @@ def test_a_held_job_lets_others_pass_until_it_is_released(scheduled):
         assert results(client, [held]) == [COMPLETED]
 
 
-def test_a_job_that_is_asked_for_already_is_held_back(scheduled):
+def test_holding_a_job_cancels_its_alloc_request(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
         job, other = client.submit(spec(), count=2)
@@ -193,7 +193,7 @@ def test_a_pending_job_is_cancelled_and_the_next_one_runs(scheduled):
     ],
     ids=str,
 )
-def test_what_can_never_run_is_denied_with_a_note(scheduled, shape):
+def test_an_unsatisfiable_job_is_denied_with_a_note(scheduled, shape):
     with scheduled("--nodes", "2", "--cores", "4", "--gpus", "1") as (_, client):
         job = client.submit(spec(**shape))
         assert results(client, [job]) == [FAILED]
@@ -231,7 +231,7 @@ def test_drained_nodes_get_no_jobs_until_they_are_undrained(scheduled):
         assert results(client, [wide]) == [COMPLETED]
 
 
-def test_whole_nodes_are_given_to_one_job(scheduled):
+def test_exclusive_nodes_are_allocated_to_one_job(scheduled):
     with scheduled("--nodes", "3", "--cores", "4", "--gpus", "1") as (_, client):
         small = running(client)
         (taken,) = r_of(client, small).ranks
@@ -291,7 +291,7 @@ def test_r_has_the_times_and_the_slots_of_the_job(scheduled):
         assert row(client, job)["annotations"]["sched"]["resource_summary"] == r.summary()
 
 
-def test_who_waits_is_told_so(scheduled):
+def test_pending_jobs_are_annotated(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
         job = client.submit(spec())
@@ -314,7 +314,7 @@ def test_a_limited_scheduler_gets_through_a_queue(scheduled, limit):
         assert results(client, jobs) == [COMPLETED] * 20
 
 
-def test_ranks_that_are_released_early_are_used_again(scheduled, exec_service, tmp_path):
+def test_ranks_that_are_released_early_are_reused(scheduled, exec_service, tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     # The epilog of rank 1 waits for the gate, the other one ends at once.
@@ -333,7 +333,7 @@ def test_ranks_that_are_released_early_are_used_again(scheduled, exec_service, t
         assert names(client, wide).count("release") == 2
 
 
-def test_new_nodes_are_used_and_lost_ones_are_not(scheduled):
+def test_new_nodes_are_used_and_removed_ones_are_not(scheduled):
     with scheduled("--nodes", "2") as (_, client):
         assert results(client, [client.submit(spec(nodes=3))]) == [FAILED]
         more = ResourceSet.uniform("2-3", "late[2-3]", cores="0-1")
@@ -376,7 +376,7 @@ def test_no_job_gets_more_time_than_the_resources_have(scheduled):
         assert r_of(client, job).expiration is None
 
 
-def test_nodes_of_which_nobody_tells_any_more_get_no_jobs(scheduled):
+def test_nodes_that_a_monitor_no_longer_reports_get_no_jobs(scheduled):
     with (
         scheduled("--nodes", "2") as (instance, client),
         Client(instance.uri, timeout=60) as monitor,
@@ -407,7 +407,7 @@ def test_a_running_job_gets_more_time(scheduled):
         end(client, job)
 
 
-def test_a_waiting_job_gets_another_limit(scheduled):
+def test_the_time_limit_of_a_pending_job_changes(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
         job = client.submit(spec(duration=HOLD))
@@ -418,7 +418,7 @@ def test_a_waiting_job_gets_another_limit(scheduled):
         assert r.expiration - r.starttime == 0.25
 
 
-def test_a_stopped_queue_takes_its_requests_back(scheduled):
+def test_a_stopped_queue_cancels_its_alloc_requests(scheduled):
     with scheduled("--nodes", "1") as (_, client):
         blocker = running(client)
         jobs = client.submit(spec(), count=5)

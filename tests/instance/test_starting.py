@@ -1,4 +1,4 @@
-"""How an instance starts: what it takes for its own, and what it leaves alone."""
+"""The start of an instance: its state directory, lock and socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PENSTOCK = [sys.executable, "-m", "penstock"]
 
 
 def start_here(directory, *args, env=None):
-    """Runs `penstock start` in a directory, with its state there."""
+    """Runs `penstock start` with its state in the current directory."""
     return subprocess.run(
         [*PENSTOCK, "start", "--state", "state", *args],
         cwd=directory,
@@ -32,7 +32,7 @@ def rows(instance):
 
 
 @pytest.mark.parametrize("how", ["option", "environment", "configuration"])
-def test_a_file_in_the_socket_s_place_stays(tmp_path, how):
+def test_a_file_at_the_socket_path_is_not_removed(tmp_path, how):
     victim = tmp_path / "victim.txt"
     victim.write_text("precious\n")
     options, env = ["--nodes=1"], {}
@@ -49,7 +49,7 @@ def test_a_file_in_the_socket_s_place_stays(tmp_path, how):
     assert victim.read_text() == "precious\n"
 
 
-def test_a_file_in_the_lock_s_place_keeps_what_is_in_it(tmp_path):
+def test_a_file_at_the_lock_path_keeps_its_contents(tmp_path):
     lock = tmp_path / "state" / "lock"
     lock.parent.mkdir()
     lock.write_text("precious\n")
@@ -57,7 +57,7 @@ def test_a_file_in_the_lock_s_place_keeps_what_is_in_it(tmp_path):
     assert lock.read_text() == "precious\n"
 
 
-def test_a_socket_that_was_left_behind_is_replaced(tmp_path):
+def test_a_stale_socket_is_replaced(tmp_path):
     path = tmp_path / "sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -72,7 +72,7 @@ def test_only_the_instance_s_own_socket_is_removed_at_the_end(tmp_path):
     assert (tmp_path / "sock").read_text() == "mine\n"
 
 
-def test_a_relative_socket_is_found_from_anywhere(tmp_path):
+def test_a_relative_socket_path_works_from_any_directory(tmp_path):
     penstock = " ".join(PENSTOCK)
     script = f"cd /; {penstock} run --cwd=/ {penstock} jobs -a --json"
     done = start_here(tmp_path, "--socket", "state/sock", "--", "sh", "-c", script)
@@ -80,7 +80,7 @@ def test_a_relative_socket_is_found_from_anywhere(tmp_path):
     assert '"state": "RUN"' in done.stdout
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_named(tmp_path):
+def test_a_socket_path_that_is_too_long_is_named(tmp_path):
     path = tmp_path / ("x" * 120)
     done = start_here(tmp_path, "--nodes=1", "--socket", str(path), "--", "true")
     assert done.returncode == 1
@@ -88,7 +88,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_named(tmp_path):
     assert "at most 107" in done.stderr
 
 
-def test_what_cannot_be_read_in_the_store_costs_its_own_job(start, tmp_path):
+def test_an_unreadable_row_of_the_store_affects_its_own_job_only(start, tmp_path):
     names = "finished running pending broken logless".split()
     with start("--nodes=1", "--cores=3") as instance:
         ids = {}

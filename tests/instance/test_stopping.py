@@ -1,4 +1,4 @@
-"""How an instance stops: what ends, what stays, and what cannot hold it up."""
+"""The end of an instance: jobs, commands and signals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_signal_that_ends_the_instance_ends_its_jobs(start, tmp_path, number):
         assert (row["result"], row["reason"]) == ("CANCELED", "cancel: the instance was shut down")
 
 
-def test_under_nohup_the_end_of_the_terminal_is_not_the_instance_s(tmp_path):
+def test_under_nohup_the_instance_outlives_its_terminal(tmp_path):
     state = str(tmp_path / "state")
     command = [*PENSTOCK, "start", "--nodes=1", "--state", state, "--socket", state + "/socket"]
     script = "kill -HUP $PPID; exit 7"
@@ -45,7 +45,7 @@ def test_under_nohup_the_end_of_the_terminal_is_not_the_instance_s(tmp_path):
 
 
 @pytest.mark.parametrize("sched", ["inside", "process"])
-def test_what_is_pending_at_the_end_stays_pending(start, tmp_path, sched):
+def test_pending_jobs_stay_pending_over_a_restart(start, tmp_path, sched):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     options = ["--nodes=1", "--cores=2", "--exec=local", "--oversubscribe", "--sched", sched]
@@ -72,7 +72,7 @@ def test_what_is_pending_at_the_end_stays_pending(start, tmp_path, sched):
 
 
 @pytest.mark.parametrize(("ignored", "code"), [("TERM", 129), ("TERM HUP", 137)])
-def test_a_command_that_ignores_sigterm_does_not_hold_up_the_end(tmp_path, ignored, code):
+def test_a_command_that_ignores_sigterm_is_killed(tmp_path, ignored, code):
     config = tmp_path / "penstock.toml"
     config.write_text("[penstock.exec]\nkill-timeout = '0.1s'\n")
     state = str(tmp_path / "state")

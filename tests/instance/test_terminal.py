@@ -1,4 +1,4 @@
-"""What jobs are called and what people note reaches no terminal as it is."""
+"""Job names, notes and reasons are escaped before they reach a terminal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_names_notes_and_reasons_are_escaped_and_tables_keep_their_rows(sim):
     assert json.loads(texts["spec"])["attributes"]["system"]["job"]["name"] == EVIL
 
 
-def test_why_a_job_has_ended_is_escaped(sim):
+def test_exception_notes_are_escaped(sim):
     done = sim.penstock("submit", "--dependency", "afterok:ƒ1", "--job-name", EVIL, "true")
     assert done.returncode == 1
     with Client(sim.uri) as client:

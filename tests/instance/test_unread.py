@@ -1,4 +1,4 @@
-"""Clients that do not read what they asked for: what they can cost the instance."""
+"""Backpressure: clients that do not read their responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIG = "x" * 100_000
 
 
 class Talker:
-    """A service that answers at length."""
+    """A service with long responses."""
 
     def __init__(self, broker):
         self._broker = broker
@@ -73,14 +73,14 @@ class Client:
         await self.stream.send_all(request.encode())
 
     async def receive(self):
-        """What came next; nothing at the end of the connection."""
+        """The next messages; none at the end of the connection."""
         while data := await self.stream.receive_some(65536):
             if batch := self._decoder.feed(data):
                 return list(batch)
         return []
 
     async def receive_until_end(self):
-        """What came before the end of the stream that was asked for."""
+        """The messages before the end of the requested stream."""
         received = []
         while batch := await self.receive():
             received += batch
@@ -90,7 +90,7 @@ class Client:
         raise AssertionError("the connection has ended")
 
 
-def test_a_client_that_lets_too_much_wait_is_cut_off(tmp_path, monkeypatch, caplog):
+def test_a_client_with_too_much_unread_is_disconnected(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", 1_000_000)
 
     async def main():
@@ -118,7 +118,7 @@ def test_a_client_that_lets_too_much_wait_is_cut_off(tmp_path, monkeypatch, capl
     trio.run(main)
 
 
-def test_output_waits_for_its_reader(tmp_path):
+def test_output_streams_respect_backpressure(tmp_path):
     size = 16 * 1024 * 1024
     kept = tmp_path / "output" / "1"
     kept.mkdir(parents=True)
@@ -169,7 +169,7 @@ async def read_output(client):
 
 @asynccontextmanager
 async def listing_of(path, count):
-    """A job manager with `count` jobs, and a client that has asked for all of them."""
+    """A job manager with `count` jobs, and a client that has requested all of them."""
     async with broker_at(path) as broker:
         settings = {"owner": os.getuid()}
         manager = JobManager(None, json.dumps(settings), time.time())
@@ -183,7 +183,7 @@ async def listing_of(path, count):
         yield broker, manager, client, ids[::-1]
 
 
-def test_a_long_queue_waits_for_the_scheduler_to_read(tmp_path, monkeypatch):
+def test_alloc_requests_respect_backpressure(tmp_path, monkeypatch):
     most = 16 * 1024 * 1024
     monkeypatch.setattr(broker_module, "MAX_UNSENT_BYTES", most)
     count = 1000
@@ -224,7 +224,7 @@ def test_a_long_queue_waits_for_the_scheduler_to_read(tmp_path, monkeypatch):
     trio.run(main)
 
 
-def test_a_long_listing_waits_for_its_reader_and_for_others(tmp_path):
+def test_a_long_listing_respects_backpressure_and_yields_to_other_clients(tmp_path):
     count = 20_000
 
     async def main():
@@ -255,7 +255,7 @@ def test_a_long_listing_waits_for_its_reader_and_for_others(tmp_path):
     trio.run(main)
 
 
-def test_a_listing_whose_reader_goes_away_or_cancels_it_is_dropped(tmp_path):
+def test_a_listing_ends_when_its_reader_disconnects_or_cancels(tmp_path):
     async def main():
         path = tmp_path / "socket"
         async with listing_of(path, 20_000) as (broker, manager, client, _):

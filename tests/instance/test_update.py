@@ -1,4 +1,4 @@
-"""Jobs are changed after their submission: in real instances, and across their restarts."""
+"""Updates of submitted jobs in real instances, and across restarts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_pending_jobs_keep_updates_memos_and_priorities_over_a_restart(start):
             client.rpc("job-manager.update", {"id": job, "updates": {"attributes.system.cwd": "/"}})
 
 
-def test_a_hundred_thousand_jobs_are_put_in_order_by_one_request(start):
+def test_one_request_sets_priorities_of_a_hundred_thousand_jobs(start):
     with start("--nodes", "1", "--cores", "1") as instance, Client(instance.uri) as client:
         client.rpc("job-manager.queue-start", {"start": False})
         spec = jobspec(duration=1)

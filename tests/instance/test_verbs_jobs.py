@@ -1,4 +1,4 @@
-"""What people do to jobs and queues, by verb and by client, against real instances."""
+"""Control of jobs and queues, by verb and by client, against real instances."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def row(instance, job):
     return json.loads(instance.lines("info", "--json", job)[0])
 
 
-def test_rows_have_no_key_that_is_not_typed(sim):
+def test_rows_have_typed_keys_only(sim):
     with Client(sim.uri) as client:
         ran = client.submit(from_command(["true"], nodes=1, queue=None, environment={}, cwd="/"))
         failed = client.submit(from_command(["true"], nodes=9, environment={}, cwd="/"))
@@ -70,7 +70,7 @@ def test_priorities_come_in_bulk(sim):
         assert [client.info(job)["priority"] for job in ids] == [100, 101, 102]
 
 
-def test_memos_are_kept_and_taken_back(sim):
+def test_memos_are_set_and_removed(sim):
     (job,) = sim.lines("submit", "--urgency=hold", "true")
     sim.lines("memo", job, "step=3", "who=me")
     sim.lines("memo", job, "step=null", "more=[1]")
@@ -138,7 +138,7 @@ def test_the_anonymous_queue_stops_and_starts(sim):
     assert sim.penstock("queue", "drain", "-t", "10ms").returncode == 1
 
 
-def test_queues_with_names_are_switched_one_by_one(start, tmp_path):
+def test_named_queues_are_stopped_one_by_one(start, tmp_path):
     config = tmp_path / "penstock.toml"
     config.write_text(
         "[queues.batch]\n[queues.debug]\n[policy.jobspec.defaults.system]\nqueue = 'batch'\n"
@@ -181,7 +181,7 @@ def test_signals_reach_running_jobs(start, tmp_path):
         assert (done.returncode, job in done.stderr) == (1, True)
 
 
-def test_exceptions_of_one_s_own(sim):
+def test_users_raise_exceptions_of_their_own(sim):
     with Client(sim.uri) as client:
         job, other = client.submit(SPEC, count=2)
         assert client.raise_exception([job], "remark", severity=5, note="hm") == (1, {})
@@ -192,7 +192,7 @@ def test_exceptions_of_one_s_own(sim):
         assert "t_cleanup" not in client.info(job)
 
 
-def test_jobs_that_could_never_run_are_told_apart(sim):
+def test_feasibility_tells_which_jobs_can_never_run(sim):
     with Client(sim.uri) as client:
         assert client.feasible(SPEC) is None
         huge = from_command(["true"], nodes=9, environment={}, cwd="/")
@@ -224,7 +224,7 @@ def test_jobs_are_selected_by_time_state_and_number(sim):
     assert job == str(new)
 
 
-def test_a_stream_that_is_left_is_forgotten_by_the_instance(sim):
+def test_the_instance_ends_a_stream_that_its_client_has_left(sim):
     async def main():
         with trio.fail_after(60):
             async with connect(sim.uri) as client:
@@ -275,7 +275,7 @@ def test_both_clients_see_the_same(sim):
     assert blocking[2][0]["timestamp"] <= time.time()
 
 
-def test_nothing_runs_that_was_only_to_be_shown(sim):
+def test_dry_runs_submit_nothing(sim):
     (line,) = sim.lines("submit", "--dry-run", "-n2", "true")
     assert json.loads(line)["tasks"][0]["command"] == ["true"]
     assert sim.lines("jobs", "-a", "-n") == []
@@ -289,7 +289,7 @@ def test_nothing_runs_that_was_only_to_be_shown(sim):
     assert event["context"]["flags"] == 4
 
 
-def test_a_job_begins_at_a_time_from_now(sim):
+def test_begin_time_relative_to_now(sim):
     (job,) = sim.lines("submit", "--dependency=begin-time:+1h", "true")
     (spec,) = sim.lines("submit", "--dry-run", "--dependency=begin-time:2030-01-01", "true")
     (dependency,) = json.loads(spec)["attributes"]["system"]["dependencies"]

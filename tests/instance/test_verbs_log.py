@@ -1,4 +1,4 @@
-"""The log, pings and numbers of a real instance."""
+"""The log, `ping` and `stats` of a real instance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def logged(client):
     return [row["text"] for row in client.dmesg()]
 
 
-def test_what_the_daemon_logs_is_kept_and_shown(start):
+def test_log_lines_are_retained_and_shown(start):
     # Without a scheduler nobody else has anything to say.
     with start("--nodes=2", "--sched=none") as instance, Client(instance.uri) as client:
         first = next(client.dmesg())
@@ -52,7 +52,7 @@ def test_what_the_daemon_logs_is_kept_and_shown(start):
         assert instance.lines("dmesg") == []
 
 
-def test_the_log_on_stderr_is_as_verbose_as_was_asked_for(start, tmp_path):
+def test_the_log_on_stderr_has_the_requested_level(start, tmp_path):
     errors = tmp_path / "errors"
     with start("--nodes=2", stderr=errors) as instance, Client(instance.uri) as client:
         client.log_append("quiet", level="info")
@@ -101,7 +101,7 @@ def test_the_log_is_followed_until_one_leaves(instance):
     trio.run(main)
 
 
-def test_a_follower_that_goes_away_is_forgotten(instance):
+def test_a_follower_that_disconnects_is_removed(instance):
     command = [*PENSTOCK, "dmesg", "-f", "--new"]
     env = {**os.environ, "PENSTOCK_URI": instance.uri}
     with (
@@ -118,7 +118,7 @@ def test_a_follower_that_goes_away_is_forgotten(instance):
             pass
 
 
-def test_malformed_questions_to_the_log_are_refused(instance):
+def test_malformed_log_requests_are_rejected(instance):
     with Client(instance.uri) as client:
         for topic, payload, errnum in (
             ("log.dmesg", {}, errno.EPROTO),
@@ -135,7 +135,7 @@ def test_malformed_questions_to_the_log_are_refused(instance):
 
 
 @pytest.mark.parametrize("service", ["attr", "broker", "config", "event", "log", "resource"])
-def test_services_answer_pings_with_what_they_were_sent(instance, service):
+def test_services_echo_the_payload_of_a_ping(instance, service):
     with Client(instance.uri) as client:
         answer = client.rpc(f"{service}.ping", {"seq": 3, "pad": "ƒ"})
         assert {"seq": 3, "pad": "ƒ"}.items() <= answer.items()
@@ -144,7 +144,7 @@ def test_services_answer_pings_with_what_they_were_sent(instance, service):
     assert json.loads(line)["seconds"] > 0
 
 
-def test_the_broker_counts_who_connects(instance):
+def test_the_broker_counts_connections(instance):
     with Client(instance.uri) as client, Client(instance.uri) as other:
         other.ping("broker")
         stats = client.stats("broker")

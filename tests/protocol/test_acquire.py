@@ -37,13 +37,13 @@ def test_the_first_response_has_the_inventory_and_what_is_up():
     assert (response.streaming, response.matchtag) == (True, 3)
 
 
-def test_what_is_excluded_is_left_out():
+def test_excluded_ranks_are_left_out():
     response = provider(exclude="0-1", up="0-3").acquire(request()).object()
     assert response["up"] == "2-3"
     assert response["resources"]["execution"]["nodelist"] == ["node[2-3]"]
 
 
-def test_one_at_a_time_streaming_only_and_free_again_after_a_disconnect():
+def test_acquire_is_streaming_exclusive_and_freed_by_a_disconnect():
     made = provider()
     assert made.acquire(request(flags=0)).errnum == errno.EPROTO
     assert not made.active
@@ -69,13 +69,13 @@ def test_a_cancel_ends_the_stream_and_frees_it():
 
 
 @pytest.mark.parametrize("payload", [{"grow-ok": 1}, {"grow-ok": None}, b"[]\0", b"nonsense\0"])
-def test_a_payload_that_means_nothing_is_refused(payload):
+def test_a_malformed_payload_is_rejected(payload):
     made = provider()
     assert made.acquire(request(payload)).errnum == errno.EPROTO
     assert not made.active
 
 
-def test_only_transitions_are_told_in_one_response():
+def test_only_transitions_are_sent_in_one_response():
     made, resources = provider(up="0-1"), simulated(4, 2)
     assert told(made) == []
     assert made.acquire(request()).object()["up"] == "0-1"
@@ -91,7 +91,7 @@ def test_only_transitions_are_told_in_one_response():
     assert told(made) == [{"down": "1-3"}]
 
 
-def test_ranks_that_are_gone_are_told_once_and_in_down_where_they_were_up():
+def test_removed_ranks_are_sent_once_and_in_down_if_they_were_up():
     made, resources = provider(), simulated(4, 2)
     made.acquire(request())
     resources.remove_ranks("2-3")
@@ -101,7 +101,7 @@ def test_ranks_that_are_gone_are_told_once_and_in_down_where_they_were_up():
     assert told(made) == [{"down": "1"}]
 
 
-def test_properties_and_the_end_of_the_resources_are_told():
+def test_changes_of_properties_and_expiration_are_sent():
     made, resources = provider(), simulated(4, 2)
     resources.add_property("old", "0-2")
     made.update(resources, NOBODY, IDset("0-2"))
@@ -121,7 +121,7 @@ def test_properties_and_the_end_of_the_resources_are_told():
     assert told(made) == [{"expiration": 0.0}]
 
 
-def test_new_ranks_are_told_to_those_who_ask_for_it_and_to_others_at_their_next_acquire():
+def test_new_ranks_are_sent_on_request_or_at_the_next_acquire():
     more = simulated(6, 2)
     more.add_property("p", "3-4")
     asking, other = provider(), provider()
@@ -144,7 +144,7 @@ def test_new_ranks_are_told_to_those_who_ask_for_it_and_to_others_at_their_next_
     assert other.acquire(request()).object()["up"] == "0-5"
 
 
-def test_a_rank_excluded_from_now_on_goes_down_and_may_come_back():
+def test_an_excluded_rank_goes_down_and_can_come_up_again():
     made, resources = provider(), simulated(4, 2)
     made.acquire(request({"grow-ok": True}))
     made.update(resources, IDset("1"), IDset("0,2"))
@@ -159,7 +159,7 @@ def test_a_rank_excluded_from_now_on_goes_down_and_may_come_back():
 
 @dataclass
 class Consumer:
-    """What a scheduler knows after some responses."""
+    """A scheduler's view of the resources, from the responses."""
 
     ranks: IDset = field(default_factory=IDset)
     up: IDset = field(default_factory=IDset)
@@ -250,7 +250,7 @@ def inventory(state):
 
 @given(st.lists(step, max_size=40))
 @settings(max_examples=500, deadline=None)
-def test_whatever_happens_the_scheduler_knows_what_the_provider_knows(steps):
+def test_scheduler_and_provider_agree_after_every_step(steps):
     state = {"there": IDset("0-3"), "exclude": IDset(), "up": IDset("0-5"), "expiration": 0.0}
     state |= {"a": IDset(), "b": IDset()}
     made = AcquireProvider(inventory(state), state["exclude"], state["up"])

@@ -1,4 +1,4 @@
-"""Elastic jobs with the instance's own services, on a clock of the test's, with faults."""
+"""Elastic jobs with the instance's own services on a stepped clock, with faults."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def clock() -> SteppedClock:
     return SteppedClock()
 
 
-def test_granted_refused_queued_and_released(clock: SteppedClock) -> None:
+def test_requests_are_granted_denied_queued_and_released(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(2)
     more = answer(world.ask(job, "extend", nodes=1, required=True))
@@ -53,7 +53,7 @@ def test_granted_refused_queued_and_released(clock: SteppedClock) -> None:
     assert not ResourceSet(world.instance.manager.held())
 
 
-def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(
+def test_preferences_are_met_if_free_and_dropped_otherwise(
     clock: SteppedClock,
 ) -> None:
     world = World(clock)
@@ -66,7 +66,7 @@ def test_a_preference_that_is_free_is_met_and_one_that_is_not_is_dropped(
     assert third["status"] == -29
 
 
-def test_each_node_gives_what_is_asked_of_it(clock: SteppedClock) -> None:
+def test_each_node_contributes_its_requested_cores(clock: SteppedClock) -> None:
     world = World(clock, cores=4)
     job = world.run_job(2)
     wanted = {"hosts": "node[3-4]", "cpus_per_host": "1,3", "required": True}
@@ -106,7 +106,7 @@ def test_a_request_of_parts_waits_for_all_of_them(clock: SteppedClock) -> None:
     world.check()
 
 
-def test_two_requests_that_keep_what_the_other_waits_for(clock: SteppedClock) -> None:
+def test_two_requests_that_block_each_other(clock: SteppedClock) -> None:
     world = World(clock, cores=4)
     job, filler = world.run_job(2), world.run_job(4)
     wanted = [("first", "node2", "node3"), ("second", "node3", "node2")]
@@ -121,7 +121,7 @@ def test_two_requests_that_keep_what_the_other_waits_for(clock: SteppedClock) ->
     world.check()
 
 
-def test_the_callers_limit_brings_a_part(clock: SteppedClock) -> None:
+def test_a_timeout_brings_a_partial_grant(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(3)
     waits = world.ask(job, "extend", nodes=5, timeout=60, name="part")
@@ -131,7 +131,7 @@ def test_the_callers_limit_brings_a_part(clock: SteppedClock) -> None:
     assert (row["state"], row["results"][2]["value"]) == ("granted", "node[3-5]")
 
 
-def test_what_is_lent_comes_back_when_its_time_is_over(clock: SteppedClock) -> None:
+def test_a_loan_is_reclaimed_at_its_end(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(6)
     lent = answer(world.ask(job, "release", nodes=2, time=600, name="loan"))
@@ -146,7 +146,7 @@ def test_what_is_lent_comes_back_when_its_time_is_over(clock: SteppedClock) -> N
     assert world.ask(job, "reacquire")["status"] == -46
 
 
-def test_time_is_extended_in_the_schedulers_books(clock: SteppedClock) -> None:
+def test_an_extension_of_time_is_known_to_the_scheduler(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(6, duration=600.0)
     ends = world.row(job)["expiration"]
@@ -158,7 +158,7 @@ def test_time_is_extended_in_the_schedulers_books(clock: SteppedClock) -> None:
     assert world.scheduler_explains(waiting)["start"] == ends + 300
 
 
-def test_a_question_that_gets_lost_costs_two_seconds(clock: SteppedClock) -> None:
+def test_a_lost_request_is_repeated_after_two_seconds(clock: SteppedClock) -> None:
     world = World(clock)
     job = world.run_job(2)
     world.lose = 1
@@ -175,7 +175,7 @@ def test_a_question_that_gets_lost_costs_two_seconds(clock: SteppedClock) -> Non
 def test_resources_are_conserved_under_faults(
     seed: int, clock: SteppedClock, tmp_path: Path
 ) -> None:
-    """Requesters die, messages get lost, the scheduler and the daemon start anew."""
+    """Requesters die, messages are lost, the scheduler and the daemon restart."""
     print("seed", seed)
     chance = random.Random(seed)
     world = World(clock, tmp_path / "jobs.sqlite")
@@ -238,9 +238,7 @@ def test_resources_are_conserved_under_faults(
     assert {row["state"] for row in world.user.rows()} == {INACTIVE}
 
 
-def test_the_daemon_starts_anew_with_requests_that_wait(
-    clock: SteppedClock, tmp_path: Path
-) -> None:
+def test_queued_requests_survive_a_restart(clock: SteppedClock, tmp_path: Path) -> None:
     world = World(clock, tmp_path / "jobs.sqlite")
     job, other = world.run_job(2), world.run_job(1)
     world.ask(job, "extend", nodes=1, name="got")

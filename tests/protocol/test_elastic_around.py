@@ -1,4 +1,4 @@
-"""Elastic jobs with other schedulers than ours, and with nodes that go down or are gone."""
+"""Elastic jobs with other schedulers than ours, and with nodes that go down or are removed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TakesNoParts(SlowScheduler):
     """Our scheduler, without `partial-ok`."""
 
     def worded(self, message: Message) -> Message:
-        """A message as it is sent."""
+        """Returns the message to send."""
         hello = message.topic == "job-manager.sched-hello"
         return without(message, "partial-ok") if hello else message
 
@@ -48,21 +48,21 @@ class Client:
         self.peer = peer
 
     def rpc(self, topic: str, payload: dict[str, Any]) -> Any:
-        """Asks, and gives the answer."""
+        """Sends a request; returns the response."""
         response = self.peer.ask(topic, payload)
         if response.errnum:
             raise OSError(response.errnum, response.error_text)
         return response.object() if response.payload is not None else {}
 
     def stream(self, topic: str, payload: dict[str, Any]) -> Iterator[Any]:
-        """Asks, and gives the answers."""
+        """Sends a request; returns the responses."""
         *answers, last = self.peer.send(self.peer.request(topic, payload, STREAMING))
         assert last.errnum == ENODATA
         return (it.object() for it in answers)
 
 
 class Example:
-    """The scheduler in `examples`, which is another program than ours."""
+    """The scheduler in `examples`, a program of its own."""
 
     def __init__(self, instance: Instance) -> None:
         spec = importlib.util.spec_from_file_location("example_scheduler", EXAMPLE)
@@ -87,26 +87,26 @@ class Example:
         self._broker.post(self.number, Batch([message]))
 
     def deliver(self, batch: Batch) -> None:
-        """Keeps for later."""
+        """Delays messages."""
         self.inbox.extend(batch)
 
     def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+        """Does nothing."""
 
     def work(self) -> None:
-        """Hears the next messages, and decides."""
+        """Handles the delayed messages and schedules."""
         for _ in range(len(self.inbox)):
             self.scheduler.hear(self.inbox.popleft())
         self.scheduler.schedule()
 
 
 def last(peer: Peer) -> Answer:
-    """The last answer that has come."""
+    """The last response."""
     answers = [it.object() for it in peer.take() if not it.errnum]
     return answer(answers[-1])
 
 
-def test_a_scheduler_that_takes_no_parts(clock: SteppedClock) -> None:
+def test_a_scheduler_without_partial_release(clock: SteppedClock) -> None:
     world = World(clock, scheduler=TakesNoParts)
     job = world.run_job(2)
     more = answer(world.ask(job, "extend", nodes=2, name="more", required=True))
@@ -138,7 +138,7 @@ def test_a_scheduler_that_takes_no_parts(clock: SteppedClock) -> None:
     assert not ResourceSet(world.instance.manager.held())
 
 
-def test_requests_end_with_the_job_whoever_schedules(clock: SteppedClock) -> None:
+def test_requests_end_with_the_job_under_every_scheduler(clock: SteppedClock) -> None:
     for scheduler in (TakesNoParts, Example):
         world = World(clock, scheduler=scheduler)
         job = world.run_job(2)
@@ -154,7 +154,7 @@ def test_requests_end_with_the_job_whoever_schedules(clock: SteppedClock) -> Non
         assert world.row(other)["nnodes"] == 6
 
 
-def test_a_scheduler_of_somebody_else_grants(clock: SteppedClock) -> None:
+def test_a_foreign_scheduler_grants_requests(clock: SteppedClock) -> None:
     world = World(clock, cores=4, scheduler=Example)
     job = world.run_job(2)
     more = answer(world.ask(job, "extend", nodes=1, required=True, name="more"))
@@ -174,7 +174,7 @@ def test_a_scheduler_of_somebody_else_grants(clock: SteppedClock) -> None:
     assert world.row(fluid_parse(new.alloc or ""))["state"] == INACTIVE
 
 
-def test_a_scheduler_that_does_not_say_when_it_has_looked_has_two_seconds(
+def test_a_scheduler_without_verdicts_has_two_seconds(
     clock: SteppedClock,
 ) -> None:
     world = World(clock, scheduler=Example)
@@ -200,14 +200,14 @@ def test_a_scheduler_that_does_not_say_when_it_has_looked_has_two_seconds(
 
 
 class Nodes:
-    """Somebody who tells that nodes live, for as long as they do."""
+    """A monitor that reports nodes as online."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.peers: dict[str, Peer] = {}
 
     def up(self, ranks: str) -> None:
-        """Nodes live from now on."""
+        """Reports nodes as online."""
         peer = self.world.instance.connect()
         request = peer.request("resource.monitor", {"ranks": ranks}, STREAMING)
         (response,) = peer.send(request)
@@ -216,7 +216,7 @@ class Nodes:
         self.world.settle()
 
     def down(self, ranks: str) -> None:
-        """They are lost."""
+        """Stops reporting the nodes."""
         self.world.instance.disconnect(self.peers.pop(ranks))
         self.world.settle()
 
@@ -245,7 +245,7 @@ def test_a_node_that_is_lost_under_a_grant(clock: SteppedClock) -> None:
     world.check()
 
 
-def test_a_lent_node_that_is_lost_comes_back_as_another(clock: SteppedClock) -> None:
+def test_a_lost_node_on_loan_is_replaced(clock: SteppedClock) -> None:
     world = World(clock)
     nodes = Nodes(world)
     nodes.up("3")
@@ -258,7 +258,7 @@ def test_a_lent_node_that_is_lost_comes_back_as_another(clock: SteppedClock) -> 
     world.check()
 
 
-def test_a_part_whose_node_is_lost_while_the_other_is_waited_for(clock: SteppedClock) -> None:
+def test_a_granted_part_whose_node_is_lost_before_the_other_part(clock: SteppedClock) -> None:
     world = World(clock)
     nodes = Nodes(world)
     nodes.up("2")

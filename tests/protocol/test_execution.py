@@ -1,4 +1,4 @@
-"""RFC 32 as the service: every sequence that is allowed, and none that is not."""
+"""RFC 32, the service's end: every allowed sequence of responses, and no other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_mild_exception_changes_nothing():
     job.release()
 
 
-def test_reattached_stands_for_start_where_that_was_asked():
+def test_reattached_replaces_start_if_requested():
     job = StartStream(Message.request("job-exec.start", {"id": 7}), 7, reattach=True)
     assert told(job.reattached()) == ("reattached", {})
     with pytest.raises(ProtocolError):
@@ -47,7 +47,7 @@ def test_reattached_stands_for_start_where_that_was_asked():
     [(None, 9), (0, 0), (3 << 8, 3 << 8), (15, (128 + 15) << 8), (11 | 0x80, (128 + 11) << 8)],
 )
 @pytest.mark.parametrize("own", [True, False])
-def test_the_first_fatal_exceptions_wait_status_is_the_jobs(wait_status, status, own):
+def test_the_first_fatal_exception_determines_the_wait_status(wait_status, status, own):
     job = stream()
     job.start()
     # A mild one before has no say, and neither has any after it.

@@ -1,4 +1,4 @@
-"""The wire: frames recorded from a real broker, the shared vectors, what Python adds to them."""
+"""The wire: frames of a real broker, the shared vectors, and the Python interface."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_malformed_frames(vector: dict[str, Any]) -> None:
 
 # Only a map is taken for CBOR; cargo's tests read the others.
 @by_name([vector for vector in WIRE["cbor_refused"] if vector["cbor"][:1] in ("a", "b")])
-def test_cbor_that_json_cannot_say(vector: dict[str, Any]) -> None:
+def test_cbor_without_a_json_form(vector: dict[str, Any]) -> None:
     payload = bytes.fromhex(vector["cbor"])
     message = Message.request("some.service", payload)
     with pytest.raises(WireError) as raised:
@@ -152,7 +152,7 @@ def test_cbor_that_json_cannot_say(vector: dict[str, Any]) -> None:
 
 
 @by_name(WIRE["json_refused"])
-def test_json_that_cbor_cannot_say_goes_out_as_it_is(vector: dict[str, Any]) -> None:
+def test_json_without_a_cbor_form_is_sent_as_json(vector: dict[str, Any]) -> None:
     payload = vector["json"].encode() + b"\0"
     message = Message.request("a", payload)
     assert Batch([message]).encode_cbor() == message.encode()
@@ -165,7 +165,7 @@ def test_length_limit() -> None:
         Decoder(len(frame) - 9).feed(frame)
 
 
-def test_one_frame_is_whole_and_alone() -> None:
+def test_decode_takes_exactly_one_frame() -> None:
     frame = Message.request("a", {}).encode()
     with pytest.raises(WireError, match=f"expected {len(frame)} bytes, found the end at byte 20"):
         Message.decode(frame[:20])
@@ -194,7 +194,7 @@ def test_event() -> None:
     assert repr(message) == '<Message event "job-state" matchtag=0 sequence=7 payload=8 bytes>'
 
 
-def test_respond_copies_what_it_must() -> None:
+def test_respond_copies_route_topic_and_matchtag() -> None:
     (frame,) = [
         frame
         for expected, frame in recorded("sched")
@@ -231,7 +231,7 @@ def test_respond_to_streams_and_nul_topics() -> None:
     assert not request.respond(streaming=False).streaming
 
 
-def test_respond_refuses_nonsense() -> None:
+def test_respond_rejects_invalid_arguments() -> None:
     request = Message.request("a")
     with pytest.raises(ValueError, match=r"expected a request to respond to, found .* response"):
         request.respond().respond()
@@ -357,7 +357,7 @@ json_objects = st.dictionaries(
 
 @given(json_objects)
 def test_payloads_of_cbor2(payload: dict[str, Any]) -> None:
-    """cbor2 writes what we read, and reads what we write, floats and integers apart."""
+    """cbor2 reads and writes the same values, floats and integers apart."""
     theirs = Message.request("a", cbor2.dumps(payload))
     assert theirs.object() == payload
     assert repr(theirs.object()) == repr(payload)
@@ -381,7 +381,7 @@ def test_any_payload_in_any_pieces(payloads: list[bytes], size: int) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_noise_never_becomes_anything_but_an_error(noise: bytes) -> None:
+def test_noise_is_always_an_error(noise: bytes) -> None:
     frame = b"\x12\x00\xee\xff" + struct.pack(">I", len(noise)) + noise
     try:
         message = Message.decode(frame)

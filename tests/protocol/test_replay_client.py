@@ -1,4 +1,4 @@
-"""What the `flux` command line asked of a real broker, asked of our instance."""
+"""Recorded requests of the `flux` command line, replayed to our instance."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Exchange:
 
 
 class Replay:
-    """Our instance, asked what was recorded, in the recorded order."""
+    """Sends the recorded requests to our instance, in order."""
 
     def __init__(self) -> None:
         config = next(it for it in CLIENT if it.message.topic == "config.get" and not it.to_broker)
@@ -99,7 +99,7 @@ class Replay:
 
 
 def recorded_exchanges() -> dict[int, Exchange]:
-    """Every recorded request by its line, with the responses that it got."""
+    """Every recorded request by its line, with its responses."""
     exchanges = {it.line: Exchange(it) for it in CLIENT if it.to_broker}
     queues: dict[Key, list[Exchange]] = defaultdict(list)
     for exchange in exchanges.values():
@@ -126,7 +126,7 @@ def rows(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 def compare_streams(exchange: Exchange, replay: Replay, differences: Differences) -> None:
-    """Events and jobs one by one, however many a response has."""
+    """Compares events and jobs one by one, independent of their responses."""
     recorded = [it.message for it in exchange.recorded]
     place = exchange.request.place
     assert exchange.ours[-1].errnum == recorded[-1].errnum, place
@@ -146,7 +146,7 @@ def compare_streams(exchange: Exchange, replay: Replay, differences: Differences
 
 
 def compare_texts(ours: Message, recorded: Frame, ids: dict[int, int]) -> None:
-    """The documents of a job are text within the payload."""
+    """Compares the documents of a job, which are text within the payload."""
     theirs = translated(payload_of(recorded.message), ids)
     for key in {"R", "jobspec", "eventlog"} & theirs.keys():
         if recorded.message.topic != "job-info.lookup":
@@ -160,7 +160,7 @@ def compare_texts(ours: Message, recorded: Frame, ids: dict[int, int]) -> None:
             assert missing(one, other) == [], f"{recorded.place}: {key}"
 
 
-def test_the_command_line_gets_answers_of_the_recorded_kind() -> None:
+def test_the_command_line_gets_responses_of_the_recorded_kind() -> None:
     replay, differences = Replay(), Differences("client")
     replay.run()
     for exchange in replay.exchanges:

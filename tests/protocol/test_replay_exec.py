@@ -1,4 +1,4 @@
-"""What a real broker and an execution service said to each other, with our ends in either place."""
+"""A recorded conversation of a broker and an execution service, with our ends for either."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def inventory() -> ResourceSet:
     return ResourceSet(frames("sched")[5].payload["resources"])
 
 
-def test_our_instance_hears_the_recorded_service() -> None:
+def test_our_instance_handles_the_recorded_service() -> None:
     instance = Instance(inventory())
     SchedulerService(instance.broker, None)
     user, service = User(instance), instance.connect()
@@ -72,7 +72,7 @@ def answers_to(start: Frame) -> Iterator[Frame]:
             yield frame
 
 
-def test_our_simulated_execution_hears_the_recorded_broker() -> None:
+def test_our_simulated_execution_handles_the_recorded_broker() -> None:
     service = MockExec(NAME)
     hello = [it for it in EXEC if it.to_broker and it.message.kind == "request"]
     differences = Differences("exec", "execution")
@@ -103,7 +103,7 @@ def test_our_simulated_execution_hears_the_recorded_broker() -> None:
             assert response.matchtag == 0
 
 
-def test_our_start_stream_says_what_was_recorded() -> None:
+def test_our_start_stream_sends_the_recorded_responses() -> None:
     for start in STARTS:
         stream = StartStream(start.message, start.payload["id"])
         ours = [stream.start(), stream.finish(0), stream.release("0-3")]

@@ -1,4 +1,4 @@
-"""What a real broker and a scheduler said to each other, with our ends in the place of either."""
+"""A recorded conversation of a broker and a scheduler, with our ends for either."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def jobspec(job: int) -> dict[str, Any]:
 
 
 class InstanceInPlaceOfTheBroker:
-    """Our instance; the recorded client acts as its scheduler."""
+    """Our instance, with the recorded client as its scheduler."""
 
     def __init__(self) -> None:
         self.instance = Instance(inventory())
@@ -63,7 +63,7 @@ class InstanceInPlaceOfTheBroker:
         self.user.peer.send(request)
 
     def say(self, frame: Frame) -> None:
-        """The recorded client speaks."""
+        """Sends a message of the recorded client."""
         payload = translated(frame.payload, self.ids)
         if frame.message.kind == "request":
             self.scheduler.post(copy_of(frame.message, payload))
@@ -79,7 +79,7 @@ class InstanceInPlaceOfTheBroker:
         raise AssertionError(f"{frame.place} answers what was not asked")
 
     def hear(self, frame: Frame) -> None:
-        """The recorded broker speaks: our instance must say the same kind of thing, and now."""
+        """Expects our instance to send a message of the recorded kind now."""
         self.instance.settle()
         self.came += self.scheduler.take()
         if self.differences.listed(frame) == [NOTHING]:
@@ -113,7 +113,7 @@ class InstanceInPlaceOfTheBroker:
 RUN, INACTIVE = 16, 64
 
 
-def test_our_instance_hears_the_recorded_scheduler() -> None:
+def test_our_instance_handles_the_recorded_scheduler() -> None:
     world = InstanceInPlaceOfTheBroker()
     user, ids = world.user, world.ids
     script = {
@@ -152,7 +152,7 @@ def test_our_instance_hears_the_recorded_scheduler() -> None:
 
 
 class SchedulerInPlaceOfTheClient:
-    """Our scheduler; the recorded broker speaks to it."""
+    """Our scheduler, with the recorded broker."""
 
     def __init__(self, recorded: list[Frame]) -> None:
         self.recorded = recorded
@@ -172,7 +172,7 @@ class SchedulerInPlaceOfTheClient:
         return out
 
     def ours(self, frame: Frame) -> Message:
-        """Our request in place of the one that a recorded response answers."""
+        """Our request for the one that a recorded response answers."""
         asked = [
             it.message.matchtag
             for it in self.recorded
@@ -205,7 +205,7 @@ def final(answers: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return [answer for answer in answers if answer[1] != ANNOTATE]
 
 
-def test_our_scheduler_hears_the_recorded_broker() -> None:
+def test_our_scheduler_handles_the_recorded_broker() -> None:
     world = SchedulerInPlaceOfTheClient(SCHED)
     committed: set[str] = set()
     for frame in SCHED:
@@ -292,8 +292,8 @@ def test_our_scheduler_is_reloaded_while_a_job_runs() -> None:
 
 
 @pytest.mark.parametrize("line", [6, 8, 10])
-def test_our_scheduler_exits_where_the_handshake_is_refused(line: int) -> None:
-    """RFC 27 and 28: log it and exit; ENODATA to hello is no error."""
+def test_our_scheduler_exits_if_the_handshake_is_rejected(line: int) -> None:
+    """RFC 27 and 28: it logs the error and exits; ENODATA to hello is no error."""
     world = SchedulerInPlaceOfTheClient(SCHED)
     for frame in SCHED[: line - 1]:
         if not frame.to_broker:

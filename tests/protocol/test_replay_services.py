@@ -1,4 +1,4 @@
-"""Requests for the broker's smaller services, as recorded, to our instance."""
+"""Recorded requests to the broker's smaller services, replayed to our instance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RAN, CANCELLED = 0x00000003_7F000000, 15015608320
 JOBSPEC = frames("exec")[4].payload["jobspec"]
 
 
-def test_the_recorded_requests_get_answers_of_the_recorded_kind() -> None:
+def test_recorded_requests_get_responses_of_the_recorded_kind() -> None:
     instance = Instance(ResourceSet(frames("sched")[5].payload["resources"]))
     user, differences = User(instance), Differences("services")
     execution = ExecutionService(instance)

@@ -1,4 +1,4 @@
-"""What a real broker told the `flux` command line, told to our client in answer to its requests."""
+"""Recorded responses of a real broker, replayed to our client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE = 33051115520
 
 
 def responses(topic: str) -> list[list[Frame]]:
-    """The recorded responses of a topic, by the requests that they answer."""
+    """The recorded responses of a topic, by request."""
     found: dict[tuple[int, int], list[Frame]] = {}
     exchanges = []
     for frame in CLIENT:
@@ -40,7 +40,7 @@ def responses(topic: str) -> list[list[Frame]]:
 
 @contextmanager
 def told(tmp_path: Path, answers: list[Frame]) -> Iterator[Client]:
-    """Our client, whose one request gets these answers: as recorded but for the matchtag."""
+    """Our client, whose request gets the recorded responses with its own matchtag."""
     path = tmp_path / "s"
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -103,7 +103,7 @@ def test_documents_of_a_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("topic", ["job-manager.queue-status", "job-manager.history.get"])
-def test_small_answers(tmp_path: Path, topic: str) -> None:
+def test_small_responses(tmp_path: Path, topic: str) -> None:
     for answers in responses(topic):
         with told(tmp_path, answers) as client:
             if answers[0].message.errnum:
@@ -115,8 +115,8 @@ def test_small_answers(tmp_path: Path, topic: str) -> None:
                 assert client.queue_status() == answers[0].payload
 
 
-def test_every_other_answer(tmp_path: Path) -> None:
-    """Of one response, by `rpc`: the object, or the error that there was."""
+def test_every_other_response(tmp_path: Path) -> None:
+    """Single responses, by `rpc`: the object or the error."""
     topics = {it.message.topic or "" for it in CLIENT if not it.to_broker}
     errors = 0
     for topic in sorted(topics):

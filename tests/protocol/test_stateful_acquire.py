@@ -33,7 +33,7 @@ any_ranks = places.map(lambda it: str(IDset(it)))
 
 
 def among(ranks: IDset, chosen: set[int]) -> IDset:
-    """Some of these ranks, by their places."""
+    """Draws some of these ranks."""
     return IDset({list(ranks)[place % len(ranks)] for place in chosen})
 
 
@@ -43,7 +43,7 @@ def jobspec(rank: int) -> dict[str, Any]:
 
 
 class Listener:
-    """What a consumer knows from the responses, and whether the provider keeps to RFC 28."""
+    """A consumer's view from the responses, and a check of the provider against RFC 28."""
 
     def __init__(self) -> None:
         self.acquired = False
@@ -104,7 +104,7 @@ class Listener:
 
 
 class Acquisition(RuleBasedStateMachine):
-    """Drains, undrains, schedulers that come and go, clients that do not know the rules."""
+    """Drains, undrains, schedulers that attach and detach, clients that violate the protocol."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Acquisition(RuleBasedStateMachine):
 
     @initialize(acquired=st.booleans(), chosen=places)
     def some_have_a_property(self, acquired: bool, chosen: set[int]) -> None:
-        """Often there is a scheduler from the beginning."""
+        """Starts with a scheduler, often."""
         self.change_a_property(chosen, "a", add=True)
         if acquired:
             self.quiet()
@@ -186,7 +186,7 @@ class Acquisition(RuleBasedStateMachine):
 
     @rule(ranks=any_ranks, name=st.sampled_from(["a", "b"]), add=st.booleans())
     def change_property(self, ranks: str, name: str, add: bool) -> None:
-        """What is there can get a property, what has it can lose it; all of it, or nothing."""
+        """Adds or removes a property of targets, of all or of none."""
         can = self.there if add else self.properties[name]
         topic = "resource.property-add" if add else "resource.property-remove"
         errnum = self.ask(topic, {"targets": ranks, "name": name})
@@ -208,7 +208,7 @@ class Acquisition(RuleBasedStateMachine):
 
     @rule(chosen=places)
     def monitor_comes(self, chosen: set[int]) -> None:
-        """Somebody tells that targets live, for as long as it lives itself."""
+        """Attaches a monitor that reports targets as online."""
         if self.monitor is None and self.there:
             ranks = str(among(self.there, chosen))
             peer = self.instance.connect()
@@ -268,7 +268,7 @@ class Acquisition(RuleBasedStateMachine):
         self.instance.settle()
 
     def check_allocation(self, message: Message) -> None:
-        """A scheduler shall only allocate what is up, as far as it knows."""
+        """Checks that a scheduler allocates only targets that it knows to be up."""
         if message.topic != "kvs.commit":
             return
         for op in message.object()["ops"]:
@@ -304,7 +304,7 @@ class Acquisition(RuleBasedStateMachine):
 
     @rule()
     def stranger_goes(self) -> None:
-        """The disconnect of somebody else frees nothing, and ends no stream."""
+        """The disconnect of another client frees nothing and ends no stream."""
         refused = self.stranger.ask("resource.acquire", None, STREAMING).errnum
         self.instance.disconnect(self.stranger)
         self.stranger = self.instance.connect()
@@ -350,7 +350,7 @@ class Acquisition(RuleBasedStateMachine):
 
     @invariant()
     def jobs_are_unharmed(self) -> None:
-        """Nobody raises an exception for a target that is down."""
+        """Checks that no exception is raised for a target that is down."""
         for account in audit(self.instance, self.user, set(self.jobs), EVERYTHING).values():
             # A job that waits for what will never come back is denied.
             denied = self.jobs[account.id] in self.gone and not account.allocated
@@ -358,7 +358,7 @@ class Acquisition(RuleBasedStateMachine):
             assert not account.r.ranks & EXCLUDED
 
     def quiet(self) -> None:
-        """Lets everybody say what there is to say."""
+        """Runs rounds until no peer has anything to send."""
         if self.scheduler is None:
             self.scheduler_comes()
         assert self.scheduler is not None
@@ -370,7 +370,7 @@ class Acquisition(RuleBasedStateMachine):
     @precondition(lambda self: len(self.jobs) < 24)
     @rule()
     def jobs_run_where_it_is_up(self) -> None:
-        """What the scheduler takes for up, seen from outside: where it puts a job."""
+        """Checks which targets the scheduler considers up, by where it allocates a job."""
         self.quiet()
         for rank in self.there - EXCLUDED:
             # Ahead of all others, for none may pass one that waits.
@@ -389,7 +389,7 @@ class Acquisition(RuleBasedStateMachine):
         self.quiet()
 
     def teardown(self) -> None:
-        """When all is up again, all jobs end."""
+        """Brings all targets up; all jobs end then."""
         self.monitor_goes()
         if self.offline:
             assert self.ask("resource.unmonitor", {"targets": str(self.offline)}) == 0
@@ -415,7 +415,7 @@ TestAcquisition.settings = settings(max_examples=60, stateful_step_count=30)
 # What must be told in every run, whatever is drawn in the others.
 
 
-def test_whatever_changes_is_told() -> None:
+def test_every_change_is_sent() -> None:
     state = Acquisition()
     state.some_have_a_property(acquired=True, chosen={0, 1})
     changes = [

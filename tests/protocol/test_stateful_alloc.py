@@ -16,7 +16,7 @@ from watch import SchedulerWatch
 
 
 class Allocation(Jobs):
-    """The job manager and our scheduler, which is killed and started again at any moment."""
+    """The job manager and our scheduler, which is killed and restarted at any step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Allocation(Jobs):
     @precondition(lambda self: self.scheduler is not None)
     @rule()
     def both_work(self) -> None:
-        """Jobs get as far as they can."""
+        """Handles all delayed messages on both ends."""
         assert self.scheduler is not None
         while self.manager.inbox or self.scheduler.inbox:
             self.manager.work()
@@ -70,11 +70,11 @@ class Allocation(Jobs):
     @precondition(lambda self: self.scheduler is not None)
     @rule()
     def both_work_on(self) -> None:
-        """The same, for it is to happen more often than others."""
+        """The same again, to make this rule more frequent."""
         self.both_work()
 
     def nothing_was_missed(self) -> None:
-        """Nothing is on its way: the scheduler knows what the job manager wants, and no more."""
+        """With no message in flight the scheduler has exactly the outstanding alloc requests."""
         assert self.scheduler is not None
         wanted = self.wanted()
         assert self.watch.ready
@@ -94,7 +94,7 @@ class Allocation(Jobs):
     @precondition(lambda self: self.scheduler is not None and self.watch.asked)
     @rule(place=places, what=st.sampled_from(["cancel", 1, 20, 31, 60.0, 3600.0]))
     def a_change_of_a_waiting_job_is_heard(self, place: int, what: str | float) -> None:
-        """At its urgency, its duration, or all of it."""
+        """Changes urgency, duration or both of a pending job."""
         place = 2 * place + 1
         if isinstance(what, str):
             self.cancel(place)
@@ -107,7 +107,7 @@ class Allocation(Jobs):
     @precondition(lambda self: self.scheduler is not None and self.execution.jobs)
     @rule(place=places, duration=st.sampled_from([0.0, 60.0, 3600.0]))
     def a_change_of_a_running_job_is_agreed_to(self, place: int, duration: float) -> None:
-        """By the scheduler, which is asked first."""
+        """Changes a running job once the scheduler has agreed."""
         running = list(self.execution.jobs)
         self.both_work()
         before = self.known.expirations
@@ -121,7 +121,7 @@ class Allocation(Jobs):
     @precondition(lambda self: self.execution.jobs)
     @rule(limit=limits)
     def scheduler_is_replaced_after_a_release(self, limit: int | None) -> None:
-        """Its successor must hear from hello what was given back."""
+        """Replaces the scheduler; hello must tell its successor of partial releases."""
         self.manager_works(len(self.manager.inbox))
         if self.wide():
             self.job_releases_a_rank(0)
@@ -133,7 +133,7 @@ class Allocation(Jobs):
 
     @invariant()
     def the_job_manager_asks_for_what_it_wants(self) -> None:
-        """What it does not want any more is recalled at once, and priorities are kept up."""
+        """Unwanted alloc requests are cancelled at once, and priorities are updated."""
         wanted = self.wanted()
         for job in self.watch.asked - self.watch.recalled:
             assert job in wanted, "neither wanted nor recalled"
@@ -141,7 +141,7 @@ class Allocation(Jobs):
 
     @rule(limit=limits)
     def scheduler_is_replaced(self, limit: int | None) -> None:
-        """One goes and the next one comes before the job manager has noticed anything."""
+        """Replaces the scheduler before the job manager has handled the disconnect."""
         if self.scheduler is not None:
             self.scheduler_goes()
         self.scheduler_comes(limit)
@@ -173,7 +173,7 @@ def with_a_scheduler() -> Allocation:
 
 
 def greeting(state: Allocation) -> SlowScheduler:
-    """A second scheduler, whose hello has not been heard yet."""
+    """A second scheduler, whose hello has not been handled."""
     state.scheduler_is_replaced(None)
     assert state.scheduler is not None
     while state.scheduler.scheduler.phase != "greeting":
@@ -181,7 +181,7 @@ def greeting(state: Allocation) -> SlowScheduler:
     return state.scheduler
 
 
-def test_a_request_for_its_predecessor_is_not_the_new_schedulers() -> None:
+def test_a_request_to_its_predecessor_does_not_reach_the_new_scheduler() -> None:
     state = with_a_scheduler()
     scheduler = greeting(state)
     # The job manager has not noticed that the first one has gone.
@@ -193,7 +193,7 @@ def test_a_request_for_its_predecessor_is_not_the_new_schedulers() -> None:
     state.teardown()
 
 
-def test_what_is_freed_between_hello_and_ready_is_not_lost() -> None:
+def test_resources_freed_between_hello_and_ready_are_not_lost() -> None:
     state = with_a_scheduler()
     state.submit(jobspec_of(), 16)
     state.both_work()
@@ -212,7 +212,9 @@ def test_what_is_freed_between_hello_and_ready_is_not_lost() -> None:
 
 @pytest.mark.parametrize("what", ["cancel", 1, 20, 31, 60.0, 3600.0])
 @pytest.mark.parametrize("limit", [None, 1, 2])
-def test_a_change_of_a_waiting_job_is_heard(limit: int | None, what: str | float) -> None:
+def test_a_change_of_a_pending_job_reaches_the_scheduler(
+    limit: int | None, what: str | float
+) -> None:
     state = Allocation()
     state.some_run_and_some_wait(limit, running=True, waiting=3)
     state.a_change_of_a_waiting_job_is_heard(0, what)
@@ -221,7 +223,7 @@ def test_a_change_of_a_waiting_job_is_heard(limit: int | None, what: str | float
     state.teardown()
 
 
-def test_a_change_of_a_running_job_and_what_it_has_given_back_is_heard() -> None:
+def test_a_change_and_a_partial_release_of_a_running_job_reach_the_scheduler() -> None:
     state = Allocation()
     state.some_run_and_some_wait(None, running=True, waiting=1)
     state.a_change_of_a_running_job_is_agreed_to(0, 60.0)

@@ -1,4 +1,4 @@
-"""RFC 32, both ends against each other: the job manager and execution services, good and bad."""
+"""RFC 32, both ends against each other: the job manager and execution services, valid or not."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ unlawful = st.one_of(
 
 
 class Execution(RuleBasedStateMachine):
-    """Services that come, go, replace each other, and break the rules."""
+    """Services that attach, detach, replace each other, and violate the protocol."""
 
     policy = "replace"
 
@@ -109,7 +109,7 @@ class Execution(RuleBasedStateMachine):
         self.frees.said(message)
 
     def settle(self) -> None:
-        """The scheduler, unlike the rest, is never slow."""
+        """The scheduler's messages are never delayed."""
         self.instance.settle()
         while self.scheduler.inbox:
             self.scheduler.work()
@@ -134,7 +134,7 @@ class Execution(RuleBasedStateMachine):
         self.settle()
 
     def heard_by_its_service(self, topic: str, told: dict[str, Any]) -> None:
-        """The service that there is was asked this."""
+        """Checks that the current service has received this request."""
         service = self.services.get(self.watch.service)
         if service is not None and service.answers.keys() & {told["id"]}:
             assert service.told.count((topic, told)), f"{topic} {told} was never heard"
@@ -203,7 +203,7 @@ class Execution(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def service_is_replaced(self, name: str) -> None:
-        """What was started is started once more."""
+        """Replaces the service: started jobs are started again."""
         self.service_goes(name)
         self.service_comes(name)
         self.manager_works_it_all_off()
@@ -235,7 +235,7 @@ class Execution(RuleBasedStateMachine):
     def answer(
         self, place: int, kind: str, answer: Callable[[StartStream], Message]
     ) -> Answers | None:
-        """What the service may say to one of its requests, if it may."""
+        """Sends a response to a start request, if RFC 32 allows it."""
         places = [(service, job) for service in self.services.values() for job in service.answers]
         if not places:
             return None
@@ -259,7 +259,7 @@ class Execution(RuleBasedStateMachine):
 
     @rule(place=places, proper=st.integers(0, 4))
     def start(self, place: int, proper: int) -> None:
-        """As `reattached` where that is asked for; now and then the other way round."""
+        """Sends `start`, or `reattached` if that is requested; sometimes the wrong one."""
 
         def started(stream: StartStream) -> Message:
             return stream.reattached() if again else stream.start()
@@ -296,7 +296,7 @@ class Execution(RuleBasedStateMachine):
             answers.fail(wait_status)
 
     def requests(self) -> list[tuple[Peer, Message]]:
-        """Every start request, also those that are long over."""
+        """Every start request, answered ones included."""
         return [
             (service.peer, request)
             for service in self.services.values()
@@ -357,7 +357,7 @@ class Execution(RuleBasedStateMachine):
                 assert releases[-1]["final"], "clean before the final release"
 
     def teardown(self) -> None:
-        """With a good service every job comes to its end, and everything is free."""
+        """With a correct service every job becomes inactive, and everything is free."""
         for name in list(self.services):
             self.service_goes(name)
         if self.simulated is not None:
@@ -376,7 +376,7 @@ class Execution(RuleBasedStateMachine):
         assert not found[self.jobs[-1]].names.count("exception")
 
     def last_service(self) -> Callable[[], None]:
-        """A service that ends all jobs, and how it does so."""
+        """Attaches a service that ends all jobs."""
         service = ExecutionService(self.instance, "exec-z")
         self.manager.slow.add(service.peer.number)
 
@@ -388,12 +388,12 @@ class Execution(RuleBasedStateMachine):
 
 
 def described(raised: dict[str, Any]) -> tuple[Any, ...]:
-    """What makes two exceptions the same."""
+    """The parts of an exception that are compared."""
     return tuple(raised.get(key) for key in ("id", "type", "severity", "wait_status"))
 
 
 class RefusingExecution(Execution):
-    """As in `specs/`: no service may replace another one that has jobs to answer for."""
+    """As RFC 32 was written: a service with outstanding start requests is not replaced."""
 
     policy = "refuse"
 
@@ -418,7 +418,7 @@ TestRefusingExecution.settings = settings(max_examples=25, stateful_step_count=3
 
 
 @pytest.mark.parametrize("without_r", [True, False])
-def test_whatever_is_asked_of_a_service_is_heard(without_r: bool) -> None:
+def test_every_request_reaches_its_service(without_r: bool) -> None:
     state = Execution()
     state.service_comes("exec-a")
     state.manager_works_it_all_off()

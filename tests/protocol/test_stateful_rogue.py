@@ -1,4 +1,4 @@
-"""RFC 27: the job manager, and a scheduler without manners."""
+"""RFC 27: the job manager, and a scheduler that violates the protocol."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ READY = st.sampled_from(
 
 
 class RuleBreaking(Jobs):
-    """The job manager and a scheduler that says whatever comes to its mind."""
+    """The job manager and a scheduler that sends arbitrary messages."""
 
     def __init__(self) -> None:
         super().__init__()

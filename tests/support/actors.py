@@ -1,4 +1,4 @@
-"""Those who talk to an instance in tests: a user, an execution service, and how ids are mapped."""
+"""Peers of an instance in tests: a user and an execution service; recorded job ids replaced."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class User:
-    """Submits jobs and looks at them."""
+    """A user that submits, changes and lists jobs."""
 
     def __init__(self, instance: Instance) -> None:
         self.peer = instance.connect()
 
     def ask(self, topic: str, payload: dict[str, Any] | None = None, flags: int = 0) -> Any:
-        """Asks for something that must be granted."""
+        """Sends a request that must succeed; returns the payload of the response."""
         response = self.peer.ask(topic, payload, flags)
         assert response.errnum == 0, (topic, payload, response.errnum, response.error_text)
         return response.object() if response.payload is not None else {}
@@ -35,11 +35,11 @@ class User:
         self.ask("job-manager.raise", {"id": job, "type": "cancel", "severity": 0})
 
     def urgency(self, job: int, urgency: int) -> None:
-        """Gives a job another urgency."""
+        """Changes the urgency of a job."""
         self.ask("job-manager.urgency", {"id": job, "urgency": urgency})
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every job as `job-list` tells it."""
+        """Every job, as a row of `job-list`."""
         request = self.peer.request("job-list.list", {}, STREAMING)
         rows = []
         for message in self.peer.send(request):
@@ -52,7 +52,7 @@ class User:
         return self.lookups([(job, key)])[0]
 
     def lookups(self, wanted: Sequence[tuple[int, str]]) -> list[str]:
-        """Documents of jobs, asked for all at once."""
+        """Documents of jobs, requested all at once."""
         requests = [
             self.peer.request("job-info.lookup", {"id": job, "keys": [key]}) for job, key in wanted
         ]
@@ -71,7 +71,7 @@ def jobspec_of(
     ranks: str | None = None,
     duration: float = 0,
 ) -> dict[str, Any]:
-    """A jobspec: slots of some cores, in whole nodes or anywhere, perhaps on certain ranks."""
+    """A jobspec of slots with some cores, in whole nodes or anywhere, or on certain ranks."""
     resource: dict[str, Any] = {
         "type": "slot",
         "count": slots,
@@ -92,7 +92,7 @@ def jobspec_of(
 
 
 class ExecutionService:
-    """Says that jobs have started, and ends them when told to, or when they are cancelled."""
+    """Responds that jobs have started; ends them on demand, or when they are cancelled."""
 
     def __init__(self, instance: Instance, name: str = "job-exec") -> None:
         self.jobs: dict[int, StartStream] = {}
@@ -126,20 +126,20 @@ class ExecutionService:
             self.peer.post(stream.start())
 
     def finish(self, job: int, status: int = 0) -> None:
-        """Ends a job, or what is left of it."""
+        """Ends a job's tasks and releases its ranks."""
         stream = self.jobs.pop(job)
         messages = [] if stream.state is State.FINISHED else [stream.finish(status)]
         self.peer.send(*messages, stream.release())
 
     def release(self, job: int, ranks: str) -> None:
-        """Ends the tasks of a job, and gives back some of its ranks."""
+        """Ends the tasks of a job and releases some of its ranks."""
         stream = self.jobs[job]
         messages = [] if stream.state is State.FINISHED else [stream.finish(0)]
         self.peer.send(*messages, stream.release(ranks, final=False))
 
 
 def without(request: Message, key: str) -> Message:
-    """A request that has come, with one key less."""
+    """A copy of a received request without one key."""
     payload = {name: value for name, value in request.object().items() if name != key}
     made = Message.request(
         request.topic or "",
@@ -157,7 +157,7 @@ def without(request: Message, key: str) -> Message:
 
 
 def translated(value: Any, ids: Mapping[int, int]) -> Any:
-    """A recorded payload with our job ids in place of the recorded ones."""
+    """A recorded payload with the recorded job ids replaced by ours."""
     if isinstance(value, dict):
         return {key: translated(item, ids) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What must be true of the jobs of an instance at every moment, whatever its peers do."""
+"""Invariants of the jobs of an instance, checked after every step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def events(log: str) -> list[dict[str, Any]]:
 
 
 def state_after(log: list[dict[str, Any]]) -> int:
-    """The state to which a log leads; a log that RFC 21 does not allow fails here."""
+    """The state that a log determines; fails for a log that RFC 21 does not allow."""
     names = [event["name"] for event in log]
     assert names[0] == "submit", names
     state = NEW
@@ -57,7 +57,7 @@ def state_after(log: list[dict[str, Any]]) -> int:
 
 
 class Account:
-    """A job by its own log: its state, and what it holds."""
+    """A job by its own log: its state and its allocation."""
 
     def __init__(self, row: dict[str, Any], log: str) -> None:
         self.id: int = row["id"]
@@ -72,7 +72,7 @@ class Account:
             assert not self.allocated or "free" in self.names, self.names
 
     def account_for(self, r: str) -> None:
-        """Takes in what the job was given."""
+        """Records an allocation of the job."""
         self.r = ResourceSet(r)
         released = IDset()
         for event in self.log:
@@ -84,7 +84,7 @@ class Account:
 
 
 def accounts(user: User) -> dict[int, Account]:
-    """Every job that there is."""
+    """An account of every job."""
     rows = user.rows()
     logs = user.lookups([(row["id"], "eventlog") for row in rows])
     found = [Account(row, log) for row, log in zip(rows, logs, strict=True)]
@@ -97,7 +97,7 @@ def accounts(user: User) -> dict[int, Account]:
 def audit(
     instance: Instance, user: User, submitted: set[int], inventory: ResourceSet | None = None
 ) -> dict[int, Account]:
-    """Looks at every job: its log, what it holds, and whether that is its own.
+    """Checks every job: its log, its allocation, and that no other job has the same resources.
 
     Args:
         instance: the instance.

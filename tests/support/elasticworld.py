@@ -1,4 +1,4 @@
-"""An instance, a scheduler and an execution service, for elastic jobs on a clock of the test's."""
+"""An instance, a scheduler and an execution service for elastic jobs, on a stepped clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN, INACTIVE = 16, 64
 
 
 class World:
-    """An instance with our scheduler and an execution service, and those who ask."""
+    """An instance with our scheduler, an execution service and requesters."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """A daemon starts, on what is in the store."""
+        """Starts an instance on the store."""
         self.instance = Instance(simulated(NODES, self.cores), store=self.store, clock=self.clock)
         self.user = User(self.instance)
         self.scheduler = self.attach(self.instance)
@@ -51,7 +51,7 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        """Everybody says what there is to say."""
+        """Runs rounds until no peer has anything to send."""
         self.instance.settle()
         while self.scheduler.inbox:
             kept = [it for it in self.scheduler.inbox if not self._lost(it)]
@@ -67,25 +67,25 @@ class World:
         return True
 
     def advance(self, seconds: float) -> None:
-        """Time passes; whatever is due happens."""
+        """Advances the clock and settles."""
         self.clock.time += seconds
         self.instance.manager.advance(self.clock.now())
         self.settle()
         self.settle()
 
     def run_job(self, nodes: int, duration: float = 3600.0) -> int:
-        """A job that runs."""
+        """Submits a job that starts at once; returns its id."""
         job = self.user.submit(jobspec_of(nodes=nodes, duration=duration))
         self.settle()
         assert self.row(job)["state"] == RUN
         return job
 
     def row(self, job: int) -> dict[str, Any]:
-        """A job as `job-list` shows it."""
+        """A job, as a row of `job-list`."""
         return self.user.ask("job-list.list-id", {"id": job})["job"]
 
     def send(self, peer: Peer, job: int, directive: str, **wanted: Any) -> Message:
-        """Asks, and does not wait."""
+        """Sends a request without waiting for the response."""
         payload = {"job": job, "rank": 0, "directive": directive}
         payload["attributes"] = attributes(wanted)  # type: ignore[arg-type]
         request = peer.request("pmix.alloc", payload, STREAMING)
@@ -94,7 +94,7 @@ class World:
         return request
 
     def ask(self, job: int, directive: str, **wanted: Any) -> dict[str, Any]:
-        """The last answer, as far as there is one."""
+        """Sends a request; returns the last response that is there."""
         peer = self.instance.connect()
         self.send(peer, job, directive, **wanted)
         answers = [it.object() for it in peer.take() if not it.errnum]
@@ -106,7 +106,7 @@ class World:
         return self.user.ask("pmix.query", {"job": job})["requests"]
 
     def scheduler_explains(self, job: int) -> dict[str, Any]:
-        """What the scheduler says of a job that waits."""
+        """The scheduler's explanation of a pending job."""
         peer = self.instance.connect()
         peer.post(peer.request("sched.explain", {"ids": [job]}))
         self.settle()
@@ -114,7 +114,7 @@ class World:
         return told.object()["jobs"][0]
 
     def check(self) -> None:
-        """What the scheduler holds taken is what jobs have; nobody has what another one has."""
+        """Checks that the scheduler has exactly the jobs' allocations, and that they are disjoint."""
         status = self.user.ask("resource.sched-status")
         running = [row for row in self.user.rows() if row["state"] == RUN]
         # What was granted is in what others have; the rest is kept for requests that wait.
@@ -136,5 +136,5 @@ class World:
         assert (taken.ranks, taken.ncores) == (held.ranks, held.ncores)
 
     def extent(self, job: int) -> ResourceSet:
-        """All that a job has."""
+        """The extent of a job."""
         return ResourceSet(self.user.lookup(job, "R"))

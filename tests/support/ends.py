@@ -1,4 +1,4 @@
-"""Ends of a protocol that read their messages when they are told to, not when these come.
+"""Peers that handle their messages on demand, not on arrival.
 
 Between two ends messages keep their order, and wait as long as a test wants them to.
 """
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class SlowManager:
-    """The job manager in the broker's services, slow in hearing those who are listed.
+    """The job manager at the broker; messages of listed peers are delayed.
 
-    Everybody else is heard at once: users, and whoever looks at the jobs.
+    Messages of all other peers are handled at once.
     """
 
     def __init__(self, broker: Broker, manager: JobManager) -> None:
@@ -41,7 +41,7 @@ class SlowManager:
         self.number = self.peer = broker.attach(self, names=ManagerService.NAMES)
 
     def deliver(self, batch: Batch) -> None:
-        """Hears at once or keeps for later."""
+        """Handles messages at once, or delays them."""
         now = Batch()
         for message in batch:
             if self._waits(message):
@@ -62,7 +62,7 @@ class SlowManager:
         return origin is None or origin in self.slow
 
     def work(self, count: int | None = None) -> None:
-        """Hears the next messages."""
+        """Handles the next delayed messages."""
         for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
             message = self.inbox.popleft()
             self.heard(message)
@@ -70,7 +70,7 @@ class SlowManager:
             self.settle(0.0)
 
     def settle(self, now: float) -> None:
-        """Sends what there is to send."""
+        """Commits and sends."""
         out = self._manager.flush()
         for message in out:
             self.said(message)
@@ -79,7 +79,7 @@ class SlowManager:
 
 
 class SlowScheduler:
-    """Our scheduler at the broker, slow in hearing."""
+    """Our scheduler at the broker; its messages are delayed."""
 
     def __init__(self, instance: Instance, limit: int | None = None) -> None:
         self.limit = limit
@@ -93,14 +93,14 @@ class SlowScheduler:
         self._speak()
 
     def deliver(self, batch: Batch) -> None:
-        """Keeps for later."""
+        """Delays messages."""
         self.inbox.extend(batch)
 
     def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+        """Does nothing."""
 
     def work(self, count: int | None = None) -> None:
-        """Hears the next messages, decides, and speaks."""
+        """Handles the next delayed messages, schedules and sends."""
         for _ in range(len(self.inbox) if count is None else min(count, len(self.inbox))):
             message = self.inbox.popleft()
             self.heard(message)
@@ -116,5 +116,5 @@ class SlowScheduler:
         self._broker.post(self.number, out)
 
     def worded(self, message: Message) -> Message:
-        """A message as it is sent."""
+        """Returns the message to send."""
         return message

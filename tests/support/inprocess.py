@@ -1,4 +1,4 @@
-"""An instance without sockets, tasks and processes: the daemon's services, round by round."""
+"""The daemon's services without sockets, tasks and processes, run round by round."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ OWNER = 0
 
 
 class HasNumber(Protocol):
-    """Whatever is attached to the broker."""
+    """A peer of the broker."""
 
     number: int
 
 
 class Peer:
-    """A client of the instance: sends what it is told to and keeps what comes."""
+    """A client of the instance that collects received messages."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -50,20 +50,20 @@ class Peer:
                 self.react(message)
 
     def settle(self, now: float) -> None:
-        """Has nothing to settle."""
+        """Does nothing."""
 
     def post(self, *messages: Message) -> None:
         """Sends messages; they are routed in the next round."""
         self.instance.broker.post(self.number, Batch(messages))
 
     def send(self, *messages: Message) -> list[Message]:
-        """Sends messages and returns what came here until everything was quiet."""
+        """Sends messages, settles, and returns the received messages."""
         self.post(*messages)
         self.instance.settle()
         return self.take()
 
     def take(self) -> list[Message]:
-        """What has come since the last time."""
+        """The messages received since the last call."""
         taken, self.received = self.received, []
         return taken
 
@@ -73,7 +73,7 @@ class Peer:
         return Message.request(topic, payload, matchtag=self._tag, flags=flags)
 
     def ask(self, topic: str, payload: dict[str, Any] | None = None, flags: int = 0) -> Message:
-        """Sends a request and returns its first response, which must be there at once."""
+        """Sends a request and returns its first response, which must come at once."""
         request = self.request(topic, payload, flags)
         came = self.send(request)
         answers = [it for it in came if it.kind == "response" and it.matchtag == request.matchtag]
@@ -124,7 +124,7 @@ class Instance:
         )
 
     def settle(self) -> None:
-        """Runs rounds until nobody has anything to say."""
+        """Runs rounds until no service has anything to send."""
         while self.broker.run_round():
             pass
 
@@ -133,6 +133,6 @@ class Instance:
         return Peer(self)
 
     def disconnect(self, peer: HasNumber) -> None:
-        """A client goes away, as when its socket closes."""
+        """Disconnects a client."""
         self.broker.detach(peer.number)
         self.settle()

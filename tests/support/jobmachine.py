@@ -1,4 +1,4 @@
-"""RFC 27 around the two ends: what users, the administrator and execution do meanwhile."""
+"""RFC 27's environment: actions of users, the administrator and the execution service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ jobspecs = st.one_of(
 
 
 class Shape(NamedTuple):
-    """A jobspec, and whether there is a place for it when nothing else runs."""
+    """A jobspec, and whether it fits into an idle instance."""
 
     jobspec: dict[str, Any]
     feasible: bool
@@ -53,7 +53,7 @@ shapes = st.one_of(
 
 
 class Jobs(RuleBasedStateMachine):
-    """What users, the administrator and the execution service do meanwhile."""
+    """Actions of users, the administrator and the execution service."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Jobs(RuleBasedStateMachine):
         self.manager.heard, self.manager.said = self.watch.heard, self.watch.said
 
     def meet(self, number: int) -> None:
-        """A scheduler connects: the job manager hears it when it is told to."""
+        """Connects a scheduler whose messages to the job manager are delayed."""
         self.manager.slow.add(number)
 
     def account(self, job: int) -> Account:
@@ -81,7 +81,7 @@ class Jobs(RuleBasedStateMachine):
         return audit(self.instance, self.user, set(self.jobs))[job]
 
     def some_job(self, place: int) -> int:
-        """Any job; every second time one for which the scheduler is asked, if there is one."""
+        """Draws a job; every second time one with an outstanding alloc request, if there is one."""
         among = sorted(self.watch.asked) if place % 2 and self.watch.asked else self.jobs
         return among[place // 2 % len(among)]
 
@@ -113,7 +113,7 @@ class Jobs(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(place=places, duration=st.sampled_from([0.0, 60.0, 3600.0]))
     def change_duration(self, place: int, duration: float) -> None:
-        """Of a running job once the scheduler agrees, which may take its time."""
+        """Changes a duration; for a running job the scheduler must agree first."""
         self.change_duration_of(self.some_job(place), duration)
 
     def change_duration_of(self, job: int, duration: float) -> None:
@@ -129,7 +129,7 @@ class Jobs(RuleBasedStateMachine):
         self.admin.send(request)
 
     def answered(self, message: Message) -> None:
-        """What is asked of others than the job manager may remain without an answer."""
+        """Checks responses; only requests to the job manager must have one."""
         if message.topic == "job-manager.update":
             self.updates.remove(message.matchtag)
         elif message.errnum not in (errno.ENOSYS, errno.EAGAIN):
@@ -184,7 +184,7 @@ class Jobs(RuleBasedStateMachine):
         audit(self.instance, self.user, set(self.jobs))
 
     def wanted(self) -> dict[int, dict[str, Any]]:
-        """The jobs that are to get resources, the first one first."""
+        """The pending jobs that can be allocated, in queue order."""
         rows = [
             row
             for row in self.user.rows()
@@ -198,7 +198,7 @@ class Jobs(RuleBasedStateMachine):
     # --- the end
 
     def wind_up(self, scheduler: SlowScheduler) -> None:
-        """With a good scheduler and nothing drained or held, every job comes to its end."""
+        """With a correct scheduler and nothing drained or held, every job becomes inactive."""
         while self.drained:
             self.undrain()
         self.queue_stops_or_starts(True)
@@ -223,7 +223,7 @@ class Jobs(RuleBasedStateMachine):
         assert not self.updates, "a change of a duration that was never answered"
 
     def nothing_is_lost(self, scheduler: SlowScheduler) -> None:
-        """A job that wants everything gets it."""
+        """A job for all resources is allocated."""
         self.jobs.append(self.user.submit(WHOLE))
         for _ in range(10):
             self.manager.work()

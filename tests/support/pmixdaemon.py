@@ -1,4 +1,4 @@
-"""An instance as a PMIx server sees it: the other end of its socket, and what is answered there."""
+"""The instance's end of a PMIx server's socket, with answers of the test."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def compile_program(source: Path, directory: Path) -> Path:
 
 
 def attributes(request: Message) -> dict[str, Any]:
-    """What a request for resources names."""
+    """The attributes of a request for resources."""
     return {each["key"]: each["value"] for each in request.object()["attributes"]}
 
 
 def text(key: str, value: str) -> dict[str, Any]:
-    """An attribute that is a text."""
+    """A text attribute."""
     return {"key": key, "type": "string", "value": value}
 
 
@@ -73,7 +73,7 @@ def codes(lines: list[str]) -> list[str]:
 
 
 class Daemon:
-    """Starts a server for a job of some tasks, and answers it.
+    """Starts a server for a job, and answers its requests.
 
     Args:
         directory: for the server's files.
@@ -127,12 +127,12 @@ class Daemon:
             self.socket.sendall(message.encode())
 
     def ask(self, topic: str, payload: dict[str, Any]) -> Message:
-        """Asks the other end."""
+        """Sends a request to the server; returns the response."""
         self.send(Message.request(topic, payload, matchtag=1))
         return self._told.get(timeout=PATIENCE)
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Tells that a request is over."""
+        """Publishes the completion of a request."""
         assert self.registered.wait(PATIENCE)
         assert self.events is not None
         self.send(self.events.respond(event))
@@ -169,7 +169,7 @@ class Daemon:
                 self.send(message.respond(answer))
 
     def begin(self) -> dict[str, dict[str, str]]:
-        """Starts the library, once; the tasks' environments, by rank."""
+        """Starts the library once; returns the tasks' environments, by rank."""
         if not self._environment:
             response = self.ask("pmix.start", self.start)
             assert response.errnum == 0, response.error_text
@@ -182,7 +182,7 @@ class Daemon:
         return int(self.begin()["0"]["PMIX_SERVER_URI41"].rpartition(":")[2])
 
     def stats(self) -> dict[str, int]:
-        """What the server has counted."""
+        """The server's counters."""
         return dict(self.ask("pmix.stats", {}).object())
 
     def run(
@@ -194,7 +194,7 @@ class Daemon:
         user: int | None = None,
         stdin: int | None = None,
     ) -> list[subprocess.Popen[str]]:
-        """Starts the tasks, perhaps as somebody else."""
+        """Starts the tasks, if wanted as another user."""
         environment = self.begin()
         tasks = [
             subprocess.Popen(
@@ -212,14 +212,14 @@ class Daemon:
         return tasks
 
     def close(self) -> int:
-        """Closes the socket, as an instance does that ends; the server's exit code."""
+        """Closes the socket, as an instance does at its end; returns the server's exit code."""
         self.socket.shutdown(socket.SHUT_RDWR)
         code = self.process.wait(PATIENCE)
         self.hang_up()
         return code
 
     def abandon(self) -> None:
-        """Leaves nothing behind where a test has failed."""
+        """Kills the processes that a failed test has left."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -238,7 +238,7 @@ class Book:
         self.over: dict[str, dict[str, Any]] = {}
 
     def answer(self, daemon: Daemon, request: Message) -> dict[str, Any] | None:
-        """Answers requests and queries; what has no outcome yet waits."""
+        """Answers requests and queries; undecided requests stay pending."""
         if request.topic == "pmix.query":
             name = request.object().get("id")
             known = self.over | {it: {"id": it, "status": 1} for it in self.waiting}
@@ -262,7 +262,7 @@ class Book:
         return {"status": status, "reason": reason, "results": results}
 
     def grant(self, daemon: Daemon, name: str) -> None:
-        """Gives what waits its outcome."""
+        """Decides a pending request."""
         daemon.send(self.waiting.pop(name).respond(self._end(daemon, name)))
 
     def _cancel(self, daemon: Daemon, name: str) -> dict[str, Any]:
@@ -279,7 +279,7 @@ GRANTED = [
 
 
 def finish(tasks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, list[str]]]:
-    """Waits for tasks: their exit codes and lines."""
+    """Waits for tasks; returns their exit codes and lines."""
     ended = []
     for task in tasks:
         output, _ = task.communicate(timeout=PATIENCE)
@@ -288,13 +288,13 @@ def finish(tasks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, list[str]]
 
 
 def requests(daemon: Daemon, topic: str) -> list[Message]:
-    """What the server has asked."""
+    """The requests of the server."""
     came = [daemon.asked.get_nowait() for _ in range(daemon.asked.qsize())]
     return [it for it in came if it.topic == topic]
 
 
 def ended_well(daemon: Daemon) -> None:
-    """Everything was answered, and what was lent came back."""
+    """Checks that every request was answered and every loan reclaimed."""
     stats = daemon.stats()
     assert stats["parked"] == 0
     assert stats["lent"] == stats["back"]

@@ -1,4 +1,4 @@
-"""The frames of a real broker, and what makes an answer one of the recorded kind."""
+"""Recorded frames of a real broker, and the comparison of our responses with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VECTORS = Path(__file__).parent.parent / "vectors"
 
 
 class Frame(NamedTuple):
-    """A recorded frame: where it is, who sent it, and what."""
+    """A recorded frame: its position, sender and message."""
 
     place: str
     line: int
@@ -25,7 +25,7 @@ class Frame(NamedTuple):
 
     @property
     def payload(self) -> dict[str, Any]:
-        """The payload, an empty object where there is none."""
+        """The payload; an empty object if there is none."""
         return payload_of(self.message)
 
 
@@ -48,7 +48,7 @@ def frames(name: str) -> list[Frame]:
 
 
 def payload_of(message: Message) -> dict[str, Any]:
-    """A payload as an object: empty where there is none, or one that is no object."""
+    """A payload as an object; empty if it is missing or no object."""
     if message.payload is None or message.error_text is not None:
         return {}
     try:
@@ -59,7 +59,7 @@ def payload_of(message: Message) -> dict[str, Any]:
 
 
 def unlike(ours: Message, recorded: Message) -> list[str]:
-    """What makes our message one of another kind than the recorded one: nothing, if all is well.
+    """Differences in kind between our message and the recorded one; empty if there are none.
 
     The same kind: type, topic, error number, streaming, no-response and private flags, a payload
     and an error text where there was one, and every recorded key of the payload with a value of
@@ -84,7 +84,7 @@ def unlike(ours: Message, recorded: Message) -> list[str]:
 
 
 def missing(ours: Any, recorded: Any, path: str = "payload") -> list[str]:
-    """Paths that a recorded value has and ours has not, or has with another type."""
+    """Paths of a recorded value that ours lacks or has with another type."""
     if isinstance(recorded, dict) and isinstance(ours, dict):
         if "R_lite" in recorded and "R_lite" in ours:
             ours, recorded = by_rank(ours), by_rank(recorded)
@@ -108,7 +108,7 @@ def missing(ours: Any, recorded: Any, path: str = "payload") -> list[str]:
 
 
 def by_rank(execution: dict[str, Any]) -> dict[str, Any]:
-    """The `execution` of an R with what each rank has, however many of them an entry is for."""
+    """The `execution` of an R, expanded to one entry for each rank."""
     ranks = {
         str(rank): entry["children"]
         for entry in execution["R_lite"]
@@ -122,7 +122,7 @@ NOTHING = "nothing is said"
 
 
 class Differences:
-    """What we do otherwise than a recording has it, as `flux-wire-differences.json` lists it.
+    """Our deliberate differences from a recording, as `flux-wire-differences.json` lists them.
 
     An unlisted difference is a fault of ours; one that is listed and not there any more is to
     be taken off the list.
@@ -136,7 +136,7 @@ class Differences:
         self._seen: set[int] = set()
 
     def listed(self, frame: Frame) -> list[str]:
-        """How our answer in place of this frame differs, according to the list."""
+        """The listed differences of our response to this frame's request."""
         found: list[str] = []
         for place, row in enumerate(self.rows):
             here = frame.line in row.get("lines", [frame.line])
@@ -146,11 +146,11 @@ class Differences:
         return found
 
     def besides(self) -> set[str]:
-        """Topics of requests that our end sends besides the recorded ones."""
+        """Topics of requests that our end sends in addition."""
         return {row["topic"] for row in self._marked("besides")}
 
     def unordered(self, frame: Frame) -> bool:
-        """Whether what this frame lists comes in another order, according to the list."""
+        """Whether the order of this frame's list is listed as different."""
         rows = self._marked("order")
         return any(row["topic"] == frame.message.topic for row in rows)
 
@@ -160,7 +160,7 @@ class Differences:
         return [self.rows[place] for place in places]
 
     def refused(self, request: Frame) -> int | None:
-        """The error number with which we refuse a recorded request, according to the list."""
+        """The listed errno with which we reject a recorded request."""
         for place, row in enumerate(self.rows):
             if request.line in row.get("requests", []) and row["topic"] == request.message.topic:
                 self._seen.add(place)
@@ -168,11 +168,11 @@ class Differences:
         return None
 
     def check(self, frame: Frame, ours: Message | None) -> None:
-        """Our message in place of a recorded one differs as listed, and not otherwise."""
+        """Checks that our message differs from a recorded one as listed, and not otherwise."""
         found = [NOTHING] if ours is None else unlike(ours, frame.message)
         assert found == self.listed(frame), f"{frame.place} {frame.message}: {found}"
 
     def all_seen(self) -> None:
-        """Every row of the list is about a frame of the recording."""
+        """Checks that every row of the list has a frame."""
         unseen = [row for place, row in enumerate(self.rows) if place not in self._seen]
         assert unseen == []

@@ -1,4 +1,4 @@
-"""A runner alone: its requests are made here, and its answers are kept."""
+"""A runner alone: sends requests to it and collects its responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.jobspec import from_command
 
 
 class Service:
-    """A runner whose answers are kept."""
+    """A runner whose responses are collected."""
 
     def __init__(self, tmp_path, send_request=None, **settings):
         self.answers: list[Message] = []
@@ -68,12 +68,12 @@ class Service:
         return [(payload["type"], payload["data"]) for payload in payloads]
 
     async def more(self):
-        """Waits for another answer."""
+        """Waits for another response."""
         self._more = trio.Event()
         await self._more.wait()
 
     async def over(self):
-        """Waits for the final release, and gives what was told until then."""
+        """Waits for the final release; returns all responses."""
         while not self.answers or self.told()[-1][0] != "release":
             self._more = trio.Event()
             await self._more.wait()
@@ -81,7 +81,7 @@ class Service:
 
 
 def run(tmp_path, scenario, **settings):
-    """Runs a scenario with a runner of its own."""
+    """Runs a scenario with a new runner."""
 
     async def main():
         with trio.fail_after(60):

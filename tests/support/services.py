@@ -1,4 +1,4 @@
-"""Execution services that answer when a test tells them to."""
+"""Execution services that respond on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Answers:
-    """What was said to one start request, and what RFC 32 allows next, by these words alone.
+    """The responses to one start request, and which may follow by RFC 32.
 
     `said` has a letter for each answer: `s`tart, `r`eattached, `f`inish, `p`art released, `l`ast
     release, fatal (`x`) and mild (`m`) exceptions, those of others too.
@@ -29,7 +29,7 @@ class Answers:
         self._wait_status: int | None = None
 
     def may(self, kind: str) -> bool:
-        """Whether this answer may come now."""
+        """Whether RFC 32 allows this response now."""
         failed, finished = "x" in self.said, "f" in self.said
         began = "s" in self.said or "r" in self.said
         if "l" in self.said:
@@ -45,13 +45,13 @@ class Answers:
         }[kind]
 
     def fail(self, wait_status: int | None) -> None:
-        """A fatal exception, whoever has raised it."""
+        """Records a fatal exception."""
         if "x" not in self.said:
             self._wait_status = wait_status
         self.said += "x"
 
     def status(self, status: int) -> int:
-        """With what it finishes, where the tasks did so."""
+        """The status of `finish`, from the status of the tasks."""
         if self._wait_status is None:
             return status
         code = os.waitstatus_to_exitcode(self._wait_status)
@@ -59,7 +59,7 @@ class Answers:
 
 
 class Service:
-    """An execution service that keeps what it is asked, and answers when it is told to."""
+    """An execution service that collects requests and responds on demand."""
 
     def __init__(self, instance: Instance, name: str) -> None:
         self.name = name
@@ -101,7 +101,7 @@ class Service:
 
 
 class Simulated:
-    """`MockExec` at the broker; an older job manager sends it no R."""
+    """`MockExec` at the broker; without R as from an older job manager."""
 
     def __init__(self, instance: Instance, name: str, *, without_r: bool = False) -> None:
         self.mock = MockExec(name)
@@ -118,7 +118,7 @@ class Simulated:
         self.peer.post(*self.mock.handle(Batch([message]), self.now))
 
     def wait(self) -> None:
-        """Time goes on, until there is an end that was waited for."""
+        """Advances the time to the end of the next job."""
         if self.mock.deadline is not None:
             self.now = max(self.now, self.mock.deadline)
             self.peer.post(*self.mock.advance(self.now))

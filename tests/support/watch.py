@@ -1,4 +1,4 @@
-"""What a job manager and a scheduler say to each other, held to RFC 27 word by word."""
+"""Monitors of the messages between job manager and peers, checked against RFC 27 and RFC 32."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SUCCESS, ANNOTATE, DENY, CANCEL = range(4)
 
 
 def origin(message: Message) -> bytes:
-    """The route of who has sent a request."""
+    """The route of a request's sender."""
     return (message.routes or [b""])[-1]
 
 
 class ManagerWatch:
-    """Looks over the job manager's shoulder: what it hears and what it says to a scheduler."""
+    """Checks the job manager's messages from and to a scheduler."""
 
     def __init__(self, *, lawful: bool = True, released: bool = True) -> None:
         # Whether the scheduler's answers are ones that end a request, where they say so.
@@ -52,7 +52,7 @@ class ManagerWatch:
         self.recalled.clear()
 
     def heard(self, message: Message) -> None:
-        """The manager takes a message in."""
+        """Checks a message that the manager receives."""
         topic, payload = message.topic or "", payload_of(message)
         if message.kind == "response" and topic in ("sched.alloc", "sched.free"):
             if message.errnum:
@@ -74,7 +74,7 @@ class ManagerWatch:
             self._suspend()
 
     def said(self, message: Message) -> None:
-        """The manager sends a message."""
+        """Checks a message that the manager sends."""
         topic, payload = message.topic or "", payload_of(message)
         if message.kind == "response":
             if topic == "job-manager.sched-hello" and message.errnum in (0, errno.ENODATA):
@@ -121,7 +121,7 @@ class ManagerWatch:
 
 
 class ExecutionWatch:
-    """Looks over the job manager's shoulder: what execution services say to it, and it to them."""
+    """Checks the job manager's messages from and to execution services."""
 
     def __init__(self) -> None:
         self.service = ""
@@ -135,7 +135,7 @@ class ExecutionWatch:
         self._unsure: set[int] = set()
 
     def heard(self, message: Message) -> None:
-        """The manager takes a message in."""
+        """Checks a message that the manager receives."""
         topic, payload = message.topic or "", payload_of(message)
         if topic == "job-manager.exec-hello":
             self._newcomer = (payload.get("service", ""), origin(message))
@@ -154,7 +154,7 @@ class ExecutionWatch:
         self.started.clear()
 
     def said(self, message: Message) -> None:
-        """The manager sends a message."""
+        """Checks a message that the manager sends."""
         topic = message.topic or ""
         if topic == "job-manager.exec-hello" and not message.errnum:
             self.started.clear()
@@ -174,7 +174,7 @@ class ExecutionWatch:
 
 
 def is_final_release(payload: Any) -> bool:
-    """Whether an answer is the last one that a start request may get."""
+    """Whether a response is the last one to a start request."""
     data = payload.get("data") if isinstance(payload, dict) else None
     if not isinstance(data, dict) or payload.get("type") != "release":
         return False
@@ -187,7 +187,7 @@ def is_final_release(payload: Any) -> bool:
 
 
 class SchedulerWatch:
-    """Looks over our scheduler's shoulder."""
+    """Checks our scheduler's messages."""
 
     def __init__(self) -> None:
         self.asked: Counter[int] = Counter()
@@ -198,7 +198,7 @@ class SchedulerWatch:
         self.expirations = 0
 
     def heard(self, message: Message) -> None:
-        """The scheduler takes a message in."""
+        """Checks a message that the scheduler receives."""
         payload = payload_of(message)
         if message.kind == "request" and message.topic == "sched.alloc":
             self.asked[payload["id"]] += 1
@@ -218,7 +218,7 @@ class SchedulerWatch:
                     self.pending[job] = (priority, self.pending[job][1])
 
     def said(self, message: Message) -> None:
-        """The scheduler sends a message."""
+        """Checks a message that the scheduler sends."""
         if message.kind != "response":
             return
         # Neither cancel nor prioritize is ever answered, nor is a free that came with R.
