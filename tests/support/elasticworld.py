@@ -114,7 +114,7 @@ class World:
         return told.object()["jobs"][0]
 
     def check(self) -> None:
-        """Checks that the scheduler has exactly the jobs' allocations, and that they are disjoint."""
+        """Checks that the scheduler has the jobs' allocations, and that they are disjoint."""
         status = self.user.ask("resource.sched-status")
         running = [row for row in self.user.rows() if row["state"] == RUN]
         # What was granted is in what others have; the rest is kept for requests that wait.
