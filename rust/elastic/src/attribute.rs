@@ -120,7 +120,7 @@ impl Attribute {
 
     /// The JSON form, with the type that PMIx expects; a number out of its range becomes the largest one.
     pub fn to_json(&self) -> Value {
-        let usual = Key::named(&self.key).map(Key::kind);
+        let usual = Key::from_name(&self.key).map(Key::kind);
         let (kind, value) = match &self.data {
             Data::Whole(number) if usual == Some("uint32") => {
                 ("uint32", (*number).min(u32::MAX.into()).into())

@@ -9,33 +9,35 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::names::{Key, Status};
-use crate::request::{Refusal, Request};
+use crate::request::{Denial, Request};
 
 /// An attempt to satisfy a request: each is made after the one before it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub enum Attempt {
     /// The full amount with all preferences; abandoned unless it is free now.
     Preferred,
     /// The full amount without mere preferences.
-    Whole,
+    #[serde(rename = "whole")]
+    Full,
     /// As much of the amount as is free.
-    Part,
+    #[serde(rename = "part")]
+    Partial,
 }
 
-impl Form {
+impl Attempt {
     /// The name in events.
     pub fn name(self) -> &'static str {
         match self {
             Self::Preferred => "preferred",
-            Self::Whole => "whole",
-            Self::Part => "part",
+            Self::Full => "whole",
+            Self::Partial => "part",
         }
     }
 
     /// The attempt with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        let mut all = [Self::Preferred, Self::Whole, Self::Part].into_iter();
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut all = [Self::Preferred, Self::Full, Self::Partial].into_iter();
         all.find(|it| it.name() == name)
     }
 }
@@ -46,7 +48,7 @@ impl Form {
     reason = "each is a fact of its own, and has its name in an event"
 )]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct Demand {
     /// The number of nodes; `None` for cpus on any nodes.
     pub nodes: Option<u32>,
     /// Cpus of each node, or in total without a number of nodes; 0 for whole nodes.
@@ -95,7 +97,7 @@ pub struct Ask {
     pub joins: Option<u64>,
 }
 
-impl Ask {
+impl Demand {
     /// The parts: this one and the rest.
     pub fn parts(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(&self.rest)
@@ -148,19 +150,19 @@ impl Ask {
     }
 
     /// The first attempt.
-    pub fn first(&self) -> Form {
+    pub fn first_attempt(&self) -> Attempt {
         let preferred = (self.hosts.is_some() && !self.only_hosts)
             || (self.queue.is_some() && !self.only_queue)
             || (self.cpu_list.is_some() && self.cpus == 0);
         if preferred {
-            Form::Preferred
+            Attempt::Preferred
         } else {
-            Form::Whole
+            Attempt::Full
         }
     }
 
     /// Whether the request may be granted in part.
-    pub fn has_parts(&self) -> bool {
+    pub fn may_be_partial(&self) -> bool {
         let parts = self.spread || self.rest.is_empty();
         !self.required && parts && self.all_nodes().unwrap_or(self.cpus) > 1
     }
@@ -172,15 +174,21 @@ impl Ask {
     }
 
     /// The queue of an attempt, if not the requester's.
-    pub fn queue_in(&self, attempt: Form) -> Option<&str> {
-        let named = self.only_queue || attempt == Form::Preferred;
+    pub fn queue_in(&self, attempt: Attempt) -> Option<&str> {
+        let named = self.only_queue || attempt == Attempt::Preferred;
         self.queue.as_deref().filter(|_| named)
     }
 
     /// The jobspec of an attempt. `queue` is the requester's, `duration` in seconds (0: none), `name` the job's.
-    pub fn jobspec(&self, attempt: Form, queue: Option<&str>, duration: f64, name: &str) -> Value {
+    pub fn jobspec(
+        &self,
+        attempt: Attempt,
+        queue: Option<&str>,
+        duration: f64,
+        name: &str,
+    ) -> Value {
         let count = |number: u32| -> Value {
-            if attempt == Form::Part && number > 1 {
+            if attempt == Attempt::Partial && number > 1 {
                 format!("1-{number}").into()
             } else {
                 number.into()
@@ -192,10 +200,10 @@ impl Ask {
         };
         let (nodes, cpus) = match attempt {
             // Of unequal parts, the least number of cpus on each of their nodes.
-            Form::Part => (self.all_nodes(), self.parts().map(|it| it.cpus).min()),
+            Attempt::Partial => (self.all_nodes(), self.parts().map(|it| it.cpus).min()),
             _ => (self.nodes, Some(self.cpus)),
         };
-        let listed = self.listed().filter(|_| attempt == Form::Preferred);
+        let listed = self.listed().filter(|_| attempt == Attempt::Preferred);
         let cpus = cpus.filter(|it| *it > 0).or(listed).unwrap_or(0);
         let resource = match nodes {
             Some(nodes) => {
@@ -210,7 +218,7 @@ impl Ask {
             system["queue"] = queue.into();
         }
         let hosts = self.hosts.as_ref();
-        let hosts = hosts.filter(|_| self.only_hosts || attempt == Form::Preferred);
+        let hosts = hosts.filter(|_| self.only_hosts || attempt == Attempt::Preferred);
         let among = hosts.or(self.among.as_ref());
         let among = among.map(|hosts| json!({ "hostlist": [hosts] }));
         let apart = self.apart.as_ref();
@@ -252,7 +260,7 @@ impl Ask {
     }
 
     /// The granted share in words, if it is not the full amount.
-    pub fn part(&self, granted: &ResourceSet) -> Option<String> {
+    pub fn partial_note(&self, granted: &ResourceSet) -> Option<String> {
         let (had, asked, what) = match self.nodes {
             Some(nodes) if self.rest.is_empty() => {
                 (granted.nnodes() as u64, u64::from(nodes), "nodes")
@@ -286,16 +294,16 @@ impl Ask {
     }
 }
 
-impl Ask {
+impl Demand {
     /// The greatest number of parts: each is a job, and carries the remaining ones in its request.
-    pub const MOST_PARTS: usize = 64;
+    pub const MAX_PARTS: usize = 64;
 
     /// The demand of a request for resources.
     ///
     /// # Errors
     ///
     /// The attributes contradict each other, or name no resources.
-    pub fn of(request: &Request) -> Result<Self, Refusal> {
+    pub fn of(request: &Request) -> Result<Self, Denial> {
         let counts = request.cpu_counts.as_ref().map(|it| it.value.as_slice());
         let listed = listed_hosts(request)?;
         let count = listed.as_ref().map(Hostlist::len);
@@ -332,13 +340,13 @@ impl Ask {
             }
             _ => Vec::new(),
         };
-        if parts.len() > Self::MOST_PARTS {
-            let most = Self::MOST_PARTS;
+        if parts.len() > Self::MAX_PARTS {
+            let most = Self::MAX_PARTS;
             let reason = format!(
                 "`pmix.alloc.ncpulist`: expected at most {most} different numbers, found {}",
                 parts.len()
             );
-            return Err(Refusal::new(Status::NOT_SUPPORTED, reason));
+            return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         let (nodes, cpus, listed) = match (parts.first(), nodes, counts, total, list) {
             (Some((nodes, cpus, hosts)), ..) => (Some(*nodes), *cpus, hosts.clone()),
@@ -387,12 +395,12 @@ impl Ask {
     }
 }
 
-fn bad_param<T>(reason: &str) -> Result<T, Refusal> {
-    Err(Refusal::new(Status::BAD_PARAM, reason))
+fn bad_param<T>(reason: &str) -> Result<T, Denial> {
+    Err(Denial::new(Status::BAD_PARAM, reason))
 }
 
 /// The listed hosts, each once.
-fn listed_hosts(request: &Request) -> Result<Option<Hostlist>, Refusal> {
+fn listed_hosts(request: &Request) -> Result<Option<Hostlist>, Denial> {
     let Some(list) = &request.hosts else {
         return Ok(None);
     };
@@ -434,24 +442,24 @@ fn by_count(counts: &[u32], hosts: Option<&Hostlist>) -> Vec<(u32, u32, Option<H
 
 #[cfg(test)]
 mod tests {
-    use super::{Ask, Form};
+    use super::{Attempt, Demand};
     use crate::{Attribute, Directive, Request};
     use penstock_jobspec::Jobspec;
     use penstock_rset::ResourceSet;
     use serde_json::{Value, json};
 
     /// The demand of a request for a new allocation.
-    fn demand(attributes: &Value) -> Result<Ask, i32> {
+    fn demand(attributes: &Value) -> Result<Demand, i32> {
         let attributes = attributes.as_array().unwrap().iter();
         let attributes: Vec<_> = attributes
             .map(|it| Attribute::from_json(it).unwrap())
             .collect();
         let request = Request::read(Directive::New, &attributes).unwrap();
-        Ask::of(&request).map_err(|denial| denial.status.0)
+        Demand::of(&request).map_err(|denial| denial.status.0)
     }
 
     /// Nodes, slots, cores of a slot and whether nodes are exclusive, of a attempt.
-    fn shape(demand: &Ask, attempt: Form) -> (Option<u32>, u32, u32, bool) {
+    fn shape(demand: &Demand, attempt: Attempt) -> (Option<u32>, u32, u32, bool) {
         let text = demand
             .jobspec(attempt, Some("batch"), 60.0, "extend")
             .to_string();
@@ -468,33 +476,39 @@ mod tests {
     #[test]
     fn amounts_become_jobspecs() {
         let nodes = demand(&json!([{"key": "pmix.alloc.nnodes", "value": 3}])).unwrap();
-        assert_eq!(shape(&nodes, Form::Whole), (Some(3), 1, 1, true));
-        assert_eq!(shape(&nodes, Form::Part), (Some(1), 1, 1, true));
+        assert_eq!(shape(&nodes, Attempt::Full), (Some(3), 1, 1, true));
+        assert_eq!(shape(&nodes, Attempt::Partial), (Some(1), 1, 1, true));
         let cpus = demand(&json!([{"key": "pmix.alloc.ncpus", "value": 5}])).unwrap();
-        assert_eq!(shape(&cpus, Form::Whole), (None, 5, 1, false));
+        assert_eq!(shape(&cpus, Attempt::Full), (None, 5, 1, false));
         let both = demand(&json!([
             {"key": "pmix.alloc.ncpus", "value": 6}, {"key": "pmix.alloc.nnodes", "value": 2}]));
-        assert_eq!(shape(&both.unwrap(), Form::Whole), (Some(2), 1, 3, false));
+        assert_eq!(shape(&both.unwrap(), Attempt::Full), (Some(2), 1, 3, false));
         let seven = demand(&json!([
             {"key": "pmix.alloc.ncpus", "value": 7}, {"key": "pmix.alloc.nnodes", "value": 2}]));
         let seven = seven.unwrap();
-        assert_eq!(shape(&seven, Form::Whole), (Some(1), 1, 4, false));
-        assert_eq!(shape(&seven, Form::Part), (Some(1), 1, 3, false));
+        assert_eq!(shape(&seven, Attempt::Full), (Some(1), 1, 4, false));
+        assert_eq!(shape(&seven, Attempt::Partial), (Some(1), 1, 3, false));
         let listed = demand(&json!([
             {"key": "pmix.alloc.nlist", "value": "n1,n2"},
             {"key": "pmix.alloc.ncpulist", "value": "5,5"}]));
-        assert_eq!(shape(&listed.unwrap(), Form::Whole), (Some(2), 1, 5, false));
+        assert_eq!(
+            shape(&listed.unwrap(), Attempt::Full),
+            (Some(2), 1, 5, false)
+        );
         let list = json!({"key": "pmix.alloc.cpulist", "value": "0-3"});
         let alone = demand(&json!([list])).unwrap();
-        assert_eq!(shape(&alone, Form::Whole), (Some(1), 1, 4, false));
-        assert_eq!(alone.first(), Form::Whole, "it is the amount");
+        assert_eq!(shape(&alone, Attempt::Full), (Some(1), 1, 4, false));
+        assert_eq!(alone.first_attempt(), Attempt::Full, "it is the amount");
         let wished = demand(&json!([list, {"key": "pmix.alloc.nnodes", "value": 2}])).unwrap();
-        assert_eq!(wished.first(), Form::Preferred);
-        assert_eq!(shape(&wished, Form::Preferred), (Some(2), 1, 4, false));
-        assert_eq!(shape(&wished, Form::Whole), (Some(2), 1, 1, true));
+        assert_eq!(wished.first_attempt(), Attempt::Preferred);
+        assert_eq!(shape(&wished, Attempt::Preferred), (Some(2), 1, 4, false));
+        assert_eq!(shape(&wished, Attempt::Full), (Some(2), 1, 1, true));
         let counted = [list, json!({"key": "pmix.alloc.ncpus", "value": 3})];
         let counted = demand(&json!(counted)).unwrap();
-        assert_eq!(shape(&counted, counted.first()), (None, 3, 1, false));
+        assert_eq!(
+            shape(&counted, counted.first_attempt()),
+            (None, 3, 1, false)
+        );
     }
 
     #[test]
@@ -507,7 +521,7 @@ mod tests {
         let second = listed.unwrap().next(&hosts("n1"), true).unwrap();
         let third = second.next(&hosts("n2"), true).unwrap();
         assert_eq!(third.next(&hosts("n3"), true), None);
-        let jobspec = third.jobspec(Form::Whole, None, 0.0, "new");
+        let jobspec = third.jobspec(Attempt::Full, None, 0.0, "new");
         let constraints = &jobspec["attributes"]["system"]["constraints"];
         let expected = json!({"and": [{"hostlist": ["n3"]}, {"not": [{"hostlist": ["n1,n2"]}]}]});
         assert_eq!(*constraints, expected);
@@ -521,7 +535,7 @@ mod tests {
                                  {"key": "pmix.alloc.msize", "value": 1.0},
                                  {"key": "pmix.alloc.ncpulist", "value": "3,2,1"}]));
         let listed = listed.unwrap();
-        let cpus = |demand: &Ask| demand.parts().map(|it| it.cpus).collect::<Vec<_>>();
+        let cpus = |demand: &Demand| demand.parts().map(|it| it.cpus).collect::<Vec<_>>();
         let turned = listed.beginning_with(1);
         assert_eq!(cpus(&turned), [2, 3, 1]);
         assert_eq!(turned.dropped, ["pmix.alloc.msize"]);
@@ -531,21 +545,24 @@ mod tests {
     #[test]
     fn preferences_come_first_and_requirements_stay() {
         let preferred = demand(&json!([{"key": "pmix.alloc.nlist", "value": "n1"}])).unwrap();
-        assert_eq!(preferred.first(), Form::Preferred);
-        let constraint = |demand: &Ask, attempt| {
+        assert_eq!(preferred.first_attempt(), Attempt::Preferred);
+        let constraint = |demand: &Demand, attempt| {
             let jobspec = demand.jobspec(attempt, None, 0.0, "new");
             jobspec["attributes"]["system"]["constraints"].clone()
         };
         assert_eq!(
-            constraint(&preferred, Form::Preferred),
+            constraint(&preferred, Attempt::Preferred),
             json!({"hostlist": ["n1"]})
         );
-        assert_eq!(constraint(&preferred, Form::Whole), Value::Null);
+        assert_eq!(constraint(&preferred, Attempt::Full), Value::Null);
         let only = json!([{"key": "pmix.alloc.nlist", "required": true, "value": "n1"}]);
         let only = demand(&only).unwrap();
-        assert_eq!(only.first(), Form::Whole);
-        assert_eq!(constraint(&only, Form::Whole), json!({"hostlist": ["n1"]}));
-        assert!(!only.has_parts());
+        assert_eq!(only.first_attempt(), Attempt::Full);
+        assert_eq!(
+            constraint(&only, Attempt::Full),
+            json!({"hostlist": ["n1"]})
+        );
+        assert!(!only.may_be_partial());
     }
 
     #[test]
@@ -590,7 +607,7 @@ mod tests {
     }
 
     /// Nodes, cpus of each and hosts, of each part.
-    fn parts(demand: &Ask) -> Vec<(u32, u32, Option<&str>)> {
+    fn parts(demand: &Demand) -> Vec<(u32, u32, Option<&str>)> {
         let parts = demand.parts();
         parts
             .map(|it| (it.nodes.unwrap(), it.cpus, it.hosts.as_deref()))
@@ -615,7 +632,7 @@ mod tests {
         assert_eq!((three.all_nodes(), three.all_cpus()), (Some(4), 7));
         assert!(three.rest.iter().all(|it| it.only_hosts && it.required));
         let preferred = counts(false, "n1,n2", "1,3").unwrap();
-        assert!(!preferred.has_parts(), "all or none");
+        assert!(!preferred.may_be_partial(), "all or none");
         assert_eq!(
             preferred.describe(),
             "1 node with 3 cpus and 1 node with 1 cpu"
@@ -643,7 +660,7 @@ mod tests {
         };
         let seven = total(2, 7).unwrap();
         assert_eq!(parts(&seven), [(1, 4, None), (1, 3, None)]);
-        assert!(seven.has_parts());
+        assert!(seven.may_be_partial());
         assert!(total(2, 6).unwrap().rest.is_empty());
         assert_eq!(total(3, 2), Err(-27));
         let listed = demand(&json!([{"key": "pmix.alloc.nlist", "value": "n1,n2"},

@@ -27,7 +27,7 @@ pub enum Progress {
     /// The request was granted, perhaps in part.
     Granted,
     /// The request was denied.
-    Refused,
+    Denied,
     /// The request was cancelled.
     Cancelled,
 }
@@ -38,7 +38,7 @@ impl Progress {
             Status::QUEUED => Self::Queued,
             Status::SUCCESS => Self::Granted,
             Status::CANCELLED => Self::Cancelled,
-            _ => Self::Refused,
+            _ => Self::Denied,
         }
     }
 
@@ -47,7 +47,7 @@ impl Progress {
         match self {
             Self::Queued => "queued",
             Self::Granted => "granted",
-            Self::Refused => "refused",
+            Self::Denied => "refused",
             Self::Cancelled => "cancelled",
         }
     }
@@ -121,14 +121,14 @@ impl Entry {
 
     /// The directive.
     pub fn directive(&self) -> Option<Directive> {
-        Directive::named(&self.directive)
+        Directive::from_name(&self.directive)
     }
 }
 
 /// Nodes of one kind that a job has lent by one release.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Lend {
+pub struct Loan {
     /// The user's id of the release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -158,7 +158,7 @@ pub struct Lend {
     pub returned: u32,
 }
 
-impl Lend {
+impl Loan {
     /// Nodes on loan that are not being reclaimed.
     pub fn outstanding(&self) -> u32 {
         self.nodes - self.returned - self.returning
@@ -196,7 +196,7 @@ pub struct Account {
     /// By the user's id, and by the job that represents them.
     names: HashMap<String, BTreeSet<u32>>,
     allocs: HashMap<u64, u32>,
-    loans: BTreeMap<u32, Lend>,
+    loans: BTreeMap<u32, Loan>,
     last: u32,
     /// The number of loans so far.
     last_loan: u32,
@@ -230,7 +230,7 @@ impl Account {
     }
 
     /// The request that this job represents.
-    pub fn standing(&self, alloc: u64) -> Option<&Entry> {
+    pub fn represented_by(&self, alloc: u64) -> Option<&Entry> {
         self.entry(*self.allocs.get(&alloc)?)
     }
 
@@ -240,24 +240,24 @@ impl Account {
     }
 
     /// The pending requests whose timeout has expired.
-    pub fn late(&self, now: f64) -> impl Iterator<Item = &Entry> {
+    pub fn expired(&self, now: f64) -> impl Iterator<Item = &Entry> {
         let late = self.deadlines.range(..=(milliseconds(now), u32::MAX));
         let late = late.filter_map(|(_, seq)| self.entry(*seq));
         late.filter(move |it| it.deadline.is_some_and(|limit| limit <= now))
     }
 
     /// The loans by number.
-    pub fn lends(&self) -> impl Iterator<Item = (u32, &Lend)> {
+    pub fn loans(&self) -> impl Iterator<Item = (u32, &Loan)> {
         self.loans.iter().map(|(seq, lend)| (*seq, lend))
     }
 
     /// The loan with this number.
-    pub fn lend(&self, seq: u32) -> Option<&Lend> {
+    pub fn loan(&self, seq: u32) -> Option<&Loan> {
         self.loans.get(&seq)
     }
 
     /// The nodes to reclaim, by loan: of the loans with this id, or of all, up to `limit` nodes.
-    pub fn to_return(&self, id: Option<&str>, limit: Option<u32>) -> Vec<(u32, u32)> {
+    pub fn to_reclaim(&self, id: Option<&str>, limit: Option<u32>) -> Vec<(u32, u32)> {
         let mut left = limit.unwrap_or(u32::MAX);
         let lends = self.loans.iter();
         let meant = lends.filter(|(_, lend)| id.is_none() || lend.id.as_deref() == id);
@@ -379,7 +379,7 @@ struct Ended {
     #[serde(default)]
     nodes: u32,
     #[serde(default)]
-    lent: Vec<Lend>,
+    lent: Vec<Loan>,
 }
 
 #[derive(Deserialize)]

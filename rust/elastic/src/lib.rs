@@ -1,7 +1,7 @@
 //! Flexible allocations (PMIx RFC 0005): requests of running jobs for more resources or time, releases, and loans.
 //!
-//! The crate is pure. [`Request::read`] turns PMIx attributes into a request, or into a [`Refusal`] with its PMIx status
-//! and reason; [`Ask`] is the part of it that goes to a scheduler, as a jobspec; [`Ledger`] holds the requests and
+//! The crate is pure. [`Request::read`] turns PMIx attributes into a request, or into a [`Denial`] with its PMIx status
+//! and reason; [`Demand`] is the part of it that goes to a scheduler, as a jobspec; [`Ledger`] holds the requests and
 //! loans of every job, and changes by events alone, so that a replay restores it.
 
 mod attribute;
@@ -15,9 +15,9 @@ mod request;
 mod time;
 
 pub use attribute::{Attribute, Data};
-pub use demand::{Ask, Form};
+pub use demand::{Attempt, Demand};
 pub use error::Error;
-pub use ledger::{Account, Change, Entry, Ledger, Lend, Progress};
+pub use ledger::{Account, Change, Entry, Ledger, Loan, Progress};
 pub use names::{Directive, Key, Status};
-pub use release::{Holding, Part, share};
-pub use request::{Refusal, Request, Wish};
+pub use release::{Holding, ReleasedPart, select_released};
+pub use request::{Denial, Flagged, Request};

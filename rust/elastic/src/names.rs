@@ -57,13 +57,13 @@ impl Directive {
 
     /// The directive with this number; `None` for undefined ones and for those of other
     /// environments, 128 and above.
-    pub fn numbered(number: u64) -> Option<Self> {
+    pub fn from_number(number: u64) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(own, ..)| *own == number).map(|it| it.2)
     }
 
     /// The directive with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let mut all = Self::ALL.into_iter();
         all.find(|(_, own, _)| own.eq_ignore_ascii_case(name))
             .map(|it| it.2)
@@ -150,7 +150,7 @@ const KEYS: [(&str, Key); 27] = [
 
 impl Key {
     /// The attribute of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         let mut all = KEYS.into_iter();
         all.find(|(own, _)| *own == name).map(|it| it.1)
     }
@@ -181,25 +181,25 @@ mod tests {
     #[test]
     fn names_and_attributes_correspond() {
         for (name, key) in KEYS {
-            assert_eq!(Key::named(name), Some(key));
-            assert_eq!(Key::named(key.name()), Some(key));
+            assert_eq!(Key::from_name(name), Some(key));
+            assert_eq!(Key::from_name(key.name()), Some(key));
             assert!(key.name().starts_with("pmix."), "{name}");
             assert_eq!(KEYS.iter().filter(|it| it.0 == name).count(), 1, "{name}");
         }
-        assert_eq!(Key::named("pmix.alloc.nope"), None);
+        assert_eq!(Key::from_name("pmix.alloc.nope"), None);
     }
 
     #[test]
     fn directives_have_the_numbers_of_the_rfc() {
         let names = ["new", "extend", "release", "reacquire", "cancel"];
         for (number, name) in (1..).zip(names) {
-            let directive = Directive::numbered(number).unwrap();
+            let directive = Directive::from_number(number).unwrap();
             assert_eq!(directive.name(), name);
-            assert_eq!(Directive::named(&name.to_uppercase()), Some(directive));
+            assert_eq!(Directive::from_name(&name.to_uppercase()), Some(directive));
         }
         for number in [0, 6, 127, 128, 255, u64::MAX] {
-            assert_eq!(Directive::numbered(number), None);
+            assert_eq!(Directive::from_number(number), None);
         }
-        assert_eq!(Directive::named("shrink"), None);
+        assert_eq!(Directive::from_name("shrink"), None);
     }
 }

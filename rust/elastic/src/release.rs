@@ -13,7 +13,7 @@ pub struct Holding {
 
 /// The ranks that one scheduler allocation releases.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ReleasedPart {
     /// The id under which the scheduler has them.
     pub alloc: u64,
     /// The ranks.
@@ -38,12 +38,12 @@ fn choose(holdings: &[Holding], count: u64, keep: &IdSet) -> IdSet {
 
 /// Selects up to `count` ranks to release, of `named` or, without it, of all but `keep`. A rank in several holdings is
 /// released in all of them.
-pub fn share(
+pub fn select_released(
     holdings: &[Holding],
     named: Option<&IdSet>,
     count: Option<u64>,
     keep: &IdSet,
-) -> Vec<Part> {
+) -> Vec<ReleasedPart> {
     let held: Vec<Holding> = match named {
         Some(named) => holdings
             .iter()
@@ -57,7 +57,7 @@ pub fn share(
     let chosen = choose(&held, count.unwrap_or(u64::MAX), keep);
     let parts = holdings.iter().map(|it| {
         let ranks = it.ranks.intersection(&chosen);
-        Part {
+        ReleasedPart {
             alloc: it.alloc,
             all: ranks == it.ranks,
             ranks,
@@ -68,7 +68,7 @@ pub fn share(
 
 #[cfg(test)]
 mod tests {
-    use super::{Holding, share};
+    use super::{Holding, select_released};
     use penstock_idset::IdSet;
 
     fn ids(text: &str) -> IdSet {
@@ -87,7 +87,7 @@ mod tests {
 
     fn shown(holdings: &[Holding], named: Option<&str>, count: Option<u64>, keep: &str) -> String {
         let named = named.map(ids);
-        let parts = share(holdings, named.as_ref(), count, &ids(keep));
+        let parts = select_released(holdings, named.as_ref(), count, &ids(keep));
         let parts = parts.iter();
         let parts = parts.map(|it| {
             let mark = if it.all { "!" } else { "" };

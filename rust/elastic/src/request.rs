@@ -10,14 +10,14 @@ use crate::time;
 
 /// The denial of a request: its PMIx status and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Denial {
     /// The PMIx status.
     pub status: Status,
     /// The reason, human-readable.
     pub reason: String,
 }
 
-impl Refusal {
+impl Denial {
     /// Makes a denial.
     pub fn new(status: Status, reason: impl Into<String>) -> Self {
         let reason = reason.into();
@@ -31,7 +31,7 @@ impl Refusal {
 
 /// A value and its `PMIX_INFO_REQD` flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish<T> {
+pub struct Flagged<T> {
     /// The value.
     pub value: T,
     /// Whether the request is denied if the value cannot be met.
@@ -48,19 +48,19 @@ pub struct Request {
     /// `pmix.alloc.id`: an existing allocation; without `id`, perhaps the user's id.
     pub alloc: Option<String>,
     /// Number of nodes.
-    pub nodes: Option<Wish<u32>>,
+    pub nodes: Option<Flagged<u32>>,
     /// Preferred or required nodes.
-    pub hosts: Option<Wish<Hostlist>>,
+    pub hosts: Option<Flagged<Hostlist>>,
     /// Cpus in total.
-    pub cpus: Option<Wish<u32>>,
+    pub cpus: Option<Flagged<u32>>,
     /// Cpus on each node, in the order of `hosts`.
-    pub cpu_counts: Option<Wish<Vec<u32>>>,
+    pub cpu_counts: Option<Flagged<Vec<u32>>>,
     /// Preferred cpus of each node.
-    pub cpu_list: Option<Wish<IdSet>>,
+    pub cpu_list: Option<Flagged<IdSet>>,
     /// Time in seconds.
-    pub time: Option<Wish<u32>>,
+    pub time: Option<Flagged<u32>>,
     /// Queue.
-    pub queue: Option<Wish<String>>,
+    pub queue: Option<Flagged<String>>,
     /// Timeout of the caller in seconds.
     pub timeout: Option<f64>,
     /// Whether any attribute but `pmix.alloc.id` is required: the request is denied unless it can be granted now.
@@ -98,7 +98,7 @@ impl Request {
     /// # Errors
     ///
     /// An attribute is malformed, or is required and not supported.
-    pub fn read(directive: Directive, attributes: &[Attribute]) -> Result<Self, Refusal> {
+    pub fn read(directive: Directive, attributes: &[Attribute]) -> Result<Self, Denial> {
         let mut request = Self::new(directive);
         for attribute in attributes {
             request.apply(attribute)?;
@@ -107,11 +107,11 @@ impl Request {
     }
 
     /// Reads the ids alone, for the record of a denied request.
-    pub fn names(directive: Directive, attributes: &[Attribute]) -> Self {
+    pub fn ids_of(directive: Directive, attributes: &[Attribute]) -> Self {
         let mut request = Self::new(directive);
         for attribute in attributes {
             let name = word(attribute).ok().map(str::to_owned);
-            match Key::named(attribute.key.trim()).filter(|_| name.is_some()) {
+            match Key::from_name(attribute.key.trim()).filter(|_| name.is_some()) {
                 Some(Key::RequestId) => request.id = name,
                 Some(Key::AllocId) => {
                     request.alloc = name;
@@ -133,21 +133,21 @@ impl Request {
     }
 
     /// Names of attributes that have no effect on a release or a request for time: the unsupported ones and the queue.
-    pub fn meaningless(&self) -> Vec<String> {
+    pub fn without_effect(&self) -> Vec<String> {
         let queue = self.queue.iter().map(|_| Key::Queue.name().to_owned());
         self.dropped.iter().cloned().chain(queue).collect()
     }
 
-    fn apply(&mut self, attribute: &Attribute) -> Result<(), Refusal> {
+    fn apply(&mut self, attribute: &Attribute) -> Result<(), Denial> {
         let name = attribute.key.trim();
         if name.is_empty() {
             return Ok(());
         }
         let required = attribute.required;
-        let Some(key) = Key::named(name) else {
+        let Some(key) = Key::from_name(name) else {
             return self.unsupported(name, required, "unknown attribute");
         };
-        let flagged = |value| Wish { value, required };
+        let flagged = |value| Flagged { value, required };
         match key {
             Key::AllocId => self.alloc_required |= required,
             _ => self.required |= required,
@@ -172,12 +172,12 @@ impl Request {
             Key::NodeList => {
                 let value = lists::hosts(text(attribute)?);
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
-                self.hosts = Some(Wish { value, required });
+                self.hosts = Some(Flagged { value, required });
             }
             Key::CpuCounts => {
                 let value = lists::counts(text(attribute)?);
                 let value = value.map_err(|error| wrong(attribute, &error.to_string()))?;
-                self.cpu_counts = Some(Wish { value, required });
+                self.cpu_counts = Some(Flagged { value, required });
             }
             Key::CpuList => {
                 let value = lists::cpus(text(attribute)?);
@@ -186,7 +186,7 @@ impl Request {
                     let what = "cpus of a node cannot be required, only preferred";
                     return self.unsupported(name, true, what);
                 }
-                self.cpu_list = Some(Wish { value, required });
+                self.cpu_list = Some(Flagged { value, required });
             }
             Key::Time => {
                 let value = match &attribute.data {
@@ -204,7 +204,7 @@ impl Request {
             }
             Key::Queue => {
                 let value = word(attribute)?.to_owned();
-                self.queue = Some(Wish { value, required });
+                self.queue = Some(Flagged { value, required });
             }
             Key::Timeout => {
                 let seconds = match &attribute.data {
@@ -230,21 +230,21 @@ impl Request {
         Ok(())
     }
 
-    fn unsupported(&mut self, name: &str, required: bool, what: &str) -> Result<(), Refusal> {
+    fn unsupported(&mut self, name: &str, required: bool, what: &str) -> Result<(), Denial> {
         if required {
             let reason = format!("`{}`: {what}", name.escape_debug());
-            return Err(Refusal::new(Status::NOT_SUPPORTED, reason));
+            return Err(Denial::new(Status::NOT_SUPPORTED, reason));
         }
         self.dropped.push(name.to_owned());
         Ok(())
     }
 }
 
-fn wrong(attribute: &Attribute, what: &str) -> Refusal {
-    Refusal::bad(format!("`{}`: {what}", attribute.key.escape_debug()))
+fn wrong(attribute: &Attribute, what: &str) -> Denial {
+    Denial::bad(format!("`{}`: {what}", attribute.key.escape_debug()))
 }
 
-fn text(attribute: &Attribute) -> Result<&str, Refusal> {
+fn text(attribute: &Attribute) -> Result<&str, Denial> {
     match &attribute.data {
         Data::Text(text) => Ok(text),
         _ => Err(wrong(attribute, "expected a string")),
@@ -252,7 +252,7 @@ fn text(attribute: &Attribute) -> Result<&str, Refusal> {
 }
 
 /// A name: not empty, nothing in it that a terminal would not show.
-fn word(attribute: &Attribute) -> Result<&str, Refusal> {
+fn word(attribute: &Attribute) -> Result<&str, Denial> {
     let word = text(attribute)?;
     if word.is_empty() || word.len() > 255 || word.chars().any(char::is_control) {
         return Err(wrong(attribute, "expected 1 to 255 printable characters"));
@@ -260,14 +260,14 @@ fn word(attribute: &Attribute) -> Result<&str, Refusal> {
     Ok(word)
 }
 
-fn amount(attribute: &Attribute) -> Result<u32, Refusal> {
+fn amount(attribute: &Attribute) -> Result<u32, Denial> {
     let Data::Whole(number) = attribute.data else {
         return Err(wrong(attribute, "expected uint64"));
     };
     match u32::try_from(number) {
         Ok(0) => Err(wrong(attribute, "expected 1 or more")),
         Ok(number) => Ok(number),
-        Err(_) => Err(Refusal::new(
+        Err(_) => Err(Denial::new(
             Status::OUT_OF_RESOURCE,
             format!("`{}`: {number} exceeds every inventory", attribute.key),
         )),
@@ -276,7 +276,7 @@ fn amount(attribute: &Attribute) -> Result<u32, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Request, Wish};
+    use super::{Flagged, Request};
     use crate::{Attribute, Directive, Status};
     use serde_json::{Value, json};
 
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(request.alloc.as_deref(), Some("MYALLOCATION"));
         assert_eq!(
             request.nodes,
-            Some(Wish {
+            Some(Flagged {
                 value: 12,
                 required: false
             })

@@ -32,7 +32,7 @@ fn a_request_ends_once() {
     );
     let account = ledger.account(JOB).unwrap();
     let entry = account.named("mine").unwrap();
-    assert_eq!(entry.progress(), Progress::Refused);
+    assert_eq!(entry.progress(), Progress::Denied);
     assert_eq!(entry.reason, "no");
     assert_eq!(account.next(), 2);
 }
@@ -93,7 +93,7 @@ proptest! {
             let all = || account.entries();
             prop_assert_eq!(seqs(account.open().collect()),
                             seqs(all().filter(|it| it.is_open()).collect()));
-            let mut late = seqs(account.late(4.5).collect());
+            let mut late = seqs(account.expired(4.5).collect());
             late.sort_unstable();
             let is_late = |it: &&Entry| it.is_open() && it.deadline <= Some(4.5);
             prop_assert_eq!(late, seqs(all().filter(is_late).collect()));
@@ -101,7 +101,7 @@ proptest! {
             prop_assert_eq!(account.named(&name.to_string()), newest);
             for alloc in [1003, 2003, again] {
                 let stands = all().find(|it| it.alloc == Some(alloc));
-                prop_assert_eq!(account.standing(alloc), stands);
+                prop_assert_eq!(account.represented_by(alloc), stands);
             }
         }
     }
@@ -154,13 +154,13 @@ proptest! {
                 }
                 Step::Reacquire(most) => {
                     let returns = ledger.account(JOB)
-                        .map(|it| it.to_return(None, most)).unwrap_or_default();
+                        .map(|it| it.to_reclaim(None, most)).unwrap_or_default();
                     let nodes: u32 = returns.iter().map(|it| it.1).sum();
                     prop_assert!(most.is_none_or(|most| nodes <= most));
                     // Nodes of one kind are asked for by one request.
                     for (loan, nodes) in returns {
                         seq += 1;
-                        let cpus = ledger.account(JOB).unwrap().lend(loan).unwrap().cpus;
+                        let cpus = ledger.account(JOB).unwrap().loan(loan).unwrap().cpus;
                         open.insert(seq, (nodes, cpus));
                         let context = json!({"seq": seq, "directive": "reacquire",
                                              "nodes": nodes, "returns": [[loan, nodes]]});
@@ -191,7 +191,7 @@ proptest! {
             }
             let (mut outstanding, mut returning) = (0, 0);
             if let Some(account) = ledger.account(JOB) {
-                for (_, lend) in account.lends() {
+                for (_, lend) in account.loans() {
                     prop_assert!(lend.returned + lend.returning <= lend.nodes);
                     prop_assert_eq!(lend.until, Some(9.0), "it comes back by itself");
                     outstanding += lend.outstanding() * lend.cpus;
@@ -218,6 +218,6 @@ fn loans_of_an_allocation_end_with_it() {
     }
     apply(&mut ledger, "penstock.loan-end", &json!({"target": 9}));
     let account = ledger.account(JOB).unwrap();
-    let left: Vec<_> = account.lends().map(|(_, it)| it.target).collect();
+    let left: Vec<_> = account.loans().map(|(_, it)| it.target).collect();
     assert_eq!(left, [None]);
 }

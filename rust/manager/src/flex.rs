@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use penstock_elastic::{Ask, Form};
+use penstock_elastic::{Attempt, Demand};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
@@ -26,9 +26,11 @@ pub struct ElasticRequest {
     /// The allocation that its resources join; `None` for an allocation of its own.
     pub joins: Option<u64>,
     /// The resources requested.
-    pub ask: Ask,
-    /// The form in which they are requested.
-    pub form: Form,
+    #[serde(rename = "ask")]
+    pub demand: Demand,
+    /// The current attempt.
+    #[serde(rename = "form")]
+    pub attempt: Attempt,
     /// The request jobs of the parts that are allocated already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<u64>,
@@ -75,9 +77,9 @@ impl Flex {
         match &*event.name {
             "penstock.request" => self.request = read(event),
             "penstock.request-update" => {
-                let form = event.text("form").and_then(Form::named);
-                if let (Some(request), Some(form)) = (&mut self.request, form) {
-                    request.form = form;
+                let attempt = event.text("form").and_then(Attempt::from_name);
+                if let (Some(request), Some(attempt)) = (&mut self.request, attempt) {
+                    request.attempt = attempt;
                 }
             }
             "penstock.resource-add" => {
@@ -138,5 +140,35 @@ impl Flex {
             shown.insert("released".to_owned(), released.into());
         }
         (!shown.is_empty()).then_some(Value::Object(shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_stored_under_its_former_keys() {
+        let stored = json!({
+            "job": 1, "seq": 2, "directive": "extend", "id": null, "joins": 1,
+            "ask": {"nodes": 3, "cpus": 0}, "form": "whole",
+        });
+        let request: ElasticRequest = serde_json::from_value(stored).unwrap();
+        assert_eq!(
+            (request.demand.nodes, request.attempt),
+            (Some(3), Attempt::Full)
+        );
+        let written = serde_json::to_value(&request).unwrap();
+        assert_eq!(
+            (&written["ask"]["nodes"], &written["form"]),
+            (&json!(3), &json!("whole"))
+        );
+        for (attempt, name) in [
+            (Attempt::Preferred, "preferred"),
+            (Attempt::Partial, "part"),
+        ] {
+            assert_eq!(json!(attempt), name);
+            assert_eq!(Attempt::from_name(name), Some(attempt));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `pmix.alloc` and `pmix.cancel`: authorization, and how a request begins.
 
 use penstock_elastic::{
-    Account, Ask, Attribute, Directive, Entry, Refusal as Denial, Request, Status, Wish,
+    Account, Attribute, Demand, Denial, Directive, Entry, Flagged, Request, Status,
 };
 use penstock_flux::errno::EPERM;
 use penstock_flux::{Text, pmix};
@@ -39,8 +39,8 @@ fn read_attributes(values: &[Value]) -> Result<Vec<Attribute>, RequestError> {
 
 fn read_directive(value: &Value) -> Result<Directive, Denial> {
     let found = match value {
-        Value::String(name) => Directive::named(name),
-        number => number.as_u64().and_then(Directive::numbered),
+        Value::String(name) => Directive::from_name(name),
+        number => number.as_u64().and_then(Directive::from_number),
     };
     found.ok_or_else(|| {
         let expected = "expected new, extend, release, reacquire or cancel";
@@ -99,7 +99,7 @@ impl Elastic {
                     answer_denial(cx, message, &denial);
                     return Ok(Reply::Deferred);
                 };
-                let names = Request::names(Directive::New, &attributes);
+                let names = Request::ids_of(Directive::New, &attributes);
                 let directive = Some(number);
                 let early = EarlyDenial { denial, directive };
                 self.begin(cx, message, &asker, names, Some(early));
@@ -116,7 +116,7 @@ impl Elastic {
             // The names in a cancel are those of another request.
             Err(denial) if directive == Directive::Cancel => answer_denial(cx, message, &denial),
             Err(denial) => {
-                let names = Request::names(directive, &attributes);
+                let names = Request::ids_of(directive, &attributes);
                 let early = EarlyDenial {
                     denial,
                     directive: None,
@@ -184,7 +184,7 @@ impl Elastic {
 
     /// Logs the begin of a request. `entry` has what is not the same for all.
     pub(super) fn log_request(&mut self, cx: &mut Context, call: &Call<'_>, entry: Entry) {
-        fn value<T: Copy + Default>(wish: Option<&Wish<T>>) -> T {
+        fn value<T: Copy + Default>(wish: Option<&Flagged<T>>) -> T {
             wish.map(|wish| wish.value).unwrap_or_default()
         }
         let (job, seq) = call.key;
@@ -222,12 +222,12 @@ impl Elastic {
         };
         match request.directive {
             Directive::New => {
-                let ask = Ask::of(request)?;
+                let demand = Demand::of(request)?;
                 let record = cx.jobs.record(asker.job);
                 let own = record.map(|record| record.spec().duration);
                 let time = request.time.as_ref().map(|time| f64::from(time.value));
                 let duration = time.or(own).unwrap_or(0.0);
-                self.submit(cx, call, ask, None, duration, Vec::new())
+                self.submit(cx, call, demand, None, duration, Vec::new())
             }
             Directive::Extend if request.has_resources() && request.time.is_some() => {
                 let reason = "expected resources or time to extend by, found both";
@@ -236,7 +236,7 @@ impl Elastic {
             Directive::Extend if request.time.is_some() => {
                 let entry = Entry {
                     target: own_allocation(asker.job, allocation),
-                    dropped: request.meaningless(),
+                    dropped: request.without_effect(),
                     ..Entry::default()
                 };
                 self.log_request(cx, call, entry);
@@ -244,9 +244,9 @@ impl Elastic {
                 Ok(())
             }
             Directive::Extend => {
-                let ask = Ask::of(request)?;
+                let demand = Demand::of(request)?;
                 let left = time_left(cx, allocation);
-                self.submit(cx, call, ask, Some(allocation), left, Vec::new())
+                self.submit(cx, call, demand, Some(allocation), left, Vec::new())
             }
             Directive::Release => self.release(cx, call, target),
             Directive::Reacquire => self.reacquire(cx, call),

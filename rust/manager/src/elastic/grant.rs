@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_elastic::{Attribute, Data, Key, Refusal as Denial, Status};
+use penstock_elastic::{Attribute, Data, Denial, Key, Status};
 use penstock_rset::ResourceSet;
 use serde_json::json;
 
@@ -124,9 +124,9 @@ impl Elastic {
             results.push(Attribute::result(Key::Time, time));
         }
         let mut reasons = Vec::new();
-        reasons.extend(first.ask.part(&all));
-        if first.ask.elsewhere > 0 {
-            let nodes = first.ask.elsewhere;
+        reasons.extend(first.demand.partial_note(&all));
+        if first.demand.elsewhere > 0 {
+            let nodes = first.demand.elsewhere;
             reasons.push(format!(
                 "asked back by other requests: {nodes} of the nodes"
             ));
@@ -138,7 +138,7 @@ impl Elastic {
             let record = cx.jobs.record(*part);
             let queue = record.and_then(|record| record.spec().queue.as_deref());
             if let Some(request) = request_of(cx, *part) {
-                unmet.extend(request.ask.unmet(r, queue));
+                unmet.extend(request.demand.unmet(r, queue));
             }
         }
         add_dropped(unmet, &mut results, &mut reasons);

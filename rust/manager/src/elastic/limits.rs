@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use penstock_elastic::{Ask, Refusal as Denial, Status};
+use penstock_elastic::{Demand, Denial, Status};
 
 use super::peer::Elastic;
 use super::request_job::out_of_resource;
@@ -19,12 +19,17 @@ impl Elastic {
     }
 
     /// Checks a request against the limits of its job and of that job's owner.
-    pub(super) fn check_limits(&mut self, cx: &Context, job: u64, ask: &Ask) -> Result<(), Denial> {
+    pub(super) fn check_limits(
+        &mut self,
+        cx: &Context,
+        job: u64,
+        demand: &Demand,
+    ) -> Result<(), Denial> {
         let Some(user) = cx.jobs.record(job).map(Record::userid) else {
             return Ok(());
         };
         self.recount(cx);
-        let asked = Amount::asked(ask, &cx.claims);
+        let asked = Amount::asked(demand, &cx.claims);
         let limits = &cx.settings.elastic;
         check_amount(&asked, &self.usage.of_job(job), &limits.job, "job")?;
         check_amount(&asked, &self.usage.of_user(user), &limits.user, "user")
@@ -37,24 +42,28 @@ impl Elastic {
         cx: &Context,
         job: u64,
         joins: Option<u64>,
-        ask: &Ask,
+        demand: &Demand,
         must_fit: bool,
     ) -> Result<(), Denial> {
         let Some(joins) = joins else {
             // A request of one part is held to the limits as a jobspec.
-            if ask.rest.is_empty() {
+            if demand.rest.is_empty() {
                 return Ok(());
             }
             let record = cx.jobs.record(job);
             let queue = record.and_then(|record| record.spec().queue.as_deref());
-            let queue = ask.queue.as_deref().filter(|_| ask.only_queue).or(queue);
-            let sum = Amount::of_parts(ask);
+            let queue = demand
+                .queue
+                .as_deref()
+                .filter(|_| demand.only_queue)
+                .or(queue);
+            let sum = Amount::of_parts(demand);
             let allowed = policy::check_growth(sum.nodes, sum.cores, queue, &cx.settings);
             return allowed.map_err(out_of_resource);
         };
         self.recount(cx);
         let mut targets: BTreeMap<u64, Amount> = BTreeMap::new();
-        for part in ask.parts() {
+        for part in demand.parts() {
             let target = part.joins.unwrap_or(joins);
             let sum = targets.entry(target).or_default();
             sum.add_amount(&Amount::of_part(part));
@@ -63,7 +72,7 @@ impl Elastic {
             self.check_policy(cx, target, asked)
                 .map_err(out_of_resource)?;
             if must_fit {
-                check_fit(cx, target, ask, &asked)?;
+                check_fit(cx, target, demand, &asked)?;
             }
         }
         Ok(())
@@ -87,13 +96,13 @@ impl Elastic {
 
 /// Checks whether the instance has so much beside what an allocation never releases: one of its
 /// nodes.
-fn check_fit(cx: &Context, target: u64, ask: &Ask, asked: &Amount) -> Result<(), Denial> {
+fn check_fit(cx: &Context, target: u64, demand: &Demand, asked: &Amount) -> Result<(), Denial> {
     let extent = cx.jobs.record(target).and_then(Record::extent);
     let (Some(extent), Some((nodes, cores))) = (extent, cx.claims.size()) else {
         return Ok(());
     };
     let smallest = extent.nodes().map(|node| node.cores.len()).min();
-    let (what, more, kept, all) = if ask.cpus == 0 {
+    let (what, more, kept, all) = if demand.cpus == 0 {
         ("nodes", asked.nodes, 1, nodes)
     } else {
         ("cores", asked.cores, smallest.unwrap_or(0), cores)

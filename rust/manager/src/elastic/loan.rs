@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use penstock_elastic::{
-    Account, Ask, Directive, Entry, Lend, Part, Refusal as Denial, Request, Status,
+    Account, Demand, Denial, Directive, Entry, Loan, ReleasedPart, Request, Status,
 };
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
@@ -38,11 +38,11 @@ fn count(number: u64) -> u32 {
 }
 
 /// The released ranks that belong to no request, or did not before they were lent.
-pub(super) fn own_ranks(cx: &Context, target: u64, parts: &[Part]) -> IdSet {
+pub(super) fn own_ranks(cx: &Context, target: u64, parts: &[ReleasedPart]) -> IdSet {
     let mut own = IdSet::new();
     for part in parts {
         let request = request_of(cx, part.alloc);
-        if part.alloc == target || request.is_some_and(|request| request.ask.own) {
+        if part.alloc == target || request.is_some_and(|request| request.demand.own) {
             own.union_with(&part.ranks);
         }
     }
@@ -54,8 +54,8 @@ pub(super) fn lends_of(
     cx: &Context,
     released: &ResourceSet,
     own: &IdSet,
-    lend: &Lend,
-) -> Vec<Lend> {
+    lend: &Loan,
+) -> Vec<Loan> {
     let mut kinds: BTreeMap<(bool, bool, u32, u32), IdSet> = BTreeMap::new();
     for node in released.nodes() {
         let is_whole = cx.claims.is_whole(&node);
@@ -66,7 +66,7 @@ pub(super) fn lends_of(
     }
     let lends = kinds
         .into_iter()
-        .map(|((own, whole, cpus, gpus), ranks)| Lend {
+        .map(|((own, whole, cpus, gpus), ranks)| Loan {
             nodes: count(ranks.len()),
             cpus,
             gpus,
@@ -85,9 +85,9 @@ impl Elastic {
             return Vec::new();
         };
         let max = request.nodes.as_ref().map(|nodes| nodes.value);
-        let mut kinds: Vec<(&Lend, Returns)> = Vec::new();
-        for (number, nodes) in account.to_return(request.alloc.as_deref(), max) {
-            let Some(lend) = account.lend(number) else {
+        let mut kinds: Vec<(&Loan, Returns)> = Vec::new();
+        for (number, nodes) in account.to_reclaim(request.alloc.as_deref(), max) {
+            let Some(lend) = account.loan(number) else {
                 continue;
             };
             match kinds.iter_mut().find(|(kind, _)| kind.is_like(lend)) {
@@ -141,12 +141,15 @@ impl Elastic {
         returns: Returns,
         elsewhere: u32,
     ) -> Result<(), Denial> {
-        let Some((ask, target)) = self.ask_for(cx, call, &returns)? else {
+        let Some((demand, target)) = self.ask_for(cx, call, &returns)? else {
             return Ok(());
         };
-        let ask = Ask { elsewhere, ..ask };
+        let demand = Demand {
+            elsewhere,
+            ..demand
+        };
         let left = time_left(cx, target);
-        self.submit(cx, call, ask, Some(target), left, returns)
+        self.submit(cx, call, demand, Some(target), left, returns)
     }
 
     /// Requests nodes of several kinds: all of them or none.
@@ -156,8 +159,8 @@ impl Elastic {
         call: &Call<'_>,
         kinds: &[Returns],
     ) -> Result<(), Denial> {
-        if kinds.len() > Ask::MOST_PARTS {
-            let (kinds, max) = (kinds.len(), Ask::MOST_PARTS);
+        if kinds.len() > Demand::MAX_PARTS {
+            let (kinds, max) = (kinds.len(), Demand::MAX_PARTS);
             let reason = format!(
                 "what was lent is of {kinds} kinds of nodes: at most {max} come back together"
             );
@@ -165,9 +168,9 @@ impl Elastic {
         }
         let mut parts = Vec::new();
         for returns in kinds {
-            if let Some((ask, target)) = self.ask_for(cx, call, returns)? {
+            if let Some((demand, target)) = self.ask_for(cx, call, returns)? {
                 let joins = Some(target);
-                parts.push(Ask { joins, ..ask });
+                parts.push(Demand { joins, ..demand });
             }
         }
         // The largest first: the fewest nodes can provide it.
@@ -177,12 +180,12 @@ impl Elastic {
             return Ok(());
         };
         let target = first.joins.unwrap_or(call.asker.job);
-        let ask = Ask {
+        let demand = Demand {
             rest: parts.collect(),
             ..first
         };
         let left = time_left(cx, target);
-        self.submit(cx, call, ask, Some(target), left, kinds.concat())
+        self.submit(cx, call, demand, Some(target), left, kinds.concat())
     }
 
     /// The request for these loans, which are of one kind, and the allocation that it is to join.
@@ -191,14 +194,14 @@ impl Elastic {
         cx: &Context,
         call: &Call<'_>,
         returns: &Returns,
-    ) -> Result<Option<(Ask, u64)>, Denial> {
+    ) -> Result<Option<(Demand, u64)>, Denial> {
         let (job, request) = (call.asker.job, call.request);
         let Some(account) = self.ledger.account(job) else {
             return Ok(None);
         };
         let lends = returns.iter();
-        let lends = lends.filter_map(|(loan, nodes)| Some((account.lend(*loan)?, *nodes)));
-        let lends: Vec<(&Lend, u32)> = lends.collect();
+        let lends = lends.filter_map(|(loan, nodes)| Some((account.loan(*loan)?, *nodes)));
+        let lends: Vec<(&Loan, u32)> = lends.collect();
         let Some((kind, _)) = lends.first().copied() else {
             return Ok(None);
         };
@@ -209,7 +212,7 @@ impl Elastic {
         }
         let among = cx.claims.nodes_like(kind.cpus, kind.gpus);
         let among = among.filter(|_| kind.whole).map(|hosts| hosts.to_string());
-        let ask = Ask {
+        let demand = Demand {
             nodes: Some(lends.iter().map(|(_, nodes)| nodes).sum()),
             cpus: if kind.whole { 0 } else { kind.cpus },
             hosts: Some(hosts.to_string()),
@@ -217,16 +220,16 @@ impl Elastic {
             own: kind.own,
             required: request.required,
             dropped: request.dropped.clone(),
-            ..Ask::default()
+            ..Demand::default()
         };
-        Ok(Some((ask, kind.target.unwrap_or(job))))
+        Ok(Some((demand, kind.target.unwrap_or(job))))
     }
 
     /// Requests the return of a loan whose time has expired.
     pub(super) fn loan_due(&mut self, cx: &mut Context, job: u64, loan: u32) {
         let account = self.ledger.account(job);
-        let lend = account.and_then(|account| account.lend(loan));
-        let Some(outstanding) = lend.map(Lend::outstanding) else {
+        let lend = account.and_then(|account| account.loan(loan));
+        let Some(outstanding) = lend.map(Loan::outstanding) else {
             return;
         };
         let request = Request::new(Directive::Reacquire);
@@ -273,7 +276,7 @@ impl Elastic {
         let was_granted = end.nodes > 0;
         for (loan, _) in returns {
             let account = self.ledger.account(job);
-            let lend = account.and_then(|account| account.lend(*loan));
+            let lend = account.and_then(|account| account.loan(*loan));
             let until = lend.map(|lend| lend.until);
             if was_granted || until.is_none() {
                 self.postponed.remove(&(job, *loan));
@@ -303,8 +306,8 @@ impl Elastic {
             let denial = Denial::new(Status::CANCELLED, "the allocation has ended");
             self.end_request(cx, key, &End::denied(denial));
         }
-        let is_of_target = |lend: &Lend| lend.target == Some(target);
-        let has_lent = |account: &Account| account.lends().any(|(_, lend)| is_of_target(lend));
+        let is_of_target = |lend: &Loan| lend.target == Some(target);
+        let has_lent = |account: &Account| account.loans().any(|(_, lend)| is_of_target(lend));
         let is_running = |job: &u64| {
             let record = cx.jobs.record(*job);
             record.is_some_and(|record| record.state() == State::Run)

@@ -21,7 +21,7 @@ pub(super) fn is_named(entry: &Entry, name: Option<&str>) -> bool {
 /// The newest request with this name.
 pub(super) fn find<'a>(account: &'a Account, name: &str) -> Option<&'a Entry> {
     let alloc = name.parse::<Fluid>().ok();
-    let by_job = alloc.and_then(|id| account.standing(id.0));
+    let by_job = alloc.and_then(|id| account.represented_by(id.0));
     let both = [account.named(name), by_job];
     both.into_iter().flatten().max_by_key(|entry| entry.seq)
 }

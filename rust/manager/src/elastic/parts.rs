@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_elastic::Form;
+use penstock_elastic::Attempt;
 use penstock_hostlist::Hostlist;
 use serde_json::json;
 
@@ -60,15 +60,15 @@ impl Elastic {
         let hosts = r.map_or_else(Hostlist::default, |r| r.nodelist());
         // Parts of the same node may have been lent separately.
         let is_apart = request.directive != "reacquire";
-        let Some(ask) = request.ask.next(&hosts, is_apart) else {
+        let Some(demand) = request.demand.next(&hosts, is_apart) else {
             return;
         };
-        let joins = ask.joins.or(request.joins).unwrap_or(first);
+        let joins = demand.joins.or(request.joins).unwrap_or(first);
         let mut before = request.before.clone();
         before.push(id);
         let next = ElasticRequest {
             joins: Some(joins),
-            ask,
+            demand,
             before,
             ..request.clone()
         };
@@ -100,13 +100,19 @@ impl Elastic {
             self.at(until, id);
         } else {
             // The missing part is requested first, so that nothing is held meanwhile.
-            self.start_over(cx, id, Form::Whole, true);
+            self.start_over(cx, id, Attempt::Full, true);
         }
     }
 
     /// Ends the parts of a request and requests all of it again. `id` is the request job of one part;
     /// with `comes_first`, that part is the first from now on.
-    pub(super) fn start_over(&mut self, cx: &mut Context, id: u64, form: Form, comes_first: bool) {
+    pub(super) fn start_over(
+        &mut self,
+        cx: &mut Context,
+        id: u64,
+        attempt: Attempt,
+        comes_first: bool,
+    ) {
         let Some(part) = request_of(cx, id) else {
             return;
         };
@@ -123,10 +129,10 @@ impl Elastic {
             return;
         }
         let index = if comes_first { index } else { 0 };
-        let ask = request.ask.beginning_with(index);
+        let demand = request.demand.beginning_with(index);
         let again = ElasticRequest {
-            ask,
-            form,
+            demand,
+            attempt,
             ..request
         };
         let duration = match again.joins {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_elastic::{Ledger, Lend, Refusal as Denial, Status};
+use penstock_elastic::{Denial, Ledger, Loan, Status};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ pub(super) struct End {
     pub(super) results: Vec<Value>,
     /// Number of nodes granted.
     pub(super) nodes: u32,
-    pub(super) lent: Vec<Lend>,
+    pub(super) lent: Vec<Loan>,
 }
 
 impl End {

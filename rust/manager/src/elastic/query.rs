@@ -39,7 +39,7 @@ impl Elastic {
         // The loans of a job end with it.
         let is_running = job.record.state() == State::Run;
         let account = account.filter(|_| is_running);
-        let lends = account.into_iter().flat_map(Account::lends);
+        let lends = account.into_iter().flat_map(Account::loans);
         let lent = lends.map(|(number, lend)| {
             let postponed = self.postponed.get(&(query.job, number));
             let until = postponed.map(|postponed| postponed.until).or(lend.until);

@@ -1,7 +1,8 @@
 //! RELEASE: what a job releases before its end, and what of it is lent.
 
 use penstock_elastic::{
-    Attribute, Data, Entry, Holding, Key, Lend, Part, Refusal as Denial, Request, Status, share,
+    Attribute, Data, Denial, Entry, Holding, Key, Loan, ReleasedPart, Request, Status,
+    select_released,
 };
 use penstock_idset::IdSet;
 use penstock_rset::ResourceSet;
@@ -37,7 +38,7 @@ fn holdings(cx: &Context, target: u64) -> Vec<Holding> {
 }
 
 /// Whether parts are all that an allocation holds.
-fn is_all(cx: &Context, target: u64, parts: &[Part]) -> bool {
+fn is_all(cx: &Context, target: u64, parts: &[ReleasedPart]) -> bool {
     let is_released = |holding: &Holding| {
         let mut whole = parts.iter().filter(|part| part.all);
         holding.ranks.is_empty() || whole.any(|part| part.alloc == holding.alloc)
@@ -46,7 +47,7 @@ fn is_all(cx: &Context, target: u64, parts: &[Part]) -> bool {
 }
 
 /// The resources of parts.
-fn resources_of(cx: &Context, parts: &[Part]) -> Result<ResourceSet, Denial> {
+fn resources_of(cx: &Context, parts: &[ReleasedPart]) -> Result<ResourceSet, Denial> {
     let mut sum = ResourceSet::new();
     for part in parts {
         if let Some(r) = cx.jobs.record(part.alloc).and_then(Record::r) {
@@ -59,7 +60,7 @@ fn resources_of(cx: &Context, parts: &[Part]) -> Result<ResourceSet, Denial> {
 
 /// What a release chooses.
 struct Choice {
-    parts: Vec<Part>,
+    parts: Vec<ReleasedPart>,
     /// Why named hosts are not among them.
     reasons: Vec<String>,
 }
@@ -104,11 +105,11 @@ impl Elastic {
         };
         self.log_request(cx, call, entry);
         let lent = request.time.as_ref().map(|time| {
-            let lend = Lend {
+            let lend = Loan {
                 id: request.id.clone(),
                 target: own_allocation(job, allocation),
                 until: Some(cx.now + f64::from(time.value)),
-                ..Lend::default()
+                ..Loan::default()
             };
             let own = own_ranks(cx, allocation, &parts);
             lends_of(cx, &released, &own, &lend)
@@ -186,7 +187,7 @@ impl Elastic {
             reasons.insert(0, format!("{what} to release: {max} can go back"));
             return Err(out_of_resource(reasons.join("; ")));
         }
-        let parts = share(&holdings, named.as_ref(), count, &keep);
+        let parts = select_released(&holdings, named.as_ref(), count, &keep);
         Ok(Choice { parts, reasons })
     }
 
@@ -194,7 +195,7 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         target: u64,
-        parts: &[Part],
+        parts: &[ReleasedPart],
         released: &ResourceSet,
     ) {
         if is_all(cx, target, parts) {
@@ -297,7 +298,7 @@ fn report(
         let when = "not free for others before the allocation ends";
         reasons.push(format!("{when}: the scheduler takes back whole ones only"));
     }
-    add_dropped(request.meaningless(), &mut results, &mut reasons);
+    add_dropped(request.without_effect(), &mut results, &mut reasons);
     End {
         reason: reasons.join("; "),
         results: to_json(&results),

@@ -1,6 +1,6 @@
 //! Request jobs: jobs without tasks that carry a PMIx request through the queue.
 
-use penstock_elastic::{Ask, Form, Refusal as Denial, Status};
+use penstock_elastic::{Attempt, Demand, Denial, Status};
 
 use crate::context::Context;
 use crate::flex::ElasticRequest;
@@ -16,7 +16,7 @@ impl ElasticRequest {
 
     /// Whether a part is to be requested after this one.
     pub(super) fn has_next_part(&self) -> bool {
-        self.form != Form::Part && !self.ask.rest.is_empty()
+        self.attempt != Attempt::Partial && !self.demand.rest.is_empty()
     }
 }
 
@@ -33,12 +33,12 @@ pub(super) fn grants_of(cx: &Context, id: u64) -> Vec<u64> {
 }
 
 /// All that a request asks for, given the request job of one part.
-pub(super) fn first_ask(cx: &Context, id: u64) -> Ask {
+pub(super) fn first_ask(cx: &Context, id: u64) -> Demand {
     let own = request_of(cx, id);
     let first = own.and_then(|own| request_of(cx, own.first(id)));
     let request = first.or(own);
     request
-        .map(|request| request.ask.clone())
+        .map(|request| request.demand.clone())
         .unwrap_or_default()
 }
 
@@ -60,9 +60,9 @@ pub(super) fn check_jobspec(
         Some(id) => format!("{}:{id}", request.directive),
         None => request.directive.clone(),
     };
-    let ask = &request.ask;
-    let jobspec = ask.jobspec(request.form, queue, duration, &name);
-    let limited = if request.joins.is_some() || !ask.rest.is_empty() {
+    let demand = &request.demand;
+    let jobspec = demand.jobspec(request.attempt, queue, duration, &name);
+    let limited = if request.joins.is_some() || !demand.rest.is_empty() {
         Limited::ByDuration
     } else {
         Limited::Fully

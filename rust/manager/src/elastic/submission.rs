@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use penstock_elastic::{Ask, Entry, Form, Refusal as Denial, Status};
+use penstock_elastic::{Attempt, Demand, Denial, Entry, Status};
 use penstock_flux::sched::JobsRequest;
 use penstock_flux::topic;
 use penstock_wire::Message;
@@ -28,7 +28,7 @@ const DECISION_TIMEOUT_S: f64 = 2.0;
 /// Whether the request is to be decided at once.
 fn is_decided_at_once(record: &Record) -> bool {
     let request = record.elastic_request();
-    request.is_some_and(|request| request.form != Form::Whole || request.ask.required)
+    request.is_some_and(|request| request.attempt != Attempt::Full || request.demand.required)
 }
 
 impl Elastic {
@@ -37,18 +37,18 @@ impl Elastic {
         &mut self,
         cx: &mut Context,
         call: &Call<'_>,
-        mut ask: Ask,
+        mut demand: Demand,
         joins: Option<u64>,
         duration: f64,
         returns: Vec<(u32, u32)>,
     ) -> Result<(), Denial> {
         let (job, request) = (call.asker.job, call.request);
-        ask.required = request.required;
-        self.check_limits(cx, job, &ask)?;
+        demand.required = request.required;
+        self.check_limits(cx, job, &demand)?;
         // An unsatisfiable request may still be granted in part at its timeout.
-        let must_fit = request.timeout.is_none() || !ask.has_parts();
-        self.check_growth(cx, job, joins, &ask, must_fit)?;
-        if ask.required && !cx.scheduler.is_ready {
+        let must_fit = request.timeout.is_none() || !demand.may_be_partial();
+        self.check_growth(cx, job, joins, &demand, must_fit)?;
+        if demand.required && !cx.scheduler.is_ready {
             let reason = "not available now: no scheduler is ready";
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
@@ -58,13 +58,13 @@ impl Elastic {
             directive: request.directive.name().to_owned(),
             id: request.id.clone(),
             joins,
-            form: ask.first(),
-            ask,
+            attempt: demand.first_attempt(),
+            demand,
             before: Vec::new(),
         };
         let mut checked = check_jobspec(cx, &request_job, duration);
-        if checked.is_err() && request_job.form == Form::Preferred {
-            request_job.form = Form::Whole;
+        if checked.is_err() && request_job.attempt == Attempt::Preferred {
+            request_job.attempt = Attempt::Full;
             checked = check_jobspec(cx, &request_job, duration);
         }
         let mut checked = checked?;
@@ -72,27 +72,27 @@ impl Elastic {
             let reason = cx.queues.stop_reason(checked.queue());
             reason.map(|reason| format!("not available now: {reason}"))
         };
-        if request_job.form == Form::Preferred && stop_reason(cx, &checked).is_some() {
+        if request_job.attempt == Attempt::Preferred && stop_reason(cx, &checked).is_some() {
             // Nothing of it is available now.
-            request_job.form = Form::Whole;
+            request_job.attempt = Attempt::Full;
             checked = check_jobspec(cx, &request_job, duration)?;
         }
-        if request_job.ask.required
+        if request_job.demand.required
             && let Some(reason) = stop_reason(cx, &checked)
         {
             return Err(Denial::new(Status::OUT_OF_RESOURCE, reason));
         }
-        let ask = &request_job.ask;
-        let cpus = if ask.rest.is_empty() {
-            ask.cpus
+        let demand = &request_job.demand;
+        let cpus = if demand.rest.is_empty() {
+            demand.cpus
         } else {
-            u32::try_from(ask.all_cpus()).unwrap_or(u32::MAX)
+            u32::try_from(demand.all_cpus()).unwrap_or(u32::MAX)
         };
         let entry = Entry {
             // Allotted by the submission, which is logged after it.
             alloc: Some(cx.next_id()),
             target: joins.filter(|target| *target != job),
-            nodes: ask.all_nodes().unwrap_or(0),
+            nodes: demand.all_nodes().unwrap_or(0),
             cpus,
             returns,
             ..Entry::default()
@@ -158,7 +158,7 @@ impl Elastic {
         }
     }
 
-    /// Decides a request for which nothing was allocated at once: it continues in its next form, or
+    /// Decides a request for which nothing was allocated at once: it continues with its next attempt, or
     /// is denied.
     fn decide(&mut self, cx: &mut Context, id: u64) {
         let is_pending = |job: &&Job| job.record.state() < State::Run && job.r().is_none();
@@ -169,13 +169,13 @@ impl Elastic {
             return;
         };
         let asked = first_ask(cx, id).describe();
-        match request.form {
-            Form::Preferred => self.continue_as(cx, id, Form::Whole),
-            Form::Whole => {
+        match request.attempt {
+            Attempt::Preferred => self.continue_as(cx, id, Attempt::Full),
+            Attempt::Full => {
                 let reason = format!("not available now: {asked}");
                 self.deny(cx, id, Status::OUT_OF_RESOURCE, &reason);
             }
-            Form::Part => {
+            Attempt::Partial => {
                 let reason = format!(
                     "no part of {asked} is free and not reserved, and the caller waits no longer"
                 );
@@ -184,8 +184,8 @@ impl Elastic {
         }
     }
 
-    /// Requests the resources of a request job in another form.
-    fn continue_as(&mut self, cx: &mut Context, id: u64, form: Form) {
+    /// Requests the resources of a request job by another attempt.
+    fn continue_as(&mut self, cx: &mut Context, id: u64, attempt: Attempt) {
         let Some(record) = cx.jobs.record(id) else {
             return;
         };
@@ -193,7 +193,7 @@ impl Elastic {
             return;
         };
         if !request.before.is_empty() {
-            return self.start_over(cx, id, form, false);
+            return self.start_over(cx, id, attempt, false);
         }
         let owner = cx.jobs.record(request.job).unwrap_or(record);
         let queue = owner.spec().queue.as_deref();
@@ -202,16 +202,16 @@ impl Elastic {
             None => record.spec().duration,
         };
         let name = &record.spec().name;
-        let jobspec = request.ask.jobspec(form, queue, duration, name);
+        let jobspec = request.demand.jobspec(attempt, queue, duration, name);
         let checked = match jobspecs::parse(cx, jobspec.to_string()) {
             Ok(checked) => checked,
             Err(error) => return self.deny(cx, id, Status::OUT_OF_RESOURCE, &error.text),
         };
-        // The scheduler was probed about the form before.
+        // The scheduler was probed about the attempt before.
         for probed in self.probes.values_mut() {
             probed.remove(&id);
         }
-        let context = json!({ "form": form });
+        let context = json!({ "form": attempt });
         let event = Event::with(cx.now, "penstock.request-update", context);
         self.observe(id);
         self.ledger.apply(id, &event.name, event.context.as_ref());
@@ -228,18 +228,18 @@ impl Elastic {
         let Some(request) = record.and_then(Record::elastic_request) else {
             return false;
         };
-        let (form, has_parts) = (request.form, first_ask(cx, id).has_parts());
+        let (attempt, has_parts) = (request.attempt, first_ask(cx, id).may_be_partial());
         let timeout = self.timeout_of((request.job, request.seq));
-        match form {
-            Form::Preferred => self.continue_as(cx, id, Form::Whole),
-            Form::Whole if timeout.is_some() && has_parts => {
-                self.continue_as(cx, id, Form::Part);
+        match attempt {
+            Attempt::Preferred => self.continue_as(cx, id, Attempt::Full),
+            Attempt::Full if timeout.is_some() && has_parts => {
+                self.continue_as(cx, id, Attempt::Partial);
             }
             // Not even a part, or a scheduler that does not know what a part is.
-            Form::Part if timeout.is_some_and(|timeout| timeout <= cx.now) => {
+            Attempt::Partial if timeout.is_some_and(|timeout| timeout <= cx.now) => {
                 self.deny(cx, id, Status::TIMEOUT, note);
             }
-            Form::Whole | Form::Part => self.deny(cx, id, Status::OUT_OF_RESOURCE, note),
+            Attempt::Full | Attempt::Partial => self.deny(cx, id, Status::OUT_OF_RESOURCE, note),
         }
         true
     }
@@ -292,8 +292,8 @@ impl Elastic {
             return;
         }
         let whole = first_ask(cx, id);
-        if whole.has_parts() {
-            self.continue_as(cx, id, Form::Part);
+        if whole.may_be_partial() {
+            self.continue_as(cx, id, Attempt::Partial);
         } else {
             let asked = whole.describe();
             let reason = format!("{asked} did not become free in time");

@@ -1,6 +1,6 @@
 //! The allocation or loan that a request is about.
 
-use penstock_elastic::{Account, Directive, Entry, Progress, Refusal as Denial, Request, Status};
+use penstock_elastic::{Account, Denial, Directive, Entry, Progress, Request, Status};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_jobspec::{Jobspec, Layout};
@@ -38,7 +38,7 @@ impl Elastic {
         let mut target = Target::Own;
         let account = self.ledger.account(job);
         let is_loan = |id: &str| {
-            let mut lends = account.into_iter().flat_map(Account::lends);
+            let mut lends = account.into_iter().flat_map(Account::loans);
             lends.any(|(_, lend)| lend.id.as_deref() == Some(id))
         };
         if request.directive == Directive::Reacquire && request.alloc.is_none() {

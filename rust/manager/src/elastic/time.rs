@@ -1,7 +1,7 @@
 //! EXTEND by time: the scheduler agrees to a later expiration (RFC 27), one change of a job at a
 //! time.
 
-use penstock_elastic::{Attribute, Data, Directive, Entry, Key, Refusal as Denial, Status};
+use penstock_elastic::{Attribute, Data, Denial, Directive, Entry, Key, Status};
 use penstock_flux::errno::EAGAIN;
 
 use super::naming::name_of;

@@ -1,6 +1,6 @@
 //! What is due by time, and what a restart finds.
 
-use penstock_elastic::{Account, Lend};
+use penstock_elastic::{Account, Loan};
 
 use super::peer::Elastic;
 use crate::context::{Context, milliseconds};
@@ -38,12 +38,14 @@ impl Elastic {
             return;
         }
         let account = self.ledger.account(id);
-        let late = account.into_iter().flat_map(|account| account.late(cx.now));
+        let late = account
+            .into_iter()
+            .flat_map(|account| account.expired(cx.now));
         let late: Vec<(RequestKey, Option<u64>)> =
             late.map(|entry| ((id, entry.seq), entry.alloc)).collect();
         let returns: Vec<u32> = account
             .into_iter()
-            .flat_map(Account::lends)
+            .flat_map(Account::loans)
             .filter(|(loan, lend)| self.is_return_due(cx.now, (id, *loan), lend))
             .map(|(loan, _)| loan)
             .collect();
@@ -61,7 +63,7 @@ impl Elastic {
         }
     }
 
-    fn is_return_due(&self, now: f64, loan: RequestKey, lend: &Lend) -> bool {
+    fn is_return_due(&self, now: f64, loan: RequestKey, lend: &Loan) -> bool {
         let is_over = lend.until.is_some_and(|until| until <= now);
         let postponed = self.postponed.get(&loan);
         let is_postponed = postponed.is_some_and(|postponed| postponed.until > now);
@@ -89,7 +91,7 @@ impl Elastic {
         let open: Vec<(Option<f64>, bool)> = open
             .map(|entry| (entry.deadline, entry.alloc.is_none()))
             .collect();
-        let ends: Vec<f64> = account.lends().filter_map(|(_, lend)| lend.until).collect();
+        let ends: Vec<f64> = account.loans().filter_map(|(_, lend)| lend.until).collect();
         let deadlines = open.iter().filter_map(|(deadline, _)| *deadline);
         for time in deadlines.chain(ends) {
             self.at(time, id);

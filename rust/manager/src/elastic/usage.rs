@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use penstock_elastic::Ask;
+use penstock_elastic::Demand;
 
 use crate::claims::Claims;
 use crate::jobs::Jobs;
@@ -20,13 +20,13 @@ pub(super) struct Amount {
 impl Amount {
     /// The amount that a request job holds or, while pending, asks for.
     fn of(record: &Record, claims: &Claims) -> Self {
-        let ask = record.elastic_request().map(|request| &request.ask);
+        let demand = record.elastic_request().map(|request| &request.demand);
         if record.state() < State::Run {
-            return ask.map_or_else(Self::default, |ask| Self::asked(ask, claims));
+            return demand.map_or_else(Self::default, |demand| Self::asked(demand, claims));
         }
         let mut held = Self::default();
         // Nodes that were the requesting job's own are not counted.
-        if ask.is_none_or(|ask| !ask.own)
+        if demand.is_none_or(|demand| !demand.own)
             && let Some(unfreed) = record.unfreed()
         {
             held.add(0, unfreed.nnodes() as u64, unfreed.ncores());
@@ -36,9 +36,9 @@ impl Amount {
 
     /// The amount asked for as the limits count it: whole nodes with all cores that they can have,
     /// and nothing for what was the job's own.
-    pub(super) fn asked(ask: &Ask, claims: &Claims) -> Self {
+    pub(super) fn asked(demand: &Demand, claims: &Claims) -> Self {
         let mut sum = Self::default();
-        for part in ask.parts().filter(|part| !part.own) {
+        for part in demand.parts().filter(|part| !part.own) {
             sum.requests = 1;
             let mut amount = Self::of_part(part);
             if part.cpus == 0 {
@@ -53,21 +53,21 @@ impl Amount {
     }
 
     /// The sum of the parts of a request, without the cores of whole nodes.
-    pub(super) fn of_parts(ask: &Ask) -> Self {
+    pub(super) fn of_parts(demand: &Demand) -> Self {
         let mut sum = Self::default();
-        for part in ask.parts() {
+        for part in demand.parts() {
             sum.add_amount(&Self::of_part(part));
         }
         sum
     }
 
     /// One part of a request, without the cores of whole nodes.
-    pub(super) fn of_part(ask: &Ask) -> Self {
-        let nodes = ask.nodes;
+    pub(super) fn of_part(demand: &Demand) -> Self {
+        let nodes = demand.nodes;
         Self {
             requests: 0,
             nodes: nodes.unwrap_or(0).into(),
-            cores: u64::from(ask.cpus) * u64::from(nodes.unwrap_or(1)),
+            cores: u64::from(demand.cpus) * u64::from(nodes.unwrap_or(1)),
         }
     }
 
@@ -112,7 +112,7 @@ impl Counted {
             user: record.userid(),
             amount: Amount::of(record, claims),
             joins: request.joins.filter(|_| is_pending),
-            pending: Amount::of_parts(&request.ask),
+            pending: Amount::of_parts(&request.demand),
         })
     }
 }
