@@ -14,7 +14,7 @@ NEED_PMIX = @test -n "$(PMIX)" || { echo "libpmix 4.2 or later is needed: apt-ge
 .PHONY: run test test-rust test-python test-optional test-peers fuzz lint bench bench-lib bench-load docs fmt clean wheel \
 	wheel-ft conformance configuration mutations bench-curves bench-engine bench-throughput compare pmix test-pmix test-pmix-asan
 
-run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 made-up nodes
+run: $(VENV)/.built  ## Real jobs on this machine's cores, then 100,000 mock jobs on 10,000 simulated nodes
 	$(BIN)/python examples/run.py
 
 test: test-rust test-python  ## Everything that CI tests

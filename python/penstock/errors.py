@@ -1,8 +1,8 @@
 """The exceptions of Penstock.
 
 Every one derives from `Error`, and from the built-in exception that a caller would guess:
-`ValueError` for what cannot be read or is refused, `LookupError` for what is not there, `OSError`
-for what a service answered with an error number.
+`ValueError` for invalid input, `LookupError` for a missing item, `OSError` for an error with a
+number.
 """
 
 # `typing` would be most of what `import penstock` costs.
@@ -79,7 +79,7 @@ class HostlistError(Error, ValueError):
 
 
 class ResourceSetError(Error, ValueError):
-    """A document is not an R (RFC 20), or an operation on one is refused.
+    """A document is not an R (RFC 20), or an operation on one is rejected.
 
     Attributes:
         path: Where in the document, such as `execution.R_lite[0].rank`; None where that is not
@@ -113,14 +113,14 @@ class WireError(Error, ValueError):
 
 
 class EngineError(Error, ValueError):
-    """The engine is asked for what contradicts what it knows.
+    """A request contradicts the engine's state.
 
-    Such as a job twice, or resources that are taken or unknown.
+    For instance a job is submitted twice, or resources are allocated already or unknown.
     """
 
 
 class NotFoundError(Error, LookupError):
-    """What was asked for is not there: a job, a host, a rank, a service."""
+    """A requested item does not exist: a job, a host, a rank, a service."""
 
 
 class LayoutError(Error, ValueError):
@@ -128,7 +128,7 @@ class LayoutError(Error, ValueError):
 
 
 class TargetError(Error, ValueError):
-    """Execution targets are unknown, or cannot be what they are asked to be; the text names all."""
+    """Execution targets are unknown, or cannot change their state; the text names all."""
 
 
 class StoreError(Error, OSError):
@@ -145,7 +145,7 @@ class RpcError(Error, OSError):
 
 
 class WorkloadError(Error, ValueError):
-    """A workload cannot be read or made, or a simulation of it is refused.
+    """A workload cannot be read or generated, or a simulation of it is rejected.
 
     Attributes:
         line: Line of the file at fault, counted from 1; None where that is not known.

@@ -38,8 +38,8 @@ systems write is read with `lenient=True`, which warns (`penstock.errors.MendedW
     (IDset('1-3,5'), ['left out blanks at byte 2', 'put in order at byte 3'])
 
 Ids go from 0 to 4294967294. Ids are kept in chunks of 65,536, each as a bitmap, a list of ids or a
-list of runs, whichever is small: memory and cost never go by the value of an id, and a set of any
-size is copied, compared and sliced as a whole, in Rust.
+list of runs, whichever is small: memory and cost never depend on the value of an id, and a set of
+any size is copied, compared and sliced as a whole, in Rust.
 
 An iterator gives the ids that were there when it was made. A set may be used from several threads.
 `to_numpy`, `from_numpy` and `memoryview` hand ids over as arrays of uint32.

@@ -30,7 +30,7 @@ def parse(text: str) -> int:
             decimal.
 
     Raises:
-        JobspecError: it is none of these.
+        JobspecError: the text is not a job id in any of these forms.
     """
     return fluid_parse(text)
 

@@ -224,10 +224,10 @@ def environment_from_rules(rules: Sequence[str]) -> dict[str, str]:
     Rules apply in order:
 
     - `-PATTERN` removes; `PATTERN` is a glob, or with `/` in front a regular expression;
-    - `NAME=VALUE` sets; `$NAME` and `${NAME}` stand for what there is so far, else for what the
+    - `NAME=VALUE` sets; `$NAME` and `${NAME}` stand for the values so far, else for those of the
       current environment has, `$$` for `$`;
     - `^FILE` reads rules from a file, one a line;
-    - `PATTERN` takes over from the current environment what is not there (any more).
+    - `PATTERN` copies missing variables from the current environment.
 
     What is not UTF-8 cannot be sent and is left out.
 

@@ -1,4 +1,4 @@
-"""Elastic jobs: a running job asks for more, gives back, lends and takes back (PMIx RFC 0005).
+"""Elastic jobs: extend, release, lend and reacquire resources (PMIx RFC 0005).
 
 ```python
 from penstock.pmix import DeniedError, Job
@@ -53,7 +53,7 @@ class Answer:
         reason: what was wished for and is not met, in words.
         id: the request's own name, where it has one.
         alloc: the allocation, to name it by later: a job id.
-        hosts: the hosts that were granted, or have gone back, as a hostlist.
+        hosts: The granted or released hosts, as a hostlist.
         cpus: cpus on each of them.
         time: seconds that were granted, or for which hosts are lent.
         dropped: attributes that were wished for and are not met.
@@ -82,7 +82,7 @@ class Status:
         id: the request's own name, where it has one.
         alloc: the job that stands for it in the queue; of one that was granted, the allocation.
         directive: `new`, `extend`, `release` or `reacquire`.
-        state: how far it has come.
+        state: The state of the request.
         status: its PMIx status; 1 where it waits.
         reason: why it waits, or ended as it did.
         estimate: when it is expected to be granted, seconds since the epoch, where that is known.
@@ -107,10 +107,10 @@ class Lent:
         id: the name of the request by which it was lent.
         nodes: nodes that are not back.
         hosts: what they were.
-        returning: nodes of these that are asked back.
-        until: when they are asked back by themselves, seconds since the epoch.
+        returning: The number of these that are being reclaimed.
+        until: The time of the automatic reclaim, seconds since the epoch.
         cpus: cpus that are lent of each.
-        reason: why they did not come back when they were asked back by themselves.
+        reason: Why the last automatic reclaim failed.
     """
 
     id: str | None
@@ -169,8 +169,8 @@ def attributes(wanted: Wanted) -> list[dict[str, Any]]:
     """The PMIx attributes of a request.
 
     The flag of `alloc` says that there has to be such an allocation, and is always set. That of any
-    other says that what is asked for has to be there now; where there is none to carry it, no
-    limit (`pmix.timeout` 0) does.
+    other says that the resources must be available now; without another attribute to carry it,
+    `pmix.timeout` 0 does.
 
     >>> attributes({"nodes": 2, "required": True})
     [{'key': 'pmix.alloc.nnodes', 'required': True, 'value': 2}]
@@ -213,7 +213,7 @@ def granted(payload: Mapping[str, Any]) -> Answer:
     """An answer to a request that waits or was granted.
 
     Raises:
-        DeniedError: it was refused or taken back.
+        DeniedError: it was denied or cancelled.
     """
     if payload["status"] < SUCCESS:
         raise DeniedError(payload["status"], payload.get("reason", ""))
@@ -285,12 +285,12 @@ class Job(_Asker):
 
     Args:
         job: its id; by default the job that this process belongs to.
-        rank: the task that asks; by default this process's. Its node is never given back.
+        rank: The requesting task; by default this process's. Its node is never released.
         uri: the instance; by default `$PENSTOCK_URI`.
 
     Raises:
         Error: this process belongs to no job, and none is given.
-        NoInstanceError: nobody listens there.
+        NoInstanceError: no instance listens there.
 
     Every method raises `DeniedError` where the request is not granted, and `RpcError` where the
     instance does not understand it.
@@ -309,7 +309,7 @@ class Job(_Asker):
         self.close()
 
     def close(self) -> None:
-        """Closes the connection. What waits goes on waiting."""
+        """Closes the connection. Queued requests stay queued."""
         self._client.close()
 
     def _ask(self, directive: Directive, wanted: Wanted) -> Answer:
@@ -340,8 +340,8 @@ class Job(_Asker):
                 - `cpus_per_host`: on each of `hosts`, or of as many nodes, such as `5,3`.
                 - `time`: seconds.
                 - `queue`: another queue than the job's.
-                - `required`: it is refused unless it can be had now, and all of it. Otherwise an
-                  amount waits, and hosts and queue are dropped where they cannot be had now.
+                - `required`: the request is denied unless all of it is available now. Otherwise an
+                  amount is queued, and hosts and queue are dropped if they are unavailable now.
                 - `timeout`: seconds to wait for all of it; then what is free will do.
                 - `name`: a name, to ask for it and to cancel it by.
                 - `alloc`: the allocation that is meant, where it is not the job's own.
@@ -350,7 +350,7 @@ class Job(_Asker):
         return self._ask("extend", wanted)
 
     def release(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Gives nodes back, for good.
+        """Releases nodes for good.
 
         Args:
             **wanted: `nodes` or `hosts`; `alloc` for an allocation, or a grant, as a whole or with
@@ -359,7 +359,7 @@ class Job(_Asker):
         return self._ask("release", wanted)
 
     def lend(self, time: float, **wanted: Unpack[Lending]) -> Answer:
-        """Gives nodes back for so many seconds; then as many are asked back.
+        """Lends nodes for a time; then as many are reclaimed.
 
         Args:
             time: seconds.
@@ -368,7 +368,7 @@ class Job(_Asker):
         return self._ask("release", _for(time, wanted))
 
     def reacquire(self, **wanted: Unpack[Wanted]) -> Answer:
-        """Asks back what was lent: on the same hosts if they are free, else on others.
+        """Reacquires lent nodes: on the same hosts if they are free, else on others.
 
         Args:
             **wanted: `alloc`: the name of the request by which it was lent, by default all;
@@ -377,7 +377,7 @@ class Job(_Asker):
         return self._ask("reacquire", wanted)
 
     def cancel(self, name: str | None = None) -> list[str]:
-        """Takes back a request that waits, or all of this task's.
+        """Cancels a queued request, or all of this task's.
 
         Returns:
             The names of the requests, or where they have none the jobs that stood for them.
@@ -395,7 +395,7 @@ class Job(_Asker):
         return _lents(self._client.do(raw_call("pmix.query", self._of({}))))
 
     def events(self, name: str | None = None) -> Iterator[Answer]:
-        """The requests that are over, granted or not: those of before, then others as they end."""
+        """The ended requests, granted or not: past ones, then others as they end."""
         with self._client.stream(raw_stream("pmix.events", self._of({"id": name}))) as events:
             for event in events:
                 yield answer(event)

@@ -83,7 +83,7 @@ class JobRow(TypedDict, total=False):
 
 
 class Event(TypedDict):
-    """An event of a log (RFC 18): when, what, and what there is to say about it."""
+    """An event of a log (RFC 18): its time, its name and its context."""
 
     timestamp: float
     name: str
@@ -180,7 +180,7 @@ class Reason(TypedDict):
 
 
 class Accuracy(TypedDict):
-    """How far starts were from their first estimates, in seconds; what is positive was late.
+    """The difference of starts and their first estimates, in seconds; positive is late.
 
     A tenth of them was below `low`, a tenth above `high`.
     """
@@ -208,7 +208,7 @@ class Estimates(NamedTuple):
     """When jobs are expected to start.
 
     Attributes:
-        jobs: In the order of the queue, or as they were asked for.
+        jobs: In the order of the queue, or in that of the request.
         accuracy: How good first estimates have been.
         errors: For each job that does not wait what the scheduler has to say.
     """
@@ -230,7 +230,7 @@ class WhatIf(TypedDict):
     """What would come of a change.
 
     `text` is the answer as a sentence. `start` (seconds since the epoch, None for never as far as
-    can be told) and `ranks` are those of the job that was asked about; `moved` has the pending
+    can be told) and `ranks` are those of the job in question; `moved` has the pending
     jobs that would start at another time, the first in the queue first.
     """
 

@@ -107,7 +107,7 @@ def test_jobs_in_other_states_are_explained_too(start):
         assert reasons[0].startswith("it runs on ")
         assert reasons[1].startswith("held")
         assert reasons[2].startswith("waits for after")
-        assert reasons[3].startswith("it is over: cancel: not needed")
+        assert reasons[3].startswith("it has ended: cancel: not needed")
         assert "penstock explain: " in done.stderr
 
 

@@ -285,7 +285,7 @@ def test_an_unreachable_instance_is_reported(cluster, start):
     with start("--nodes=1", name="simulated") as instance:
         done = instance.penstock("alloc", "--setattr=exec.test.run_duration=0s", "true")
         assert done.returncode == 1
-        assert "it is over, and no instance ran in it" in done.stderr
+        assert "it has ended, and no instance ran in it" in done.stderr
 
 
 def test_the_command_ends_with_its_job(cluster, tmp_path):
@@ -337,9 +337,9 @@ def test_addresses_of_instances_in_jobs(cluster, tmp_path):
     cluster.penstock("wait", name)
     done = cluster.penstock("uri", name)
     assert done.returncode == 1
-    assert f"job {name} is over\nhint: " in done.stderr
+    assert f"job {name} has ended\nhint: " in done.stderr
     (plain,) = cluster.lines("submit", "--urgency=hold", "true")
-    assert f"job {plain} has told no address\n" in cluster.penstock("uri", plain).stderr
+    assert f"job {plain} has no address yet\n" in cluster.penstock("uri", plain).stderr
 
 
 def test_a_new_time_limit_of_the_job_applies_to_its_instance_s_resources(cluster):

@@ -1,4 +1,4 @@
-"""The command `penstock`: one file a verb, imported when it is called.
+"""The command `penstock`: one module for each verb, imported on use.
 
 A verb's module has `SUMMARY` (a line), `register(parser)` (its arguments) and `main(args)` (which
 returns an exit code).
@@ -17,7 +17,7 @@ __all__ = ["main"]
 
 USAGE, NO_INSTANCE = 2, 69
 
-# The summaries stand here, so that --help need not import the verbs.
+# The summaries are here, so that --help does not import the verbs.
 VERBS = {
     "start": ("start", "start an instance"),
     "submit": ("submit", "submit a job"),
@@ -30,21 +30,21 @@ VERBS = {
     "cancel": ("cancel", "cancel jobs"),
     "kill": ("kill", "send a signal to running jobs"),
     "urgency": ("urgency", "hold, release and expedite pending jobs"),
-    "explain": ("explain", "tell why jobs wait"),
-    "estimate": ("estimate", "tell when jobs are expected to start"),
-    "what-if": ("whatif", "tell what would come of a change"),
+    "explain": ("explain", "explain why jobs are pending"),
+    "estimate": ("estimate", "estimate when jobs start"),
+    "what-if": ("whatif", "predict the effect of a change"),
     "update": ("update", "change the time limit of jobs"),
-    "elastic": ("elastic", "ask for more from inside a job, give back, lend and take back"),
-    "memo": ("memo", "note something on a job"),
+    "elastic": ("elastic", "extend, release, lend and reacquire resources from inside a job"),
+    "memo": ("memo", "set annotations of a job"),
     "wait": ("wait", "wait for jobs to end"),
-    "info": ("info", "show what is known of a job"),
+    "info": ("info", "show a job"),
     "eventlog": ("eventlog", "show a job's events"),
     "purge": ("purge", "remove inactive jobs"),
     "queue": ("queue", "list, start, stop, enable and disable queues"),
     "resource": ("resource", "list and administer resources"),
     "services": ("services", "list the services of an instance"),
-    "ping": ("ping", "measure how long a service takes to answer"),
-    "stats": ("stats", "show the numbers that a service keeps"),
+    "ping": ("ping", "measure the round-trip time of a service"),
+    "stats": ("stats", "show the statistics of a service"),
     "dmesg": ("dmesg", "show the log of an instance"),
     "sched": ("sched", "run a scheduler as a process of its own"),
     "config": ("config", "check, show or reload a configuration"),
@@ -55,7 +55,7 @@ VERBS = {
 }
 
 
-# Where a verb is in no group it is listed with the jobs' ones.
+# A verb in no group is listed with those on jobs.
 GROUPS = {
     "jobs": (),
     "the instance": tuple(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-SUMMARY = """Get an instance with the resources asked for, and run a command with it.
+SUMMARY = """Get an instance with the requested resources, and run a command with it.
 
 A job starts the instance. COMMAND, by default $SHELL, runs here and not in the job, with
 PENSTOCK_URI set, so that `penstock run` and the rest use the job's resources. When it ends, so does
@@ -57,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
                 raise
         if uri is None:
             (row,) = client.wait([job])
-            why = reason(row) or "it is over, and no instance ran in it"
+            why = reason(row) or "it has ended, and no instance ran in it"
             print(f"penstock alloc: {fluid_f58(job)}: {safe(why)}", file=sys.stderr)
             return exit_code(row) or 1
         return _run(command, client, job, uri)
@@ -66,7 +66,7 @@ def main(args: argparse.Namespace) -> int:
 class _Interrupts:
     """A signal handler that ends the program, but for the first signal until `begin`.
 
-    While a job is being submitted nobody knows what to cancel.
+    During the submission there is no id to cancel.
     """
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ def _run(command: list[str], client: Client, job: int, uri: str) -> int:
 
 
 def _watch(uri: str, job: int, process: subprocess.Popen[bytes], ended: threading.Event) -> None:
-    """Ends the command when the job is over, as the end of a terminal does."""
+    """Ends the command when the job has ended, as the end of a terminal does."""
     with suppress(Error, OSError), Client(uri) as client:
         (row,) = client.wait([job])
         if not ended.is_set():

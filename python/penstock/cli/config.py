@@ -1,4 +1,4 @@
-"""`penstock config`: check a configuration, show the effective one, or give an instance another."""
+"""`penstock config`: check a configuration, show the effective one, reload an instance's."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from penstock import config
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Check a configuration file, show a configuration with its defaults filled in, or give
-the running instance another: all of what it says, or nothing where a key cannot change."""
+SUMMARY = """Check a configuration file, show the effective configuration, or apply a changed one to
+the running instance: all of it, or nothing if a key cannot change at run time."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="check|dump|reload")
-    check = verbs.add_parser("check", help="tell everything that is wrong with a file")
+    check = verbs.add_parser("check", help="print every problem of a file")
     check.add_argument("file", type=Path, metavar="FILE")
     dump = verbs.add_parser("dump", help="show the effective configuration as TOML")
     dump.add_argument("--json", action="store_true", help="as one JSON object")
     dump.add_argument("--live", action="store_true", help="that of the running instance")
     dump.add_argument("file", nargs="?", type=Path, metavar="FILE")
-    reload = verbs.add_parser("reload", help="give the running instance a new configuration")
+    reload = verbs.add_parser(
+        "reload", help="apply a changed configuration to the running instance"
+    )
     reload.add_argument("file", type=Path, metavar="FILE")
 
 

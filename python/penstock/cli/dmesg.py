@@ -19,11 +19,13 @@ SUMMARY = "Show the newest lines of the instance's log, which it keeps in memory
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
-    add("-f", "--follow", action="store_true", help="go on with what comes, until Ctrl-C")
-    add("-n", "--new", action="store_true", help="with -f: only what comes")
+    add("-f", "--follow", action="store_true", help="follow new lines until Ctrl-C")
+    add("-n", "--new", action="store_true", help="with -f: only new lines")
     clear = parser.add_mutually_exclusive_group()
-    clear.add_argument("-c", "--read-clear", action="store_true", help="forget what was shown")
-    clear.add_argument("-C", "--clear", action="store_true", help="forget all, show nothing")
+    clear.add_argument(
+        "-c", "--read-clear", action="store_true", help="clear the lines that were shown"
+    )
+    clear.add_argument("-C", "--clear", action="store_true", help="clear all lines, show none")
     add("--json", action="store_true", help="one object a line")
 
 
@@ -44,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
                 client.log_clear(shown)
             raise
         if args.read_clear:
-            # What was logged since then has been shown to nobody.
+            # Lines logged since then have not been shown.
             client.log_clear(shown)
     return 0
 

@@ -1,4 +1,4 @@
-"""`penstock elastic`: what a running job asks for, gives back, lends and takes back."""
+"""`penstock elastic`: a running job extends, releases, lends and reacquires resources."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-SUMMARY = """Ask for more resources or time from inside a job, give back, lend and take back.
+SUMMARY = """Extend, release, lend and reacquire resources from inside a job (PMIx RFC 0005).
 
-The job is the one that the command runs in, or the one that --job names."""
+The job is the one that the command runs in, or that of --job."""
 
 VERBS = {
     "new": "get an allocation of its own, without tasks",
     "extend": "get more resources, or more time",
-    "release": "give nodes back",
-    "lend": "give nodes back for some time",
-    "reacquire": "take back what was lent",
-    "cancel": "take back requests that wait",
+    "release": "release nodes",
+    "lend": "lend nodes for some time",
+    "reacquire": "reacquire lent nodes",
+    "cancel": "cancel queued requests",
     "status": "show requests, and what is lent",
 }
 ASKING = ("new", "extend", "reacquire")

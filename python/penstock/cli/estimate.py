@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from penstock.rows import Accuracy, StartEstimate
 
-SUMMARY = """Tell when pending jobs are expected to start: the named ones, or those that are next.
+SUMMARY = """Estimate when pending jobs start: the named ones, or the first in the queue.
 
-An estimate takes running jobs to end at their time limits, and nothing more to be submitted. The
-last line tells how good estimates have been: starts against what was expected when the jobs
-came."""
+An estimate assumes that running jobs end at their time limits and that nothing else is submitted.
+The last line shows the accuracy so far: actual starts against the estimates at submission."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from penstock.jobid import f58
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Tell why jobs wait: what they need, what there is of it, what they wait for, and when
-they are expected to start."""
+SUMMARY = """Explain why jobs are pending: what they request, how much of it is free, what blocks
+them, and when they are expected to start."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "Show what is known of a job: a summary, or one of its documents."
+SUMMARY = "Show a job: a summary, or one of its documents."
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -100,8 +100,8 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="jobs that were active after this: a duration before now (2h), an ISO date, @SECONDS; "
         "it implies -a",
     )
-    add("--stats", action="store_true", help="only how many there are of each kind; it implies -a")
-    add("id", nargs="*", type=job_id, metavar="ID", help="of these jobs, whoever's, in any state")
+    add("--stats", action="store_true", help="only the number of jobs in each state; implies -a")
+    add("id", nargs="*", type=job_id, metavar="ID", help="these jobs, of any user and in any state")
     parser.epilog = "\n".join(
         [
             "fields of a FORMAT, which are the keys of --json and a few that are made of them:",
@@ -122,7 +122,7 @@ def since(text: str) -> float:
     """A time in the past: `@SECONDS` since the epoch, an ISO date, or a duration before now.
 
     Raises:
-        ArgumentTypeError: it is none of these; that is bad usage.
+        ArgumentTypeError: the text is not a time; that is bad usage.
     """
     try:
         if text.startswith("@"):

@@ -12,9 +12,9 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Note something on a job: keys and values, shown with its annotations below `user`.
+SUMMARY = """Set annotations of a job: keys and values, shown below `user`.
 
-VALUE is JSON or a string; KEY=null takes a note back."""
+VALUE is JSON or a string; KEY=null removes a key."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:

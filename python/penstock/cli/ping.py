@@ -13,7 +13,7 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = "Measure how long a service of the instance takes to answer (see `penstock services`)."
+SUMMARY = "Measure the round-trip time of a service of the instance (see `penstock services`)."
 
 
 def register(parser: argparse.ArgumentParser) -> None:

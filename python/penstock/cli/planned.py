@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SCHED = 8
 
-FEW = 10
+MIN_BAND_STARTS = 10
 """Of so many starts no band is told: it would say nothing."""
 
 
@@ -32,7 +32,7 @@ def by_states(
         ids: the jobs.
 
     Returns:
-        For each job its `kind` and `reason`, which is empty where the scheduler has to be asked;
+        For each job its `kind` and `reason`, which is empty if only the scheduler knows it;
         and for each of the others why nothing is known of it.
     """
     told: dict[int, dict[str, Any]] = {}
@@ -60,12 +60,12 @@ def _by_state(row: JobRow) -> dict[str, Any]:
     if state in ("RUN", "CLEANUP"):
         where = row.get("nodelist") or row.get("ranks") or ""
         return told | {"reason": f"it runs on {where}" if where else "it runs"}
-    return told | {"reason": f"it is over: {reason(row) or 'completed'}"}
+    return told | {"reason": f"it has ended: {reason(row) or 'completed'}"}
 
 
 @contextmanager
 def answering(method: str) -> Iterator[None]:
-    """Says plainly where nobody answers such a question.
+    """Explains the error of a scheduler that does not answer such requests.
 
     Raises:
         Error: there is no scheduler, or it is one that does not answer this.
@@ -94,13 +94,13 @@ def expected(estimate: Mapping[str, Any], now: float) -> str:
 
 
 def accuracy(seen: Accuracy) -> str:
-    """How far starts were from what was expected of them when the jobs came."""
+    """The difference between starts and their estimates at submission, in words."""
     if not seen["count"]:
         return "no start has been compared with its estimate yet"
     if seen["count"] == 1:
         return f"1 start so far was {_late(seen['mean'])}"
     text = f"{seen['count']} starts so far were {_late(seen['mean'])} on average"
-    if seen["count"] >= FEW:
+    if seen["count"] >= MIN_BAND_STARTS:
         text += f", 80 % of them between {_late(seen['low'])} and {_late(seen['high'])}"
     return text
 

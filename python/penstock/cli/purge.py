@@ -13,16 +13,16 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Remove inactive jobs for good; without --force, tell how many it would be.
+SUMMARY = """Remove inactive jobs for good; without --force, only count them.
 
-The configuration's [job-manager] has the same limits for purging as a matter of course:
-inactive-age-limit and inactive-num-limit."""
+The configuration's [job-manager] has the same limits for automatic purging: inactive-age-limit and
+inactive-num-limit."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
     add = parser.add_argument
-    add("-f", "--force", action="store_true", help="do it")
+    add("-f", "--force", action="store_true", help="remove them")
     add("--age-limit", type=seconds, metavar="FSD", help="those that ended longer ago than this")
     add("--num-limit", type=whole, metavar="N", help="the oldest, until N are left")
     add("--json", action="store_true", help="the numbers as one object")

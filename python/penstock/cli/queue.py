@@ -11,10 +11,10 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """List queues; let them take jobs or not, start jobs or not.
+SUMMARY = """List queues; enable and disable, start and stop them.
 
-A queue that is disabled refuses jobs; one that is stopped keeps those that it has waiting, and what
-runs goes on. Where no queues are configured there is one without a name: name none."""
+A disabled queue rejects submissions. A stopped queue keeps its jobs pending; running jobs go on.
+Without configured queues there is one anonymous queue: give no name."""
 
 ACTIONS = {
     "enable": "let queues take jobs",

@@ -1,4 +1,4 @@
-"""`penstock resource`: what there is, what state it is in, and what an administrator does to it."""
+"""`penstock resource`: the inventory, the state of its targets, and their administration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.rows import ResourceStatus
 
 SUMMARY = """List resources by state, and administer them: drain and undrain nodes, add and remove
-nodes, properties, and the time at which the resources end. TARGETS are ranks (an idset) or hosts
-(a hostlist). What is done here outlasts a restart."""
+nodes, properties, and the expiration of the resources. TARGETS are ranks (an idset) or hosts
+(a hostlist). Changes survive a restart."""
 
 HISTORY = "TIME", "EVENT", "RANKS", "NODELIST", "ABOUT"
 
@@ -47,10 +47,10 @@ def register(parser: argparse.ArgumentParser) -> None:
     modes = drain.add_mutually_exclusive_group()
     modes.add_argument(
         "-f", "--force", action="count", default=0,
-        help="replace the reason where a node is drained already; twice: the time as well",
+        help="replace the reason of nodes that are drained already; twice: the time as well",
     )  # fmt: skip
     modes.add_argument(
-        "-u", "--update", action="store_true", help="give the reason only where there is none"
+        "-u", "--update", action="store_true", help="set the reason only of nodes without one"
     )
     drain.add_argument("targets", nargs="?", metavar="TARGETS")
     drain.add_argument("reason", nargs="*", metavar="REASON")
@@ -79,7 +79,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "when", metavar="TIME", help="seconds since the epoch, `+DURATION` from now, or `none`"
     )
     unmonitor = add(
-        "unmonitor", "count offline nodes as online, of which nobody tells any more", _unmonitor
+        "unmonitor", "count offline nodes as online if no monitor reports them", _unmonitor
     )
     unmonitor.add_argument("targets", metavar="TARGETS")
 
@@ -90,7 +90,7 @@ def main(args: argparse.Namespace) -> int:
         return int(args.run(client, args) or 0)
 
 
-# --- what there is
+# --- lists
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:

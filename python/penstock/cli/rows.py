@@ -85,7 +85,7 @@ def reason(row: JobRow) -> str | None:
 
 
 def exit_code(row: JobRow) -> int:
-    """What a shell is told of a job that is over.
+    """The exit code for a job that has ended.
 
     That of the task with the greatest wait status (RFC 21), 128 + signal where a signal ended it;
     an exit code but 0 is greater there than a signal is. 143 after the time limit; 1 where the job
@@ -97,7 +97,7 @@ def exit_code(row: JobRow) -> int:
 
 
 def tell(verb: str, errors: Mapping[int, str]) -> int:
-    """Tells for each of these jobs why a request was refused; returns the exit code."""
+    """Prints the error of each job whose request was rejected; returns the exit code."""
     for job, text in errors.items():
         name = fluid_f58(job)
         # Its name is there already.

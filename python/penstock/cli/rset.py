@@ -420,7 +420,7 @@ def _uniq(args: argparse.Namespace) -> None:
 def _regrouped(r: ResourceSet, groups: list[list[int]]) -> ResourceSet:
     """The ranks of each group as one node, with new ranks in the order of the groups."""
     if r.scheduling is not None:
-        raise ResourceSetError("`scheduling` names ranks, which would not be the same any more")
+        raise ResourceSetError("`scheduling` names ranks, which would change")
     made = ResourceSet()
     for rank, old in enumerate(groups):
         for node in map(r.node, old):

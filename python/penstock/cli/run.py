@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _show(client: Client, ids: list[int]) -> list[JobRow]:
-    """Shows the jobs' output until they are over; returns their rows."""
+    """Shows the jobs' output until they have ended; returns their rows."""
     requests: dict[int | None, tuple[str, dict[str, Any]]] = {
         job: ("job-exec.output", {"id": job, "follow": True, "streams": ["stdout", "stderr"]})
         for job in ids
@@ -77,7 +77,7 @@ def _write(uri: str, ids: list[int], part: dict[str, Any]) -> None:
         file.write(base64.b64decode(part["data"]))
         file.flush()
     except BrokenPipeError:
-        # Nobody is left to read what these jobs write: they end as a pipeline would.
+        # The reader of the output is gone: the jobs end as a pipeline would.
         _cancel(uri, ids, "the reader of the output has gone")
         raise
 

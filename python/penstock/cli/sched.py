@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.cli.arguments import SELECTIONS, queue_policy
 
 SUMMARY = """Run a scheduler as a process of its own, attached to an instance that has none
-(`penstock start --sched none`). It can be killed and started again while jobs run."""
+(`penstock start --sched none`). It can be killed and restarted while jobs run."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> tuple[str, int | None]:
-    """What the scheduler is to know, as JSON, and the most requests at a time."""
+    """The scheduler's settings as JSON, and the limit of outstanding requests."""
     from penstock.config import Config, load, scheduler_settings
 
     config = load(args.config) if args.config else Config()

@@ -152,7 +152,7 @@ def main(args: argparse.Namespace, kind: Kind) -> int:
 
 
 class _NoSuchError(Exception):
-    """What was asked for is not in the set."""
+    """A requested item is not in the set."""
 
 
 def _texts(arguments: list[str], *, lines: bool) -> list[str]:

@@ -37,36 +37,42 @@ examples:
 DEFAULT_JOBS = 5000
 DEFAULT_LOAD = 0.8
 DEFAULT_SEED = 1
-MOST = (1 << 32) - 1
-MOST_MADE_UP = 100_000_000
-MOST_DENIALS = 5
+MAX_NUMBER = (1 << 32) - 1
+MAX_SYNTHETIC_JOBS = 100_000_000
+MAX_SHOWN_DENIALS = 5
 
 
 def register(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments."""
-    # All of them would hide what is said below them.
+    # A full usage line would hide the text below it.
     parser.usage = "%(prog)s [OPTION ...] [TRACE ...]"
     parser.epilog = EPILOG
     work = parser.add_argument_group("workload")
     work.add_argument("traces", metavar="TRACE", nargs="*", type=_path, help="a file with jobs")
-    work.add_argument("--limit", metavar="JOBS", type=_positive, help="the first so many alone")
+    work.add_argument("--limit", metavar="JOBS", type=_positive, help="only the first JOBS jobs")
     work.add_argument(
-        "--lublin", metavar="JOBS", type=_made_up, help="so many jobs of Lublin and Feitelson"
+        "--lublin",
+        metavar="JOBS",
+        type=_synthetic_jobs,
+        help="JOBS jobs of the model of Lublin and Feitelson",
     )
     work.add_argument(
         "--mix", metavar="SPEC", help="jobs of some kinds, as in `80%%:1c:10m,20%%:64c:2h`"
     )
     work.add_argument(
-        "--jobs", metavar="JOBS", type=_made_up, help="how many of --mix (default: 5000)"
+        "--jobs",
+        metavar="JOBS",
+        type=_synthetic_jobs,
+        help="number of jobs of --mix (default: 5000)",
     )
     work.add_argument(
         "--load",
         metavar="F",
         type=_above_zero,
-        help="work that comes to --lublin or --mix, as a share of the machine",
+        help="offered load of --lublin or --mix, as a share of the machine",
     )
     work.add_argument(
-        "--pace", metavar="F", type=_above_zero, help="jobs of a trace come so many times as fast"
+        "--pace", metavar="F", type=_above_zero, help="jobs of a trace arrive F times as fast"
     )
     work.add_argument(
         "--user-estimates",
@@ -76,11 +82,11 @@ def register(parser: argparse.ArgumentParser) -> None:
         "else modal)",
     )
     work.add_argument(
-        "--seed", metavar="S", type=_seed_number, help="of all that is by chance (default: 1)"
+        "--seed", metavar="S", type=_seed_number, help="seed of all random choices (default: 1)"
     )
 
     machine = parser.add_argument_group("machine")
-    machine.add_argument("--nodes", metavar="N", type=_positive, help="so many nodes, all alike")
+    machine.add_argument("--nodes", metavar="N", type=_positive, help="N equal nodes")
     machine.add_argument(
         "--cores", metavar="C", type=_positive, help="of each node; without --nodes, of one pool"
     )
@@ -98,7 +104,7 @@ def register(parser: argparse.ArgumentParser) -> None:
         "--failures", metavar="FILE", type=_path, help="lines of TIME NODES down, or up"
     )
     machine.add_argument(
-        "--mtbf", metavar="DURATION", type=_time, help="nodes fail by chance, on average so often"
+        "--mtbf", metavar="DURATION", type=_time, help="mean time between random failures of a node"
     )
     machine.add_argument(
         "--mttr", metavar="DURATION", type=_time, help="mean time to repair of --mtbf (default: 4h)"
@@ -121,16 +127,16 @@ def register(parser: argparse.ArgumentParser) -> None:
         help="which nodes: first, pack, spread, thrifty, contiguous (default: first)",
     )
     scheduling.add_argument(
-        "--kill-at-limit", action="store_true", help="a job ends when its estimate is over"
+        "--kill-at-limit", action="store_true", help="a job ends at its time limit"
     )
     scheduling.add_argument(
-        "--estimates", action="store_true", help="foretell each start, and say how far off it was"
+        "--estimates", action="store_true", help="estimate each start, and report the errors"
     )
     scheduling.add_argument(
         "--estimate-every",
         metavar="N",
         type=_positive,
-        help="foretell only the start of every Nth job: each costs a run through the queue",
+        help="estimate only the start of every Nth job: each costs a pass over the queue",
     )
 
     output = parser.add_argument_group("output")
@@ -142,7 +148,7 @@ def register(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--report", metavar="FILE", type=_path, help="write a page with plots")
     output.add_argument(
-        "--window", metavar="FROM:TO", type=_window, help="what of the trace to draw job by job"
+        "--window", metavar="FROM:TO", type=_window, help="the part of the trace to draw job by job"
     )
     output.add_argument("--json", action="store_true", help="one object a line for each trace")
     output.add_argument("-q", "--quiet", action="store_true", help="the table alone")
@@ -196,10 +202,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _problem(args: argparse.Namespace) -> str | None:
     """What contradicts itself on the command line."""
-    made_up = [name for name in ("lublin", "mix") if getattr(args, name) is not None]
-    if args.traces and made_up:
-        return f"a trace and --{made_up[0]} exclude each other"
-    if len(made_up) > 1:
+    synthetic = [name for name in ("lublin", "mix") if getattr(args, name) is not None]
+    if args.traces and synthetic:
+        return f"a trace and --{synthetic[0]} exclude each other"
+    if len(synthetic) > 1:
         return "--lublin and --mix exclude each other"
     needs = (
         ("limit", bool(args.traces), "a trace"),
@@ -259,7 +265,7 @@ def _inputs(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def _studies(args: argparse.Namespace) -> Iterator[Study]:
-    """Simulates what was asked for, a workload after the other."""
+    """Simulates the requested workloads one by one."""
     from penstock.sim import runs
     from penstock.sim.progress import Bar
 
@@ -337,7 +343,7 @@ def _seed(args: argparse.Namespace) -> int:
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Any]:
-    """The options as the summary has them: what was asked for, and the seed that was taken."""
+    """The options for the summary: those given, and the seed that was used."""
     plain = {
         name: str(value) if isinstance(value, Path) else value
         for name, value in vars(args).items()
@@ -352,7 +358,7 @@ def _asked(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _load(args: argparse.Namespace) -> float | None:
-    """The load that was asked for; one is chosen where no workload was named."""
+    """The requested load; a default without a named workload."""
     chosen = not args.traces and args.lublin is None and args.mix is None and args.load is None
     return DEFAULT_LOAD if chosen else args.load
 
@@ -420,7 +426,7 @@ def _denials(study: Study) -> list[str]:
     from penstock.cli.text import safe
 
     said = study.denials
-    lines = [f"denied: {safe(reason)}" for reason in said[:MOST_DENIALS]]
+    lines = [f"denied: {safe(reason)}" for reason in said[:MAX_SHOWN_DENIALS]]
     more = len(said) - len(lines)
     return lines + [f"denied: for {more:,} reasons more (summary.json has them)"] * bool(more)
 
@@ -431,15 +437,15 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
-def _positive(text: str, most: int = MOST) -> int:
+def _positive(text: str, most: int = MAX_NUMBER) -> int:
     number = whole(text)
     if not 1 <= number <= most:
         raise argparse.ArgumentTypeError(f"expected 1 to {most}, found `{text}`")
     return number
 
 
-def _made_up(text: str) -> int:
-    return _positive(text, MOST_MADE_UP)
+def _synthetic_jobs(text: str) -> int:
+    return _positive(text, MAX_SYNTHETIC_JOBS)
 
 
 def _seed_number(text: str) -> int:

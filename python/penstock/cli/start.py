@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from penstock.config import SchedulerSettings
     from penstock.instance.parent_instance import Parent
 
-SUMMARY = """Start an instance on this machine, or on made-up nodes.
+SUMMARY = """Start an instance on this machine, or on simulated nodes.
 
 Without COMMAND it runs in the foreground until it gets SIGINT, SIGTERM or SIGHUP. With COMMAND it
 runs that with PENSTOCK_URI set, and ends with it and its exit code.
 
-In a job, of Penstock or of Flux, the resources are that job's unless others are named, and state
-and socket are in a temporary directory."""
+In a job, of Penstock or of Flux, the default resources are those of the job, and state and socket
+are in a temporary directory."""
 
 
 def register(parser: argparse.ArgumentParser) -> None:
@@ -40,31 +40,31 @@ def register(parser: argparse.ArgumentParser) -> None:
     add("--socket", type=Path, metavar="PATH", help="where to listen")
     add("--config", type=Path, metavar="FILE", help="configuration, TOML")
     add("--R", type=Path, metavar="FILE", help="the resources, as R (RFC 20)")
-    add("--nodes", type=int, metavar="N", help="make up N nodes")
-    add("--cores", type=int, metavar="N", help="cores of a made-up node (default 1)")
-    add("--gpus", type=int, metavar="N", help="gpus of a made-up node (default 0)")
+    add("--nodes", type=int, metavar="N", help="simulate N nodes")
+    add("--cores", type=int, metavar="N", help="cores of a simulated node (default 1)")
+    add("--gpus", type=int, metavar="N", help="gpus of a simulated node (default 0)")
     add(
         "--exec",
         choices=["local", "sim", "none"],
-        help="run jobs as processes, simulate them, or leave them to a service that says "
-        "exec-hello (default local; sim for made-up nodes)",
+        help="run jobs as processes, simulate them, or leave them to a service that sends "
+        "exec-hello (default local; sim for simulated nodes)",
     )
-    add("--oversubscribe", action="store_true", help="run jobs of made-up nodes here, unbound")
+    add("--oversubscribe", action="store_true", help="run jobs of simulated nodes here, unbound")
     add(
         "--sched",
         choices=["inside", "process", "none"],
-        help="scheduler: inside the daemon, kept as a process, or none (attach `penstock sched`)",
+        help="scheduler: in the daemon, as a supervised process, or none (attach `penstock sched`)",
     )
     add(
         "--policy",
         type=queue_policy,
         metavar="NAME",
-        help="in what order jobs start: fcfs, easy, conservative, hybrid:N (default easy)",
+        help="the scheduling policy: fcfs, easy, conservative, hybrid:N (default easy)",
     )
     add(
         "--selection",
         choices=SELECTIONS,
-        help="which nodes a job gets of those that would do (default first)",
+        help="the choice among suitable nodes (default first)",
     )
     add("--script", action="store_true", help="run the script that this job carries (see `batch`)")
     add("-v", "--verbose", action="store_true", help="log more")
@@ -120,10 +120,10 @@ def _parent(args: argparse.Namespace, config: Config) -> Parent | None:
 
 
 def _problem(args: argparse.Namespace) -> str | None:
-    made_up = args.nodes is not None
-    if made_up and args.R:
+    simulated = args.nodes is not None
+    if simulated and args.R:
         return "--R and --nodes exclude each other"
-    if not made_up and (args.cores is not None or args.gpus is not None):
+    if not simulated and (args.cores is not None or args.gpus is not None):
         return "--cores and --gpus need --nodes"
     for name, number, least in (
         ("--nodes", args.nodes, 1),
@@ -134,9 +134,9 @@ def _problem(args: argparse.Namespace) -> str | None:
             return f"{name}: expected at least {least}, found {number}"
     if args.script and not (os.environ.get("PENSTOCK_JOB_ID") or os.environ.get("FLUX_JOB_ID")):
         return "--script: this is no job\nhint: submit a script with `penstock batch`"
-    if made_up and args.exec == "local" and not args.oversubscribe:
+    if simulated and args.exec == "local" and not args.oversubscribe:
         return (
-            "made-up nodes have no cores to run on: --exec local needs --oversubscribe\n"
+            "simulated nodes have no cores to run on: --exec local needs --oversubscribe\n"
             "hint: leave --exec away to simulate execution"
         )
     return None
@@ -161,7 +161,7 @@ def _options(
     oversubscribe = args.oversubscribe or config.penstock.exec.oversubscribe
     if parent is not None and options.inherits:
         oversubscribe = oversubscribe or parent.oversubscribe
-    made_up = args.nodes is not None and not oversubscribe
+    simulated = args.nodes is not None and not oversubscribe
     settings = dataclasses.replace(
         config.penstock,
         state=state,
@@ -174,7 +174,7 @@ def _options(
     return dataclasses.replace(
         options,
         config=dataclasses.replace(config, penstock=settings),
-        exec=args.exec or ("sim" if made_up else "local"),
+        exec=args.exec or ("sim" if simulated else "local"),
         oversubscribe=oversubscribe,
     )
 

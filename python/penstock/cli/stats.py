@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-SUMMARY = "Show the numbers that a service keeps of itself."
+SUMMARY = "Show the statistics of a service."
 
 
 def register(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SUMMARY = "Submit a job and print its id, one a line."
 
 FLAGS = {"waitable": 4}
-REFUSED = {
+UNSUPPORTED = {
     "debug": "the events of a job are all logged, `penstock eventlog` shows them",
     "novalidate": "every jobspec is validated, what is invalid could not be run",
 }
@@ -52,8 +52,8 @@ def flags(text: str) -> int:
     """
     number = 0
     for word in text.split(","):
-        if word in REFUSED:
-            raise ArgumentTypeError(f"`{word}` is not supported: {REFUSED[word]}")
+        if word in UNSUPPORTED:
+            raise ArgumentTypeError(f"`{word}` is not supported: {UNSUPPORTED[word]}")
         if word not in FLAGS:
             raise ArgumentTypeError(f"unknown flag `{word}`: expected {', '.join(FLAGS)}")
         number |= FLAGS[word]
@@ -81,10 +81,10 @@ def main(args: argparse.Namespace) -> int:
 def submit(
     client: Client, specs: list[dict[str, Any]], urgency: int, flags: int = 0
 ) -> tuple[list[int], int]:
-    """Submits jobspecs in one request; tells each that is refused.
+    """Submits jobspecs in one request; prints the error of each that is rejected.
 
     Returns:
-        The ids, and 1 if any was refused.
+        The ids, and 1 if any was rejected.
     """
     if len(specs) == 1:
         return [client.submit(specs[0], urgency=urgency, flags=flags)], 0

@@ -14,9 +14,9 @@ from penstock.errors import Error, RpcError
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Give pending or running jobs another time limit.
+SUMMARY = """Change the time limit of pending or running jobs.
 
-`duration=2h` sets it, `duration=+30m` and `duration=-30m` change it, `duration=inf` takes it away.
+`duration=2h` sets it, `duration=+30m` and `duration=-30m` change it, `duration=inf` removes it.
 A plain number is in seconds (RFC 23)."""
 
 

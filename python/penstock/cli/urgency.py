@@ -11,9 +11,9 @@ from penstock.client import Client
 if TYPE_CHECKING:
     import argparse
 
-SUMMARY = """Give pending jobs another urgency (RFC 30).
+SUMMARY = """Change the urgency of pending jobs (RFC 30).
 
-0 holds a job, 16 is what jobs have by default, 31 lets it go first. Only the instance owner may go
+0 holds a job, 16 is the default, 31 expedites it. Only the instance owner may go
 above 16."""
 
 

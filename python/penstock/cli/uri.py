@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
             (row,) = client.jobs(ids=[job])
         uri = row.get("annotations", {}).get("user", {}).get("uri")
         if row["state"] == 64 or not isinstance(uri, str):
-            over = "is over" if row["state"] == 64 else "has told no address"
+            over = "has ended" if row["state"] == 64 else "has no address yet"
             raise NotFoundError(
                 f"job {fluid_f58(job)} {over}\n"
                 "hint: `penstock batch` and `penstock alloc` start jobs that are instances"

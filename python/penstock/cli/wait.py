@@ -1,4 +1,4 @@
-"""`penstock wait`: until jobs are over."""
+"""`penstock wait`: returns once jobs have ended."""
 
 from __future__ import annotations
 

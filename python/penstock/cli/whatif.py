@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from penstock.rows import Moved
 
-SUMMARY = """Ask what would come of a change. Nothing is changed: the scheduler answers from a copy
-of its books, in which running jobs end at their time limits and nothing else is submitted."""
+SUMMARY = """Predict the effect of a change, without making it: the scheduler simulates a snapshot
+in which running jobs end at their time limits and nothing else is submitted."""
 
 SHOWN = 20
 

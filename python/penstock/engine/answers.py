@@ -1,4 +1,4 @@
-"""What an `Engine` answers: why a job waits, when it will start, and what would be if."""
+"""The results of an `Engine`'s queries: explanations, estimates and predictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Estimates", "Explanation", "Fit", "Moved", "Outcome", "Start"]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job waits. Its text is the sentence."""
+    """The reason why a job is pending. Its text is the sentence."""
 
     id: int
     """The job."""
@@ -47,7 +47,7 @@ class Estimates(Columns):
     __slots__ = ("earliest", "ids", "latest", "starts")
 
     ids: memoryview
-    """uint64: the jobs, in the order of the queue, or as they were asked for."""
+    """uint64: the jobs, in the order of the queue, or in that of the request."""
     starts: memoryview
     """float64: in seconds; NaN where no planned end lets the job start."""
     earliest: memoryview

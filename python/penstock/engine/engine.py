@@ -32,11 +32,10 @@ MAX_PRIORITY = 2**32 - 1
 
 
 class Engine:
-    """A machine with a queue, and what decides who of the queue gets what of the machine.
+    """Resources with a queue, and the scheduling of the one on the other.
 
-    An engine is used by one thread at a time; a call that takes long gives the GIL away, so that
-    several engines work in parallel. A call that comes while another thread's is at work raises
-    `EngineError` and changes nothing.
+    An engine is used by one thread at a time. A long call releases the GIL, so that several engines
+    work in parallel. A call during another thread's call raises `EngineError` and changes nothing.
 
     >>> from penstock import Engine, ResourceSet
     >>> engine = Engine(ResourceSet.uniform("0-1", "node[0-1]", cores="0-3"), policy="fcfs")
@@ -48,14 +47,14 @@ class Engine:
     [3]
 
     Args:
-        r: What exists: a `ResourceSet`, or R (RFC 20) as text, bytes or dict.
-        policy: Who may start before whom: `fcfs`, `easy`, `conservative`, or `hybrid:N` with N
+        r: The inventory: a `ResourceSet`, or R (RFC 20) as text, bytes or dict.
+        policy: The scheduling policy: `fcfs`, `easy`, `conservative`, or `hybrid:N` with N
             reservations; see `docs/engine.md`.
-        selection: Which nodes a job gets where several will do: `first` (lowest ranks), `pack`
-            (fullest nodes), `spread` (emptiest nodes), `thrifty` (those that have least that the
-            job does not ask for), `contiguous` (the smallest span of ranks).
-        overlong: What happens to a job that would outlive the resources: `shorten` or `deny`.
-        queues: What named queues are like, by name: the arguments of `set_queue`.
+        selection: The choice among suitable nodes: `first` (lowest ranks), `pack`
+            (fullest nodes), `spread` (emptiest nodes), `thrifty` (those with the least that the job
+            does not request), `contiguous` (the smallest span of ranks).
+        overlong: The treatment of a job that would outlive the resources: `shorten` or `deny`.
+        queues: The settings of named queues, by name: the arguments of `set_queue`.
         up: Whether all targets are up. Here they are unless told otherwise: a scheduler of an
             instance has them down until RFC 28 says that they are up.
         order: As in `schedule`, for every pass.
@@ -63,7 +62,7 @@ class Engine:
 
     Raises:
         ResourceSetError: `r` is not a valid R.
-        EngineError: `r` has no nodes, a name is none of the above, or both `order` and `score` are
+        EngineError: `r` has no nodes, a name is unknown, or both `order` and `score` are
             given.
     """
 
@@ -105,9 +104,9 @@ class Engine:
         max_nodes: int | None = None,
         max_cores: int | None = None,
     ) -> None:
-        """Says what a queue is like. Jobs that name a queue of which nothing was said may as well.
+        """Configures a queue. Jobs may name queues that are not configured.
 
-        A job that its queue has no room for waits, and keeps no other job waiting.
+        A job that would exceed its queue's limits stays pending and blocks no other job.
 
         Args:
             name: The queue.
@@ -115,9 +114,9 @@ class Engine:
                 another. None for a queue by itself.
             order: Which of its jobs goes first: the one with the highest `priority`, the first by
                 id (`fifo`), the `shortest` by time limit, the `smallest` or the `largest` by cores;
-                equal ones go by id. Priority 0 holds a job in any order, and the highest priority,
-                4294967295, lets it go before all others. One for all queues of a group. A
-                callable goes before it.
+                equal ones in order of id. Priority 0 holds a job in any order, and the highest
+                priority, 4294967295, puts it before all others. One for all queues of a group. A
+                callable takes precedence.
             max_jobs: Jobs of the queue that may run at the same time; None for any number.
             max_nodes: Nodes that they may hold together; one that two jobs share counts twice.
             max_cores: Cores that they may hold together.
@@ -131,7 +130,7 @@ class Engine:
                 _check_range(key, most)
         self._core.set_queue(name, group, order, *limits.values())
 
-    # --- jobs come ---
+    # --- submission ---
 
     def shape(
         self,
@@ -144,7 +143,7 @@ class Engine:
         exclusive: bool = False,
         constraint: Mapping[str, Any] | str | None = None,
     ) -> int:
-        """Names what a job may ask for, its duration apart.
+        """Registers a request, without its duration.
 
         Equal requests have the same number. The numbers count from 0, and stay what they are.
 
@@ -272,7 +271,7 @@ class Engine:
         order: Order | None = None,
         score: Order | None = None,
     ) -> Decisions:
-        """Starts jobs, and denies those that can never run.
+        """Runs a scheduling pass: starts jobs, and denies those that can never run.
 
         `order` and `score` are policies of your own: callables that look at the jobs that wait,
         those held left out, and say who goes first. The engine's policy then works in this order:
@@ -318,7 +317,7 @@ class Engine:
 
         Args:
             ids: The jobs, or one.
-            ranks: Frees only what the jobs hold there; a job that holds nothing any more has ended.
+            ranks: Frees only the resources there; a job without resources left has ended.
 
         Raises:
             EngineError: a job holds nothing, or is there twice, or a rank is neither in the
@@ -328,7 +327,7 @@ class Engine:
         self._core.free(ids, ranks)
 
     def requeue(self, job: int) -> None:
-        """Takes an allocation back that was not wanted: the job waits again, as it did.
+        """Undoes an allocation: the job is pending again, as before.
 
         Raises:
             EngineError: it holds nothing, or came with its resources.
@@ -336,7 +335,7 @@ class Engine:
         self._core.requeue(job)
 
     def cancel(self, ids: Column) -> int:
-        """Takes jobs out of the queue. Those that run are left alone: `free` ends them.
+        """Removes jobs from the queue. Running jobs are not affected: `free` ends them.
 
         Returns:
             How many of them were in the queue.
@@ -344,7 +343,7 @@ class Engine:
         return self._core.cancel(ids)
 
     def prioritize(self, ids: Column, priorities: Column) -> int:
-        """Gives jobs of the queue other priorities: milliseconds for 100,000.
+        """Changes the priorities of pending jobs: milliseconds for 100,000.
 
         Args:
             ids: The jobs; those that are not in the queue do not matter.
@@ -363,10 +362,10 @@ class Engine:
         """
         return self._core.prioritize(ids, 0)
 
-    # --- what jobs hold ---
+    # --- allocations ---
 
     def r(self, job: int) -> ResourceSet:
-        """What a job holds, with its start, expiration and number of slots.
+        """A job's R, with its start, expiration and number of slots.
 
         Raises:
             EngineError: it holds nothing.
@@ -374,7 +373,7 @@ class Engine:
         return self._core.r(job)
 
     def allocate(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> None:
-        """Registers what a job holds already, on targets that are up or not.
+        """Registers the resources of a running job, on targets that are up or not.
 
         Raises:
             EngineError: the job is known, or its resources are unknown or taken.
@@ -383,7 +382,7 @@ class Engine:
         self._core.allocate(job, r)
 
     def adopt(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> IDset:
-        """As `allocate`, for a job that may also hold ranks that do not exist (any more).
+        """As `allocate`, for a job that may also hold ranks outside the inventory.
 
         Returns:
             Those ranks.
@@ -402,10 +401,10 @@ class Engine:
         r: ResourceSet | str | bytes | Mapping[str, Any] | None = None,
         now: float,
     ) -> ResourceSet:
-        """Gives a running job more, now or not at all. It holds that until it ends.
+        """Grants a running job more resources until its end, now or not at all.
 
         What is added may be on nodes that the job has a part of. Jobs in the queue are passed over;
-        reservations that this disturbs are made anew.
+        affected reservations are recomputed.
 
         Args:
             job: The job.
@@ -434,14 +433,14 @@ class Engine:
         return self._core.grow_job(job, shape, r, now)
 
     def shrink_job(self, job: int, r: ResourceSet | str | bytes | Mapping[str, Any]) -> None:
-        """Takes a part of what a running job holds, by cores and gpus: it may be allocated again.
+        """Releases a part of a running job's resources, by cores and gpus.
 
-        How many slots the rest is, its R does not say any more. A job that holds nothing any more
-        has ended. `free` with `ranks` takes whole ranks.
+        The R of the rest has no number of slots. A job without resources left has ended.
+        `free` with `ranks` releases whole ranks.
 
         Args:
             job: The job.
-            r: What it gives back.
+            r: The released resources.
 
         Raises:
             EngineError: the job does not hold all of that; nothing has changed.
@@ -465,7 +464,7 @@ class Engine:
         return self._core.nrunning
 
     def pending(self, now: float | None = None) -> Pending:
-        """A picture of the queue in its order, held jobs included.
+        """A snapshot of the queue in its order, held jobs included.
 
         Args:
             now: The time that `waits` are counted to.
@@ -474,7 +473,7 @@ class Engine:
         return Pending(now, self._core.pending(now, held=True))
 
     def running(self) -> Running:
-        """A picture of the jobs that hold resources, by ascending id."""
+        """A snapshot of the jobs that hold resources, by ascending id."""
         return Running(self._core.running())
 
     # --- the machine ---
@@ -495,7 +494,7 @@ class Engine:
         return self._core.drained
 
     def mark_up(self, ranks: Ranks) -> None:
-        """Says that targets work: they may be allocated, unless they are drained.
+        """Marks targets up: they may be allocated, unless they are drained.
 
         Raises:
             EngineError: a rank is not in the inventory.
@@ -503,7 +502,7 @@ class Engine:
         self._core.mark_up(ranks)
 
     def mark_down(self, ranks: Ranks) -> None:
-        """Says that targets do not work: they are not allocated. Jobs on them are left alone.
+        """Marks targets down: they are not allocated. Jobs on them are not affected.
 
         Raises:
             EngineError: a rank is not in the inventory.
@@ -511,7 +510,7 @@ class Engine:
         self._core.mark_down(ranks)
 
     def drain(self, ranks: Ranks) -> None:
-        """Keeps targets from being allocated until `undrain`. Jobs on them are left alone.
+        """Drains targets: they are not allocated until `undrain`. Jobs on them are not affected.
 
         Raises:
             EngineError: a rank is not in the inventory.
@@ -519,7 +518,7 @@ class Engine:
         self._core.drain(ranks)
 
     def undrain(self, ranks: Ranks) -> None:
-        """Ends what `drain` began.
+        """Undrains targets.
 
         Raises:
             EngineError: a rank is not in the inventory.
@@ -540,7 +539,7 @@ class Engine:
         self._core.grow(r, up)
 
     def shrink(self, ranks: Ranks) -> None:
-        """Takes targets away for good. Jobs on them are left alone.
+        """Removes targets for good. Jobs on them are not affected.
 
         Jobs that have become impossible are denied by the next `schedule`.
 
@@ -550,7 +549,7 @@ class Engine:
         self._core.shrink(ranks)
 
     def add_property(self, name: str, ranks: Ranks) -> None:
-        """Gives targets a property.
+        """Adds a property to targets.
 
         Raises:
             EngineError: the name is bad, or a rank is not there.
@@ -558,15 +557,15 @@ class Engine:
         self._core.add_property(name, ranks)
 
     def remove_property(self, name: str, ranks: Ranks) -> None:
-        """Takes a property from targets; it need not be there."""
+        """Removes a property from targets; it need not be there."""
         self._core.remove_property(name, ranks)
 
     def set_expiration(self, expiration: float | None) -> None:
-        """Says when the resources themselves end, in seconds; None for never."""
+        """Sets the expiration of the resources, in seconds; None for never."""
         self._core.set_inventory_expiration(expiration)
 
     def extend(self, job: int, expiration: float | None) -> None:
-        """Says when a running job ends at the latest, in seconds; None for no limit.
+        """Sets the expiration of a running job, in seconds; None for no limit.
 
         Raises:
             EngineError: it holds nothing, the resources end before, or that is no time after 0.
@@ -622,20 +621,20 @@ class Engine:
         return [Explanation(*explained) for explained in self._core.explain_all(now, limit)]
 
     def estimate(self, now: float, ids: Column | None = None) -> Estimates:
-        """When jobs are expected to start, if those that run end as planned and no others come.
+        """Estimates job starts, if running jobs end as planned and no others are submitted.
 
         Costs a snapshot, and the passes that the future takes: for 100,000 jobs about a second
         under `fcfs`, some seconds with backfill. The engine remembers the first estimate of each
-        job, and learns from its start how far off it was.
+        job, and records its error at the start.
 
         With `conservative`, without limits and with one group of queues, estimates are the jobs'
         reservations: a job may start earlier, where its reservation moves up, never later.
 
         Args:
             now: The time.
-            ids: The jobs; None for all in the queue that are not held. Of those that run, or
-                will not start as far as is known, the start is NaN; so it is of those that an
-                `order` has left out of the last pass, which come last.
+            ids: The jobs; None for all pending ones that are not held. The start is NaN for running
+                jobs, for jobs that no planned end lets start, and for those that an `order` left
+                out of the last pass, which come last.
 
         Raises:
             NotFoundError: one of the jobs is neither pending nor running.
@@ -652,9 +651,9 @@ class Engine:
         queue: str | None = None,
         look: int = 100,
     ) -> Outcome:
-        """When a job would start that came now, the last of its priority, and who would wait.
+        """Predicts the start of a job submitted now, the last of its priority, and the delays.
 
-        This and the other questions are asked of a snapshot; the engine stays as it is. They
+        This and the other predictions use a snapshot; the engine does not change. They
         suppose that jobs end as planned, and that no others come. Each costs a snapshot and as
         many passes as there are planned ends until everything that is looked at has started.
 
@@ -675,7 +674,7 @@ class Engine:
         return Outcome.of(core.what_if_submitted(now, look, shape, (duration, priority, queue)))
 
     def what_if_cancelled(self, now: float, job: int, *, look: int = 100) -> Outcome:
-        """Who would start earlier if a job were cancelled that waits or runs.
+        """Predicts earlier starts after the cancellation of a pending or running job.
 
         Args:
             now: The time.
@@ -697,7 +696,7 @@ class Engine:
         duration: float | None = None,
         look: int = 100,
     ) -> Outcome:
-        """When a job that waits would start if it asked for something else.
+        """Predicts the start of a pending job with a changed request.
 
         Args:
             now: The time.
@@ -717,7 +716,7 @@ class Engine:
     def what_if_prioritized(
         self, now: float, job: int, priority: int, *, look: int = 100
     ) -> Outcome:
-        """When a job that waits would start with another priority.
+        """Predicts the start of a pending job with another priority.
 
         Args:
             now: The time.
@@ -733,17 +732,17 @@ class Engine:
         return Outcome.of(self._core.what_if_prioritized(now, look, job, priority))
 
     def what_if_up(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
-        """Who would start earlier if targets were up; as for the rest, see `what_if_submitted`."""
+        """Predicts earlier starts if targets were up; see `what_if_submitted`."""
         _check_range("look", look)
         return Outcome.of(self._core.what_if_marked(now, look, ranks, up=True))
 
     def what_if_down(self, now: float, ranks: Ranks, *, look: int = 100) -> Outcome:
-        """Who would start later if targets were down; as for the rest, see `what_if_submitted`."""
+        """Predicts later starts if targets were down; see `what_if_submitted`."""
         _check_range("look", look)
         return Outcome.of(self._core.what_if_marked(now, look, ranks, up=False))
 
     def fit_now(self, job: int, now: float) -> Fit:
-        """The most nodes, or slots, with which a job that waits would start now.
+        """The largest number of nodes, or slots, with which a pending job would start now.
 
         Costs a snapshot and a pass for each halving of what is free.
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FORMAT = "penstock-engine"
-"""What a saved engine says it is."""
+"""The `format` of a saved engine."""
 FORMAT_VERSION = 1
 """The version of the format that is written, and read."""
 
 
 def write(core: EngineCore) -> bytes:
-    """The document of an engine, in UTF-8."""
+    """The JSON document of an engine, in UTF-8."""
     pending = core.pending(0.0, held=True)
     running = core.running()["ids"].tolist()
     document = {
@@ -52,7 +52,7 @@ def read(saved: bytes) -> EngineCore:
     """The engine of a document.
 
     Raises:
-        EngineError: it is none, or one of another version; the text names the place.
+        EngineError: it is not a saved engine, or of another version; the text names the place.
     """
     try:
         document = json.loads(saved)

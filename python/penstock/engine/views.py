@@ -1,4 +1,4 @@
-"""What an `Engine` shows of itself: decisions, and pictures of its queue and of what runs."""
+"""The views of an `Engine`: decisions, and snapshots of pending and running jobs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Denial(NamedTuple):
     id: int
     """The job."""
     note: str
-    """What is impossible, and the most there is."""
+    """The impossible part of the request, and the largest possible one."""
 
 
 class Columns:
-    """What some jobs have, a column for each kind of it."""
+    """Columns of numbers, one row for each job."""
 
     __slots__ = ()
 
@@ -52,10 +52,10 @@ class Columns:
 
 
 class Pending(Columns):
-    """The jobs that wait, as columns in the order of the queue; what `order` and `score` are given.
+    """The pending jobs, as columns in queue order; the argument of `order` and `score`.
 
     Every column is a read-only `memoryview`: `numpy.asarray(pending.durations)` copies nothing. It
-    is a picture: later changes of the engine do not show.
+    is a snapshot: later changes of the engine do not show.
     """
 
     __slots__ = (

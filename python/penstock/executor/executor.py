@@ -29,14 +29,14 @@ __all__ = ["EVENTS", "JobException", "JobExecutor", "JobFuture"]
 
 log = logging.getLogger("penstock.executor")
 
-# What RFC 21 lets happen to a job.
+# The events of a job (RFC 21).
 EVENTS = frozenset(
     (
         *("submit", "jobspec-update", "resource-update", "validate", "invalidate", "set-flags"),
         *("dependency-add", "dependency-remove", "depend", "urgency", "priority", "alloc"),
         *("prolog-start", "prolog-finish", "start", "finish", "release", "free", "exception"),
         *("epilog-start", "epilog-finish", "memo", "debug", "clean", "flux-restart"),
-        # Not of RFC 21: logged in place of `start` when a task is found again.
+        # Not in RFC 21: logged in place of `start` when a task is reattached.
         "reattached",
     )
 )
@@ -45,10 +45,9 @@ EVENTS = frozenset(
 class JobFuture(concurrent.futures.Future[int]):
     """A job to be; made by a `JobExecutor`.
 
-    `result()` is the job's exit code once the job is over: that of the task with the greatest wait
-    status, 128 + N where signal N ended it. It raises the job's fatal exception as `JobException`,
-    `RpcError` where the instance has refused the job, and `NoInstanceError` where the connection
-    was lost.
+    `result()` is the exit code of the ended job: that of the task with the greatest wait status,
+    128 + N if signal N ended it. It raises the job's fatal exception as `JobException`,
+    `RpcError` if the instance rejected the job, and `NoInstanceError` if the connection was lost.
 
     `running()` is true from the submission to the end: whether the job has been started yet is
     what the event `start` tells.
@@ -69,7 +68,7 @@ class JobFuture(concurrent.futures.Future[int]):
         Raises:
             TimeoutError: that takes longer than `timeout` seconds.
             CancelledError: the future was cancelled before.
-            RpcError: the instance has refused the job.
+            RpcError: the instance rejected the job.
             NoInstanceError: the connection was lost before.
         """
         return self._id.result(timeout)
@@ -104,11 +103,11 @@ class JobFuture(concurrent.futures.Future[int]):
             self._call(callback, one)
 
     def cancel(self) -> bool:
-        """Has the job cancelled, or not submitted at all.
+        """Cancels the job, or its submission.
 
         Returns:
-            False where the job is over. Else the future is cancelled from now on, and the job
-            ends in its own time.
+            False if the job has ended. Otherwise the future is cancelled from now on, and the job
+            ends later.
         """
         if not super().cancel():
             return False
@@ -116,7 +115,7 @@ class JobFuture(concurrent.futures.Future[int]):
         return True
 
     def running(self) -> bool:
-        """Whether the job has been submitted, and is not over."""
+        """Whether the job has been submitted, and has not ended."""
         submitted = self._id.done() and not self._id.cancelled() and not self._id.exception()
         return submitted and not self.done()
 
@@ -139,7 +138,7 @@ class JobFuture(concurrent.futures.Future[int]):
             log.exception("callback for `%s`", event["name"])
 
     def _take_row(self, row: JobRow) -> None:
-        """The job is over."""
+        """Takes the row of the ended job."""
         if row.get("exception_occurred") and row.get("exception_severity") == 0:
             note = row.get("exception_note") or ""
             self._fail(JobException(row["id"], row["exception_type"], 0, note))
@@ -153,7 +152,7 @@ class JobFuture(concurrent.futures.Future[int]):
             self.set_exception(error)
 
     def _drop(self) -> None:
-        """It was cancelled: those who wait for it are told, and jobid() has nothing to tell."""
+        """Marks the future and its job id as cancelled."""
         if not self._id.done():
             self._id.cancel()
             self._id.set_running_or_notify_cancel()
@@ -171,13 +170,13 @@ class JobExecutor(concurrent.futures.Executor):
         uri: `local:///path`; by default `$PENSTOCK_URI`, else the default socket.
 
     Raises:
-        NoInstanceError: nobody listens there.
+        NoInstanceError: no instance listens there.
     """
 
     def __init__(self, uri: str | None = None) -> None:
         self._worker = Worker(uri)
         _workers.add(self._worker)
-        # An executor that nobody has any more takes no jobs: its thread ends with the last one.
+        # A garbage-collected executor takes no jobs: its thread ends with the last one.
         self._finalizer = weakref.finalize(self, self._worker.close)
         self._finalizer.atexit = False
         self._worker.start()
@@ -193,7 +192,7 @@ class JobExecutor(concurrent.futures.Executor):
             options: with a command, those of `penstock.jobspec.from_command`.
 
         Returns:
-            The job's future. That the instance refuses the job is told there.
+            The job's future, which fails if the instance rejects the job.
 
         Raises:
             TypeError: `job` is neither, such as a Python callable.
@@ -208,13 +207,13 @@ class JobExecutor(concurrent.futures.Executor):
         return future
 
     def attach(self, jobid: int | str) -> JobFuture:
-        """The future of a job that was submitted by somebody else, and may be over.
+        """The future of a job that was submitted elsewhere, and may have ended.
 
         Args:
             jobid: its id, as a number or in one of RFC 19's forms.
 
         Raises:
-            JobspecError: that is no job id.
+            JobspecError: the text is not a job id.
             NoInstanceError: the connection was lost.
             RuntimeError: the executor has been shut down.
         """
@@ -259,8 +258,8 @@ class JobExecutor(concurrent.futures.Executor):
         """Takes no more jobs.
 
         Args:
-            wait: return when all jobs are over; else they are followed in the background.
-            cancel_futures: cancel all jobs that are not over, running ones as well.
+            wait: Return when all jobs have ended; otherwise they are followed in the background.
+            cancel_futures: Cancel all jobs that have not ended, running ones as well.
         """
         self._worker.close(cancel=cancel_futures)
         if wait:

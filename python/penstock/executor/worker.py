@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
     ResponseHandler = Callable[[Message], None]
 
-# Orders that make work for an executor, after whose end there is none.
+# Orders that are rejected after `close`.
 NEW = ("submit", "attach")
 
 log = logging.getLogger("penstock.executor")
 
 
 class Worker(threading.Thread):
-    """Submits jobs, waits for their ends and tells their futures.
+    """Submits jobs, waits for their ends and resolves their futures.
 
     Args:
         uri: the instance's address.
 
     Raises:
-        NoInstanceError: nobody listens there.
+        NoInstanceError: no instance listens there.
     """
 
     def __init__(self, uri: str | None) -> None:
@@ -49,21 +49,21 @@ class Worker(threading.Thread):
         self._socket.setblocking(False)
         self._alarm, self._bell = socket.socketpair()
         self._bell.setblocking(False)
-        # What other threads want, under the lock.
+        # Shared with other threads, under the lock.
         self._lock = threading.Lock()
         self._orders: deque[tuple[str, JobFuture, Any]] = deque()
         self._open: set[JobFuture] = set()
         self._closing = False
         self._ended = False
         self._lost: NoInstanceError | None = None
-        # What only the thread itself knows.
+        # Private to the thread.
         self._decoder = Decoder()
         self._unsent = bytearray()
         self._outstanding: Outstanding[ResponseHandler] = Outstanding()
         self._unsubmitted: deque[tuple[JobFuture, bytes]] = deque()
         self._submitting = False
         self._futures: dict[int, list[JobFuture]] = {}
-        # Followed eventlogs, and the rows of jobs that are over but for the end of theirs.
+        # Followed eventlogs, and the rows of ended jobs whose eventlog has not ended.
         self._watched: dict[JobFuture, JobRow | None] = {}
         self._to_watch: set[JobFuture] = set()
 
@@ -89,7 +89,7 @@ class Worker(threading.Thread):
         self._ring()
 
     def close(self, *, cancel: bool = False) -> None:
-        """Takes no more work; the thread ends when there is none left.
+        """Accepts no more work; the thread ends once all work is done.
 
         Args:
             cancel: cancel all futures that are not done.
@@ -107,7 +107,7 @@ class Worker(threading.Thread):
             self.join()
 
     def _ring(self) -> None:
-        # Full is loud enough; closed is nobody there.
+        # Full: a wake-up is already pending. Closed: the thread has exited.
         with suppress(OSError):
             self._bell.send(b"!")
 
@@ -159,7 +159,7 @@ class Worker(threading.Thread):
                 handler(message)
 
     def _take_orders(self) -> None:
-        """Does what was ordered."""
+        """Executes the orders of other threads."""
         with self._lock:
             orders, self._orders = self._orders, deque()
         for what, future, value in orders:
@@ -174,14 +174,14 @@ class Worker(threading.Thread):
                 self._watch(future)
 
     def _is_done(self) -> bool:
-        """Whether nothing is left to do, and nothing will come."""
+        """Whether the thread is closed and idle."""
         with self._lock:
             busy = self._orders or self._unsubmitted or len(self._outstanding)
             self._ended = self._closing and not busy
             return self._ended
 
     def _settle(self, future: JobFuture, row: JobRow | RpcError) -> None:
-        """Tells a future how its job has ended, or why nobody can tell."""
+        """Resolves a future with its job's row, or with an error."""
         with self._lock:
             self._open.discard(future)
         self._to_watch.discard(future)
@@ -201,7 +201,7 @@ class Worker(threading.Thread):
     # --- submission
 
     def _submit(self) -> None:
-        """Submits what there is, if nothing is being submitted, as far as it fits a request."""
+        """Submits pending jobs in one request, unless one is in flight."""
         if self._submitting:
             return
         futures: list[JobFuture] = []
@@ -247,7 +247,7 @@ class Worker(threading.Thread):
             self._wait(jobs)
 
     def _set_id(self, future: JobFuture, job: int) -> None:
-        """The future's job is known."""
+        """Sets the id of a future's job."""
         self._futures.setdefault(job, []).append(future)
         future._take_id(job)
         if future in self._to_watch:
@@ -339,7 +339,7 @@ class Worker(threading.Thread):
         future._drop()
 
     def _give_up(self, error: NoInstanceError) -> None:
-        """Nothing more will be told: what is left fails."""
+        """Fails all open futures."""
         with self._lock:
             self._lost = error
             left = list(self._open)

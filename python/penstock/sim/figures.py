@@ -220,7 +220,7 @@ def nothing_in(study: Study, window: tuple[float, float]) -> str | None:
 
 
 def errors(study: Study) -> str | None:
-    """How far off the foretold starts were; None where none were foretold."""
+    """The errors of estimated starts; None without estimates."""
     names = [f"> {bound} early" for bound in reversed(ERRORS)]
     names += [f"within {next(iter(ERRORS))}"]
     names += [f"> {bound} late" for bound in ERRORS]
@@ -306,7 +306,7 @@ def _classes(study: Study) -> list[int]:
     bounds = [1]
     while bounds[-1] < largest:
         bounds.append(bounds[-1] * base)
-    # A class in which there is no job is none.
+    # Skip empty classes.
     return [
         bound
         for n, bound in enumerate(bounds)

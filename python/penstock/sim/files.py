@@ -78,7 +78,7 @@ class Writer:
         A link is followed: what it leads to is replaced.
 
         Raises:
-            FilesError: something else than a file is there, or the path was asked for before.
+            FilesError: the path exists and is not a file, or was given before.
         """
         if not is_free(path):
             raise FilesError(f"`{path}` is no regular file: it is left as it is")
@@ -128,7 +128,7 @@ def directories(out: Path, names: Sequence[str]) -> Iterator[Path]:
     """Where the files of each workload go: there, or with several a directory for each.
 
     Args:
-        out: the directory that was asked for.
+        out: The requested directory.
         names: what the workloads are called.
     """
     taken: set[str] = set()
@@ -156,7 +156,7 @@ def overwritten(
         inputs: the files that are read.
 
     Returns:
-        A path that was asked for, and what it is already; None where all are apart.
+        A requested path, and its other use; None if all are distinct.
     """
     files = [directory / name for directory in results for name in (JOBS, SUMMARY, PARQUET)]
     for path in inputs:
@@ -206,7 +206,7 @@ def summary(study: Study, command: list[str], options: dict[str, Any]) -> dict[s
     Args:
         study: what was simulated.
         command: the command line.
-        options: what was asked for, seeds included.
+        options: The requested options, seeds included.
     """
     resources = study.machine.resources
     workload = study.workload

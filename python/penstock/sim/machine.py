@@ -1,4 +1,4 @@
-"""What simulated jobs run on: one pool of cores, or nodes from a file or from two numbers."""
+"""The simulated machine: one pool of cores, or nodes from a file or from two numbers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def pool(cores: int | None = None) -> Machine:
 
 
 def simulated(nodes: int, cores: int, gpus: int = 0) -> Machine:
-    """Nodes that are all alike.
+    """Equal nodes.
 
     Args:
         nodes: how many.
@@ -89,7 +89,7 @@ def from_file(path: Path) -> Machine:
 
     Args:
         path: a file with R (RFC 20), or a configuration (TOML, by its name) whose table `resource`
-            says what there is; what that excludes is left out.
+            lists the nodes; excluded ones are left out.
 
     Raises:
         MachineError: the file cannot be read, or does not describe any nodes.

@@ -1,4 +1,4 @@
-"""How far a simulation is, on a terminal."""
+"""The progress of a simulation, on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bar"]
 
-EVERY = 0.1
+REDRAW_INTERVAL_S = 0.1
 BLOCKS = " ▏▎▍▌▋▊▉█"
 WIDE = 24
 
@@ -42,14 +42,14 @@ class Bar:
         self._shown = False
 
     def update(self, what: str, done: int, total: int, now: float) -> None:
-        """Writes the line anew, ten times a second at most."""
+        """Rewrites the line, at most ten times a second."""
         moment = self._clock()
         if what != self._began[2] or done < self._began[1]:
             self._began = (moment, done, what)
             self._next = 0.0
         if moment < self._next:
             return
-        self._next = moment + EVERY
+        self._next = moment + REDRAW_INTERVAL_S
         passed = moment - self._began[0]
         rate = f"  {count((done - self._began[1]) / passed)} jobs/s" if passed > 0 else ""
         part = done / total if total else 0.0

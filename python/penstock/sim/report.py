@@ -66,7 +66,7 @@ TERMS = (
     ("backfilled", "The share of jobs that started while an earlier one of their queue waited."),
     (
         "estimate error",
-        "How far the start was from the one that was foretold when the job arrived.",
+        "Difference of the start and its estimate at submission.",
     ),
     ("p95", "95 % of the jobs have at most this."),
 )

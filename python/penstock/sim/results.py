@@ -123,7 +123,7 @@ class Study:
 
 
 def from_simulation(result: SimResult) -> Results:
-    """Reads the columns of a simulation that is over."""
+    """Reads the columns of a finished simulation."""
     return Results(
         _cast(result.columns()),
         _cast(result.series()),
@@ -157,7 +157,7 @@ def mean_over(
 
     Args:
         times: ascending; what holds before the first is 0.
-        values: what holds from each time to the next, the last for ever.
+        values: what holds from each time to the next, the last without end.
         low: where the interval begins.
         high: where it ends.
         bins: how many parts.

@@ -55,7 +55,7 @@ class Options:
 
 
 class Progress(Protocol):
-    """Is told how far a simulation is."""
+    """Receives the progress of a simulation."""
 
     def update(self, what: str, done: int, total: int, now: float) -> None:
         """So many jobs of all have ended at a time of the trace."""
@@ -65,7 +65,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Progress that nobody looks at."""
+    """Progress that is not shown."""
 
     def update(self, what: str, done: int, total: int, now: float) -> None:
         """Does nothing."""
@@ -93,7 +93,7 @@ def run(
         options: how they run.
         policy: the queue policy: `fcfs`, `easy`, `conservative` or `hybrid:N`.
         selection: which nodes are taken first.
-        progress: is told how far it is.
+        progress: Receives the progress.
 
     Raises:
         ValueError: there is no such policy, or the workload asks for what the machine cannot say.
@@ -137,7 +137,7 @@ def study(
         options: how they run.
         policies: queue policies.
         selections: selection policies; each is tried with each queue policy.
-        progress: is told how far it is.
+        progress: Receives the progress.
 
     Raises:
         ValueError: as `run`.
@@ -186,7 +186,7 @@ def _assumptions(options: Options) -> Iterator[str]:
             "all their cores count as its own"
         )
     if options.kill_at_limit:
-        yield "a job is ended when its estimate is over"
+        yield "a job ends at its time limit"
     if options.mtbf is not None:
         yield (
             f"each node fails after {duration(options.mtbf)} on average and is repaired after "

@@ -22,7 +22,7 @@ ENDINGS = (".swf", ".swf.gz", ".jsonl", ".jsonl.gz")
 
 @dataclass(frozen=True)
 class Synthesis:
-    """A workload that is made up.
+    """A synthetic workload.
 
     Attributes:
         jobs: how many.

@@ -60,8 +60,8 @@ def test_pending_jobs_are_explained_by_the_scheduler(fake, say, capsys):
         ({"state": 2, "dependencies": ["after:ƒ3"]}, "waits for after:ƒ3"),
         ({"state": 4}, "not yet scheduled: it is in state PRIORITY"),
         ({"state": 16, "nodelist": "n0"}, "it runs on n0"),
-        ({"state": 64, "result": 1}, "it is over: completed"),
-        ({"state": 64, "returncode": 3, "waitstatus": 768}, "it is over: exited with code 3"),
+        ({"state": 64, "result": 1}, "it has ended: completed"),
+        ({"state": 64, "returncode": 3, "waitstatus": 768}, "it has ended: exited with code 3"),
     ],
 )
 def test_other_states_are_explained_without_a_request(fake, say, capsys, row, text):
