@@ -1,12 +1,14 @@
 //! Quotas: how much the limits of queues leave over time, beside running jobs and reservations, so
 //! that no job finds its queue full when its reservation is due.
 
+use std::ops::Neg;
+
 use crate::availability_profile::AvailabilityProfile;
 use crate::books::Books;
 use crate::ids::ClassId;
 use crate::interval::Interval;
 use crate::machine::{Allocation, Size};
-use crate::plan::{Hold, Plan, planned};
+use crate::plan::{Footprint, Plan, planned_end};
 use crate::queue::QueueId;
 use crate::verdict::Cause;
 
@@ -31,8 +33,8 @@ impl Usage {
 
     /// A job of a class with this reservation; the least that it can have if only units are
     /// reserved.
-    fn of_hold(books: &mut Books, class: ClassId, hold: &Hold) -> Self {
-        let Hold::Nodes(amounts) = hold else {
+    fn of_footprint(books: &mut Books, class: ClassId, footprint: &Footprint) -> Self {
+        let Footprint::Nodes(amounts) = footprint else {
             return Self::least(books, class);
         };
         Self::of_job(Size {
@@ -55,6 +57,14 @@ impl Usage {
     }
 }
 
+impl Neg for Usage {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self(self.0.map(i64::neg))
+    }
+}
+
 /// How much each limit of a queue leaves over time: of jobs, of nodes, of cores; `None` without
 /// such a limit.
 type Quota = [Option<AvailabilityProfile>; 3];
@@ -71,7 +81,12 @@ fn quota(books: &Books, queue: QueueId, now: f64) -> Quota {
         .runs
         .iter()
         .filter(|(_, running)| running.queue == queue && running.end.is_finite())
-        .map(|(_, running)| (planned(running.end, now), Usage::of_job(running.counted)))
+        .map(|(_, running)| {
+            (
+                planned_end(running.end, now),
+                Usage::of_job(running.counted),
+            )
+        })
         .collect();
     endings.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let [jobs, nodes, cores] = books.queues.left(queue);
@@ -103,19 +118,33 @@ impl Quotas {
         Some(&mut self.queues[at].1)
     }
 
-    /// Counts, or with `back` no longer counts, a reservation of a job of a class.
+    /// Counts a reservation of a job of a class.
     pub fn reserve(
         &mut self,
         books: &mut Books,
         class: ClassId,
-        hold: &Hold,
+        footprint: &Footprint,
         span: (f64, f64),
-        back: bool,
     ) {
         let queue = books.queue.classes[class.index()].queue;
         if self.of(books, queue).is_some() {
-            let usage = Usage::of_hold(books, class, hold);
-            self.count(queue, usage, span, back);
+            let usage = Usage::of_footprint(books, class, footprint);
+            self.add(queue, -usage, span);
+        }
+    }
+
+    /// No longer counts a reservation of a job of a class.
+    pub fn release(
+        &mut self,
+        books: &mut Books,
+        class: ClassId,
+        footprint: &Footprint,
+        span: (f64, f64),
+    ) {
+        let queue = books.queue.classes[class.index()].queue;
+        if self.of(books, queue).is_some() {
+            let usage = Usage::of_footprint(books, class, footprint);
+            self.add(queue, usage, span);
         }
     }
 
@@ -124,17 +153,17 @@ impl Quotas {
         let queue = books.queue.classes[class.index()].queue;
         if self.of(books, queue).is_some() {
             let usage = Usage::most(books, class);
-            self.count(queue, usage, (start, f64::INFINITY), false);
+            self.add(queue, -usage, (start, f64::INFINITY));
         }
     }
 
     /// Counts a job that starts with this allocation.
     pub fn take(&mut self, queue: QueueId, shares: &Allocation, span: (f64, f64)) {
-        self.count(queue, Usage::of(shares), span, false);
+        self.add(queue, -Usage::of(shares), span);
     }
 
-    fn count(&mut self, queue: QueueId, usage: Usage, (start, end): (f64, f64), back: bool) {
-        let sign = if back { 1 } else { -1 };
+    /// Adds to what a queue has left from a time until before another.
+    fn add(&mut self, queue: QueueId, usage: Usage, (start, end): (f64, f64)) {
         let Some((_, quota)) = self.queues.iter_mut().find(|(known, _)| *known == queue) else {
             // Running jobs are counted when the quota is computed.
             return;
@@ -144,7 +173,7 @@ impl Quotas {
         }
         for (profile, amount) in quota.iter_mut().zip(usage.0) {
             if let Some(profile) = profile {
-                profile.add(Interval::new(start, end), sign * amount);
+                profile.add(Interval::new(start, end), amount);
             }
         }
     }
@@ -293,7 +322,7 @@ impl Quotas {
         class: ClassId,
         (mut from, before): (f64, f64),
         limit: f64,
-    ) -> (f64, Hold) {
+    ) -> (f64, Footprint) {
         let pending = &books.queue.classes[class.index()];
         let (shape, queue) = (pending.shape, pending.queue);
         // No job starts after the resources expire; once they have, jobs are denied.
@@ -304,19 +333,19 @@ impl Quotas {
             return plan.earliest(&books.machine, shape, (from, before), limit);
         }
         for _ in 0..MAX_STARTS_TRIED {
-            let (start, hold) = plan.earliest(&books.machine, shape, (from, before), limit);
+            let (start, footprint) = plan.earliest(&books.machine, shape, (from, before), limit);
             if !start.is_finite() {
-                return (start, hold);
+                return (start, footprint);
             }
-            let usage = Usage::of_hold(books, class, &hold);
+            let usage = Usage::of_footprint(books, class, &footprint);
             if self.earliest_of(books, queue, usage, start, limit) <= start {
-                return (start, hold);
+                return (start, footprint);
             }
             // It may fit on fewer nodes.
             let sparing = plan
-                .hold_sparing(&books.machine, shape, start, limit)
-                .unwrap_or(hold);
-            let usage = Usage::of_hold(books, class, &sparing);
+                .sparing_footprint(&books.machine, shape, start, limit)
+                .unwrap_or(footprint);
+            let usage = Usage::of_footprint(books, class, &sparing);
             let allowed = self.earliest_of(books, queue, usage, start, limit);
             if allowed <= start {
                 return (start, sparing);
@@ -327,7 +356,7 @@ impl Quotas {
                 return (f64::INFINITY, sparing);
             }
         }
-        (f64::INFINITY, Hold::Units(0))
+        (f64::INFINITY, Footprint::Units(0))
     }
 
     /// Whether more is reserved than the limits allow.

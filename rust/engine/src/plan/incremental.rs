@@ -2,13 +2,13 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Plan, planned};
+use super::{Plan, planned_end};
 use crate::books::Books;
 use crate::ids::{GroupId, JobHandle};
 
 /// A plan of running jobs and reservations, with its position in the log of running jobs.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct IncrementalPlan {
     pub plan: Plan,
     /// Until when jobs are planned to run, by handle, if that is not their planned end.
     until: FxHashMap<JobHandle, f64>,
@@ -23,14 +23,14 @@ fn unlogged_changes(books: &Books) -> u64 {
     books.changes - books.told
 }
 
-impl Kept {
+impl IncrementalPlan {
     /// A new plan of the running jobs.
     pub fn of(books: &mut Books, group: GroupId, now: f64) -> Self {
         let until = books
             .runs
             .iter()
             .filter(|(_, running)| running.end <= now)
-            .map(|(_, running)| (running.handle, planned(running.end, now)))
+            .map(|(_, running)| (running.handle, planned_end(running.end, now)))
             .collect();
         Self {
             plan: Plan::of(books, group, now),
@@ -86,11 +86,13 @@ impl Kept {
                 self.until.remove(&change.handle);
             }
             let (before, after) = (before.max(now), after.max(now));
-            let hold = self.plan.hold_of_running(&books.machine, &change.shares);
+            let footprint = self
+                .plan
+                .footprint_of_running(&books.machine, &change.shares);
             if after > before {
-                self.plan.hold(&hold, (before, after), false);
+                self.plan.reserve(&footprint, (before, after));
             } else if after < before {
-                self.plan.hold(&hold, (after, before), true);
+                self.plan.release(&footprint, (after, before));
                 freed((after, before));
             }
         }
@@ -119,10 +121,12 @@ impl Kept {
             };
             let mut after = until;
             if until <= now || running.end <= now {
-                after = planned(running.end, now);
+                after = planned_end(running.end, now);
                 if until.max(now) < after {
-                    let hold = self.plan.hold_of_running(&books.machine, &running.shares);
-                    self.plan.hold(&hold, (until.max(now), after), false);
+                    let footprint = self
+                        .plan
+                        .footprint_of_running(&books.machine, &running.shares);
+                    self.plan.reserve(&footprint, (until.max(now), after));
                 }
             }
             if after.total_cmp(&running.end).is_ne() {

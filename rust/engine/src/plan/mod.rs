@@ -12,7 +12,7 @@ mod start_bounds;
 mod tests;
 
 use self::aggregate::AggregatePlan;
-pub(crate) use self::incremental::Kept;
+pub(crate) use self::incremental::IncrementalPlan;
 use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
 use crate::books::{Books, INSTANT, is_whole};
@@ -40,14 +40,14 @@ pub(crate) struct NodeAmount {
 
 /// The resources of a reservation, in the terms of a plan.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Hold {
+pub(crate) enum Footprint {
     /// So many units of the machine.
     Units(i64),
     /// Cores and gpus of these nodes.
     Nodes(Vec<NodeAmount>),
 }
 
-impl Hold {
+impl Footprint {
     /// Whether a job of a shape can still use it in a plan of some kind: its nodes are up and
     /// eligible.
     pub fn suits(&self, machine: &Machine, shape: ShapeId, in_units: bool) -> bool {
@@ -142,7 +142,7 @@ fn units_of<'a>(by_cores: bool, shares: impl Iterator<Item = &'a NodeShare>) -> 
 }
 
 /// The allocation of the lowest cores and gpus of nodes, which have so many free.
-pub(crate) fn pick(machine: &Machine, amounts: &[NodeAmount]) -> Allocation {
+pub(crate) fn allocation_of(machine: &Machine, amounts: &[NodeAmount]) -> Allocation {
     amounts
         .iter()
         .map(|amount| machine.lowest_free(amount.node, amount.cores, amount.gpus))
@@ -155,7 +155,7 @@ pub(crate) fn length(limit: f64) -> f64 {
 }
 
 /// The planned end of a running job: an overdue job is given another second.
-pub(crate) fn planned(end: f64, now: f64) -> f64 {
+pub(crate) fn planned_end(end: f64, now: f64) -> f64 {
     if end <= now { now + 1.0 } else { end }
 }
 
@@ -170,14 +170,14 @@ impl Plan {
                     .shares
                     .iter()
                     .filter(|share| books.machine.is_up(share.node));
-                let after_end = Interval::from(planned(running.end, now));
+                let after_end = Interval::from(planned_end(running.end, now));
                 plan.add(after_end, units_of(by_cores, up));
             }
             return Self::Aggregate(plan);
         }
         let mut plans = NodePlans::new(&books.machine, now);
         for (_, running) in books.runs.iter() {
-            let end = planned(running.end, now);
+            let end = planned_end(running.end, now);
             for share in &running.shares {
                 plans.plan_end(share, end);
             }
@@ -197,7 +197,7 @@ impl Plan {
     }
 
     /// Whether it only counts units.
-    pub fn is_of_units(&self) -> bool {
+    pub fn is_aggregate(&self) -> bool {
         matches!(self, Self::Aggregate(_))
     }
 
@@ -257,13 +257,13 @@ impl Plan {
                 let Some(amounts) = plans.choose(machine, wanted, during) else {
                     return Err(plans.fits_until(machine, wanted, now));
                 };
-                let allocation = pick(machine, &amounts);
+                let allocation = allocation_of(machine, &amounts);
                 if room.admits(&allocation) {
                     return Ok(allocation);
                 }
                 let sparing = plans
                     .choose_sparingly(machine, wanted, during)
-                    .map(|amounts| pick(machine, &amounts))
+                    .map(|amounts| allocation_of(machine, &amounts))
                     .filter(|sparing| room.admits(sparing));
                 Ok(sparing.unwrap_or(allocation))
             }
@@ -278,51 +278,60 @@ impl Plan {
         shape: ShapeId,
         starts: (f64, f64),
         limit: f64,
-    ) -> (f64, Hold) {
+    ) -> (f64, Footprint) {
         let need = machine.need(shape);
         let starts = Interval::new(starts.0, starts.1);
         match self {
             Self::Aggregate(plan) => {
                 let start = plan.earliest(machine.demand(shape), need, starts, limit);
-                (start, Hold::Units(signed(need)))
+                (start, Footprint::Units(signed(need)))
             }
             Self::PerNode(plans) => {
                 let (start, amounts) =
                     plans.earliest(machine, Units { shape, need }, starts, limit);
-                (start, Hold::Nodes(amounts))
+                (start, Footprint::Nodes(amounts))
             }
         }
     }
 
-    /// Holds, or with `back` gives back, something from a time until before another.
-    pub fn hold(&mut self, hold: &Hold, (start, end): (f64, f64), back: bool) {
+    /// Reserves resources from a time until before another.
+    pub fn reserve(&mut self, footprint: &Footprint, (start, end): (f64, f64)) {
         if !start.is_finite() {
             return;
         }
         let during = Interval::new(start, end);
-        match (self, hold) {
-            (Self::Aggregate(plan), Hold::Units(units)) => {
-                plan.add(during, if back { *units } else { -units });
-            }
-            (Self::PerNode(plans), Hold::Nodes(amounts)) => {
+        match (self, footprint) {
+            (Self::Aggregate(plan), Footprint::Units(units)) => plan.add(during, -units),
+            (Self::PerNode(plans), Footprint::Nodes(amounts)) => {
                 for amount in amounts {
-                    if back {
-                        plans.release(amount, during);
-                    } else {
-                        plans.reserve(amount, during);
-                    }
-                }
-                if back {
-                    plans.start_bounds.lower_from(start);
+                    plans.reserve(amount, during);
                 }
             }
             _ => {}
         }
     }
 
-    /// The known lower bounds of start times, to be [restored](Self::know) when the plan is again
+    /// Releases resources that were reserved from a time until before another.
+    pub fn release(&mut self, footprint: &Footprint, (start, end): (f64, f64)) {
+        if !start.is_finite() {
+            return;
+        }
+        let during = Interval::new(start, end);
+        match (self, footprint) {
+            (Self::Aggregate(plan), Footprint::Units(units)) => plan.add(during, *units),
+            (Self::PerNode(plans), Footprint::Nodes(amounts)) => {
+                for amount in amounts {
+                    plans.release(amount, during);
+                }
+                plans.start_bounds.lower_from(start);
+            }
+            _ => {}
+        }
+    }
+
+    /// The known lower bounds of start times, to be [restored](Self::restore_start_bounds) when the plan is again
     /// as full as now, or fuller.
-    pub fn known(&self) -> StartBounds {
+    pub fn start_bounds(&self) -> StartBounds {
         match self {
             Self::Aggregate(plan) => plan.start_bounds.clone(),
             Self::PerNode(plans) => plans.start_bounds.clone(),
@@ -330,7 +339,7 @@ impl Plan {
     }
 
     /// Restores lower bounds of start times.
-    pub fn know(&mut self, bounds: StartBounds) {
+    pub fn restore_start_bounds(&mut self, bounds: StartBounds) {
         match self {
             Self::Aggregate(plan) => plan.start_bounds = bounds,
             Self::PerNode(plans) => plans.start_bounds = bounds,
@@ -338,35 +347,35 @@ impl Plan {
     }
 
     /// What a shape would reserve from `start` on for `limit` seconds, if it fits.
-    pub fn hold_at(
+    pub fn footprint_at(
         &self,
         machine: &Machine,
         shape: ShapeId,
         start: f64,
         limit: f64,
-    ) -> Option<Hold> {
+    ) -> Option<Footprint> {
         let need = machine.need(shape);
         let during = Interval::lasting(start, limit);
         match self {
             Self::Aggregate(AggregatePlan { profile, .. }) => {
                 let units = signed(need);
-                (during.end <= profile.until(start, units)).then_some(Hold::Units(units))
+                (during.end <= profile.until(start, units)).then_some(Footprint::Units(units))
             }
             Self::PerNode(plans) => plans
                 .choose(machine, Units { shape, need }, during)
-                .map(Hold::Nodes),
+                .map(Footprint::Nodes),
         }
     }
 
-    /// As [`hold_at`](Self::hold_at), on the fewest or the smallest nodes; `None` in an aggregate
-    /// plan, where any nodes will do.
-    pub fn hold_sparing(
+    /// As [`footprint_at`](Self::footprint_at), on the fewest or the smallest nodes; `None` in an
+    /// aggregate plan, where any nodes will do.
+    pub fn sparing_footprint(
         &self,
         machine: &Machine,
         shape: ShapeId,
         start: f64,
         limit: f64,
-    ) -> Option<Hold> {
+    ) -> Option<Footprint> {
         let Self::PerNode(plans) = self else {
             return None;
         };
@@ -377,7 +386,7 @@ impl Plan {
                 Units { shape, need },
                 Interval::lasting(start, limit),
             )
-            .map(Hold::Nodes)
+            .map(Footprint::Nodes)
     }
 
     /// The first time after `time` at which something changes; infinite for never.
@@ -389,13 +398,18 @@ impl Plan {
     }
 
     /// Whether it is free from a time until before another.
-    pub fn has_room(&self, machine: &Machine, hold: &Hold, (start, end): (f64, f64)) -> bool {
+    pub fn has_room(
+        &self,
+        machine: &Machine,
+        footprint: &Footprint,
+        (start, end): (f64, f64),
+    ) -> bool {
         let during = Interval::new(start, end);
-        match (self, hold) {
-            (Self::Aggregate(AggregatePlan { profile, .. }), Hold::Units(units)) => {
+        match (self, footprint) {
+            (Self::Aggregate(AggregatePlan { profile, .. }), Footprint::Units(units)) => {
                 end <= profile.until(start, *units)
             }
-            (Self::PerNode(plans), Hold::Nodes(amounts)) => amounts.iter().all(|amount| {
+            (Self::PerNode(plans), Footprint::Nodes(amounts)) => amounts.iter().all(|amount| {
                 let free = plans.window(machine, amount.node, during);
                 free.cores >= amount.cores && free.gpus >= amount.gpus && machine.is_up(amount.node)
             }),
@@ -404,10 +418,10 @@ impl Plan {
     }
 
     /// Whether a reservation is in the terms of this plan.
-    pub fn has_kind_of(&self, hold: &Hold) -> bool {
+    pub fn can_reserve(&self, footprint: &Footprint) -> bool {
         matches!(
-            (self, hold),
-            (Self::Aggregate(_), Hold::Units(_)) | (Self::PerNode(_), Hold::Nodes(_))
+            (self, footprint),
+            (Self::Aggregate(_), Footprint::Units(_)) | (Self::PerNode(_), Footprint::Nodes(_))
         )
     }
 
@@ -430,27 +444,27 @@ impl Plan {
 
     /// What shares of a running job are in this plan: an aggregate plan counts no nodes that are
     /// down.
-    fn hold_of_running(&self, machine: &Machine, shares: &[NodeShare]) -> Hold {
+    fn footprint_of_running(&self, machine: &Machine, shares: &[NodeShare]) -> Footprint {
         match self {
             Self::Aggregate(plan) => {
                 let up = shares.iter().filter(|share| machine.is_up(share.node));
-                Hold::Units(units_of(plan.by_cores, up))
+                Footprint::Units(units_of(plan.by_cores, up))
             }
-            Self::PerNode(_) => self.hold_of(shares),
+            Self::PerNode(_) => self.footprint_of(shares),
         }
     }
 
     /// What shares of nodes are in this plan.
-    pub fn hold_of(&self, shares: &[NodeShare]) -> Hold {
+    pub fn footprint_of(&self, shares: &[NodeShare]) -> Footprint {
         match self {
-            Self::Aggregate(plan) => Hold::Units(units_of(plan.by_cores, shares.iter())),
+            Self::Aggregate(plan) => Footprint::Units(units_of(plan.by_cores, shares.iter())),
             Self::PerNode(_) => {
                 let amount = |share: &NodeShare| NodeAmount {
                     node: share.node,
                     cores: share.ncores(),
                     gpus: share.ngpus(),
                 };
-                Hold::Nodes(shares.iter().map(amount).collect())
+                Footprint::Nodes(shares.iter().map(amount).collect())
             }
         }
     }

@@ -21,7 +21,7 @@ impl StartBound {
 /// The most bounds: each search reads all of them.
 const MAX_BOUNDS: usize = 512;
 
-/// The bounds known of a plan. They hold while it only gets fuller.
+/// The known bounds of a plan. They hold while it only gets fuller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StartBounds {
     list: Vec<StartBound>,

@@ -2,7 +2,7 @@ use penstock_idset::IdSet;
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
-use super::{Hold, NodeAmount, Plan};
+use super::{Footprint, NodeAmount, Plan};
 use crate::ids::NodeIndex;
 use crate::{Engine, Job, QueueId};
 
@@ -53,13 +53,13 @@ fn engine(running: Request, pending: &[Request]) -> Engine {
 }
 
 /// So many cores of each of these nodes.
-fn on_nodes(cores: &[(u32, u32)]) -> Hold {
+fn on_nodes(cores: &[(u32, u32)]) -> Footprint {
     let amount = |(node, cores): &(u32, u32)| NodeAmount {
         node: NodeIndex::new(*node),
         cores: *cores,
         gpus: 0,
     };
-    Hold::Nodes(cores.iter().map(amount).collect())
+    Footprint::Nodes(cores.iter().map(amount).collect())
 }
 
 fn plan(engine: &mut Engine) -> Plan {
@@ -68,7 +68,7 @@ fn plan(engine: &mut Engine) -> Plan {
 }
 
 /// The earliest start of a request, and what it would reserve.
-fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Hold) {
+fn earliest(engine: &mut Engine, plan: &mut Plan, request: &Request) -> (f64, Footprint) {
     let shape = engine.shape(request);
     plan.earliest(
         &engine.books.machine,
@@ -84,13 +84,13 @@ fn requests_for_any_cores_or_any_whole_nodes_are_counted() {
     let mut sums = plan(&mut any);
     assert!(matches!(sums, Plan::Aggregate(_)));
     let found = earliest(&mut any, &mut sums, &cores(6, 5.0));
-    assert_eq!(found, (10.0, Hold::Units(6)));
+    assert_eq!(found, (10.0, Footprint::Units(6)));
 
     let mut whole = engine(nodes(1, 1, true, 10.0), &[nodes(2, 1, true, 5.0)]);
     let mut sums = plan(&mut whole);
     assert!(matches!(sums, Plan::Aggregate(_)));
     let found = earliest(&mut whole, &mut sums, &nodes(2, 1, true, 5.0));
-    assert_eq!(found, (10.0, Hold::Units(2)));
+    assert_eq!(found, (10.0, Footprint::Units(2)));
 
     // With half a node in use, or requested, it matters which nodes are taken.
     let mut part = engine(cores(3, 10.0), &[nodes(2, 1, true, 5.0)]);
@@ -104,12 +104,12 @@ fn a_reservation_excludes_others_until_it_is_released() {
     let first = nodes(2, 4, false, 5.0);
     let mut engine = engine(cores(3, 10.0), std::slice::from_ref(&first));
     let mut plan = plan(&mut engine);
-    let (start, hold) = earliest(&mut engine, &mut plan, &first);
-    assert_eq!((start, &hold), (10.0, &on_nodes(&[(0, 4), (1, 4)])));
+    let (start, footprint) = earliest(&mut engine, &mut plan, &first);
+    assert_eq!((start, &footprint), (10.0, &on_nodes(&[(0, 4), (1, 4)])));
     let machine = &engine.books.machine;
-    assert!(plan.has_room(machine, &hold, (10.0, 15.0)));
-    plan.hold(&hold, (10.0, 15.0), false);
-    assert!(!plan.has_room(machine, &hold, (10.0, 15.0)));
+    assert!(plan.has_room(machine, &footprint, (10.0, 15.0)));
+    plan.reserve(&footprint, (10.0, 15.0));
+    assert!(!plan.has_room(machine, &footprint, (10.0, 15.0)));
     assert!(!plan.is_overfull());
 
     // Before it, beside the running job, and after it.
@@ -118,10 +118,10 @@ fn a_reservation_excludes_others_until_it_is_released() {
     let after = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(after, (15.0, on_nodes(&[(0, 4)])));
 
-    plan.hold(&hold, (12.0, 13.0), false);
+    plan.reserve(&footprint, (12.0, 13.0));
     assert!(plan.is_overfull());
-    plan.hold(&hold, (12.0, 13.0), true);
-    plan.hold(&hold, (10.0, 15.0), true);
+    plan.release(&footprint, (12.0, 13.0));
+    plan.release(&footprint, (10.0, 15.0));
     let free = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 11.0));
     assert_eq!(free, (0.0, on_nodes(&[(1, 4)])));
 }
@@ -133,8 +133,11 @@ fn a_node_that_is_down_is_in_no_plan() {
     let mut plan = plan(&mut engine);
     let one = earliest(&mut engine, &mut plan, &nodes(1, 4, false, 5.0));
     assert_eq!(one, (10.0, on_nodes(&[(0, 4)])));
-    let (start, hold) = earliest(&mut engine, &mut plan, &nodes(2, 4, false, 5.0));
-    assert_eq!((start, hold), (f64::INFINITY, Hold::Nodes(Vec::new())));
+    let (start, footprint) = earliest(&mut engine, &mut plan, &nodes(2, 4, false, 5.0));
+    assert_eq!(
+        (start, footprint),
+        (f64::INFINITY, Footprint::Nodes(Vec::new()))
+    );
 }
 
 #[test]
@@ -144,5 +147,5 @@ fn an_overdue_job_is_planned_to_end_in_a_second() {
     let mut plan = Plan::of(&mut engine.books, group, 20.0);
     let shape = engine.shape(&cores(8, 5.0));
     let found = plan.earliest(&engine.books.machine, shape, (20.0, f64::INFINITY), 5.0);
-    assert_eq!(found, (21.0, Hold::Units(8)));
+    assert_eq!(found, (21.0, Footprint::Units(8)));
 }

@@ -1,6 +1,5 @@
-//! EASY backfill: in each group of queues, the first job that does not fit has a shadow time, the
-//! earliest at which it can start as planned. Later jobs start where they end by then, or take
-//! only what it leaves over.
+//! EASY backfill: the blocked head of each group of queues has a shadow time, the earliest at which
+//! it can start as planned. Later jobs start if they end by then, or take only what is spare.
 
 use super::shadow::{Overlay, Shadow};
 use super::walk::{Backfill, Later};
@@ -13,37 +12,38 @@ use crate::quotas::Quotas;
 use crate::timeline::Timeline;
 use crate::verdict::{Cause, Verdict};
 
-/// The job of a group that waits.
+/// The blocked head of a group.
 #[derive(Clone, Copy, Debug, Default)]
 struct First {
     shape: Option<ShapeId>,
     id: u64,
     class: ClassId,
-    /// Found when a later job fits.
+    /// Computed when a later job fits.
     shadow: Option<Shadow>,
-    /// What the books will have counted when nothing has started but by this policy.
+    /// Expected counters of the books if only this policy has started jobs since the shadow was
+    /// computed.
     starts: u64,
     changes: u64,
 }
 
-/// What the policy knows of each group. Shadows are kept from one pass to the next, as long as
-/// running jobs end as planned and nothing starts but what has been counted.
+/// The state of the policy, by group. Shadows are reused in the next pass as long as running jobs
+/// end as planned and only the jobs counted have started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Easy {
     firsts: Vec<First>,
-    /// Those of the pass before, where they may still hold.
+    /// The blocked heads of the former pass, if their shadows may still hold.
     before: Vec<First>,
     overlays: Vec<Overlay>,
-    /// By group, where the first is of a queue with limits and they are asked for: what they leave
-    /// beside it.
+    /// By group: what the limits leave beside the blocked head, if its queue has limits and they
+    /// were needed.
     quotas: Vec<Option<Quotas>>,
-    /// By group, the job that was the first when its shadow was looked for last, and that.
+    /// Per group: the blocked head at the last shadow computation, and that shadow time.
     told: Vec<Option<(u64, f64)>>,
     now: f64,
 }
 
 impl Easy {
-    /// To be called before a pass.
+    /// Prepares a pass.
     pub fn begin(&mut self, books: &mut Books, now: f64) {
         let groups = books.queue.groups.len();
         let freed = books.freed.take();
@@ -109,8 +109,8 @@ impl Easy {
 }
 
 impl Easy {
-    /// Whether a job has to leave room in the limits of its queue: it may still run when the first
-    /// one, of the same queue, is to start.
+    /// Whether a job has to leave room in the limits of its queue: the blocked head is of the same
+    /// queue, and the job may still run when it is to start.
     fn shares_quota(&self, books: &Books, (group, class): (GroupId, ClassId), limit: f64) -> bool {
         let first = &self.firsts[group.index()];
         let queue = |class: ClassId| -> QueueId { books.queue.classes[class.index()].queue };
@@ -121,8 +121,8 @@ impl Easy {
                 .is_none_or(|shadow| !shadow.sees_end(self.now, limit))
     }
 
-    /// Whether a class may cost no more units than are spare, wherever it is placed: each lets it
-    /// have no more cores than a node has.
+    /// Whether a class may cost no more units than are spare on some nodes: each spare unit admits
+    /// as many cores as the largest node has.
     fn may_spare(&mut self, books: &Books, group: GroupId, shadow: Shadow, class: ClassId) -> bool {
         let machine = &books.machine;
         let shape = books.queue.classes[class.index()].shape;
@@ -136,9 +136,8 @@ impl Easy {
         machine.request(shape).total_cores() <= room
     }
 
-    /// Whether there may be as many cores as a class needs that do no harm, or that are spare where
-    /// any core is a unit. What has no room costs one of the shadow's units at least, or more than
-    /// are spare.
+    /// Whether as many cores as a class needs can be taken at no cost, or are spare if any core is
+    /// a unit. Otherwise it costs at least one unit of the shadow, or more than are spare.
     fn has_room(&mut self, books: &Books, group: GroupId, shadow: Shadow, class: ClassId) -> bool {
         let machine = &books.machine;
         let shape = books.queue.classes[class.index()].shape;
@@ -246,7 +245,7 @@ impl Backfill for Easy {
 }
 
 impl Easy {
-    /// As [`judge`](Backfill::judge), whatever the limits of queues are to leave.
+    /// As [`judge`](Backfill::judge), without regard to the limits of queues.
     fn find(
         &mut self,
         books: &mut Books,
@@ -259,7 +258,7 @@ impl Easy {
         {
             return Verdict::Pending(Cause::Delays {
                 by: shadow.bound(),
-                // Spare cores get no more.
+                // Spare cores do not increase.
                 transient: !shadow.fungible,
             });
         }
@@ -279,8 +278,7 @@ impl Easy {
             return Verdict::Start(shares);
         }
         if shadow.fungible {
-            // What a placement costs is the same wherever it is, unless the nodes say how much
-            // it takes.
+            // The cost is the same on any nodes, unless the amount depends on the nodes.
             let request = machine.request(shape);
             let transient = request.exclusive || !request.is_exact();
             if !request.is_exact() {

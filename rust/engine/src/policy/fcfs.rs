@@ -1,5 +1,4 @@
-//! First come first served: in each group of queues, the first job that does not fit ends the
-//! pass.
+//! First come first served: no job passes the blocked head.
 
 use super::walk::{Backfill, Later};
 use crate::books::Books;

@@ -1,16 +1,15 @@
-//! Hybrid backfill: the first jobs in line that have to wait have reservations, a given number of
-//! them; others start where they disturb none.
+//! Hybrid backfill: the first jobs in queue order that have to wait get reservations, up to a given
+//! number; others start if they delay none.
 //!
-//! Reservations are made anew in every pass, in order. Those of the pass before say where they
-//! should be: a job takes what one behind it has reserved only if there is nothing else for it at
-//! that time.
+//! Reservations are made anew in every pass, in order. Those of the former pass tell where they
+//! should be: a job takes what a later one has reserved only if nothing else fits at that time.
 
 use super::walk::{Backfill, Later};
 use crate::books::Books;
 use crate::ids::{ClassId, GroupId};
 use crate::job::JobState;
 use crate::machine::Allocation;
-use crate::plan::{Hold, Plan, length};
+use crate::plan::{Footprint, Plan, length};
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
 use crate::verdict::{Cause, Verdict};
@@ -20,41 +19,41 @@ struct Reservation {
     job: u64,
     start: f64,
     end: f64,
-    hold: Hold,
+    footprint: Footprint,
 }
 
 /// The reservations of a group.
 #[derive(Clone, Debug, Default)]
 struct Ahead {
-    /// Those of the pass before, of jobs that this one has not come to.
+    /// The reservations of the former pass, of jobs that this one has not reached.
     before: Vec<Reservation>,
-    /// When jobs were to start as of the pass before.
+    /// The reserved starts as of the former pass.
     told: Vec<(u64, f64)>,
-    /// That of the job that is looked at.
+    /// The former reservation of the job that is visited.
     own: Option<Reservation>,
     made: Vec<Reservation>,
-    /// Jobs that have been found waiting.
+    /// The number of jobs that have to wait so far.
     waiting: u32,
-    /// Running jobs and reservations, once a job waits.
+    /// The plan of running jobs and reservations, once a job has to wait.
     plan: Option<Plan>,
-    /// What the limits of queues leave beside those.
+    /// What the limits of queues leave beside them.
     quotas: Option<Quotas>,
-    /// The same as the plan, and the reservations of before.
+    /// The plan with the former reservations in addition.
     with_before: Option<Plan>,
 }
 
-/// Scratch memory of the policy, by group.
+/// The state of the policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hybrid {
     groups: Vec<Ahead>,
     depth: u32,
     now: f64,
-    /// What the books had seen.
+    /// The counters of the books at the last pass.
     changes: u64,
 }
 
 impl Hybrid {
-    /// When a job is to start, where the last pass has made a reservation for it.
+    /// The start that the last pass has reserved for a job.
     pub fn start(&self, id: u64) -> Option<f64> {
         self.find(id).map(|it| it.start)
     }
@@ -83,7 +82,7 @@ impl Hybrid {
         made.find(|it| it.job == id)
     }
 
-    /// To be called before a pass.
+    /// Prepares a pass.
     pub fn begin(&mut self, books: &Books, depth: u32, now: f64) {
         let steady = self.changes == books.changes;
         self.groups
@@ -107,14 +106,14 @@ impl Hybrid {
     }
 }
 
-/// Whether a job waits and is not held.
+/// Whether a job is pending and not held.
 fn waits(books: &Books, id: u64) -> bool {
     let known = books.jobs.find(id).map(|handle| books.jobs.at(handle));
     known.is_some_and(|it| it.effective_priority > 0 && matches!(it.state, JobState::Pending(_)))
 }
 
 impl Ahead {
-    /// The pass has come to a job: what it had reserved is its own.
+    /// Notes that the pass has reached a job: its former reservation no longer excludes it.
     fn come_to(&mut self, job: u64, now: f64) {
         self.own.take_if(|it| it.job != job);
         let Some(at) = self.before.iter().position(|it| it.job == job) else {
@@ -125,11 +124,11 @@ impl Ahead {
             self.with_before = None;
         } else if let Some(plan) = &mut self.with_before {
             let span = (it.start.max(now), it.end);
-            plan.hold(&it.hold, span, true);
+            plan.release(&it.footprint, span);
         }
     }
 
-    /// The plan with the reservations of before, where there are any.
+    /// The plan with the former reservations, if there are any.
     fn with_before(&mut self, books: &mut Books, group: GroupId, now: f64) -> Option<&mut Plan> {
         if self.before.is_empty() {
             return None;
@@ -137,31 +136,31 @@ impl Ahead {
         if self.with_before.is_none() {
             let known = self.plan.clone();
             let mut plan = known.unwrap_or_else(|| Plan::of(books, group, now));
-            // By start: where what they hold is to be found anew, they still fit.
+            // In order of start: if their resources have to be found anew, they still fit.
             let own = self.own.as_ref().map(|it| it.job);
             self.before.extend(self.own.take());
             self.before.sort_by(|a, b| a.start.total_cmp(&b.start));
             self.before.retain_mut(|it| {
                 let span = (it.start.max(now), it.end);
-                if !plan.has_kind_of(&it.hold) {
+                if !plan.can_reserve(&it.footprint) {
                     let handle = books.jobs.find(it.job);
                     let class = handle.and_then(|handle| books.waits(handle));
-                    let hold = class.and_then(|(class, _)| {
+                    let footprint = class.and_then(|(class, _)| {
                         let shape = books.queue.classes[class.index()].shape;
-                        plan.hold_at(&books.machine, shape, span.0, span.1 - span.0)
+                        plan.footprint_at(&books.machine, shape, span.0, span.1 - span.0)
                     });
-                    let Some(hold) = hold else {
+                    let Some(footprint) = footprint else {
                         return false;
                     };
-                    it.hold = hold;
+                    it.footprint = footprint;
                 }
-                plan.hold(&it.hold, span, false);
+                plan.reserve(&it.footprint, span);
                 true
             });
             let own = self.before.iter().position(|it| Some(it.job) == own);
             if let Some(own) = own.map(|at| self.before.remove(at)) {
                 let span = (own.start.max(now), own.end);
-                plan.hold(&own.hold, span, true);
+                plan.release(&own.footprint, span);
                 self.own = Some(own);
             }
             self.with_before = Some(plan);
@@ -169,7 +168,7 @@ impl Ahead {
         self.with_before.as_mut()
     }
 
-    /// Where a class can start without taking anything that was reserved before.
+    /// Places a class now on nothing that was reserved in the former pass.
     fn place(
         &mut self,
         books: &mut Books,
@@ -178,9 +177,9 @@ impl Ahead {
         limit: f64,
     ) -> Option<Allocation> {
         let it = &books.queue.classes[class.index()];
-        let in_units = matches!(self.before.first()?.hold, Hold::Units(_));
+        let in_units = matches!(self.before.first()?.footprint, Footprint::Units(_));
         if in_units && books.machine.request(it.shape).is_exact() {
-            // It takes as much wherever it is.
+            // It takes as much wherever it is placed.
             return None;
         }
         let plan = self.with_before(books, group, now)?;
@@ -189,19 +188,19 @@ impl Ahead {
         shares.filter(|shares| books.may_take(queue, shares))
     }
 
-    /// When a shape can start, and what it would hold.
+    /// The earliest start of a class, and what it would reserve.
     fn earliest(
         &mut self,
         books: &mut Books,
         (group, class): (GroupId, ClassId),
         now: f64,
         limit: f64,
-    ) -> (f64, Hold) {
+    ) -> (f64, Footprint) {
         let shape = books.queue.classes[class.index()].shape;
         if self.plan.is_none() {
             let plan = Plan::of(books, group, now);
-            let other = self.before.first().map(|it| &it.hold);
-            let other = other.is_some_and(|it| !plan.has_kind_of(it));
+            let other = self.before.first().map(|it| &it.footprint);
+            let other = other.is_some_and(|it| !plan.can_reserve(it));
             self.plan = Some(plan);
             if other {
                 self.with_before = None;
@@ -209,27 +208,28 @@ impl Ahead {
             }
         }
         let Some(plan) = &mut self.plan else {
-            return (f64::INFINITY, Hold::Units(0));
+            return (f64::INFINITY, Footprint::Units(0));
         };
         let quotas = self.quotas.get_or_insert_with(|| Quotas::new(now));
-        let (start, hold) = quotas.earliest_in(plan, books, class, (now, f64::INFINITY), limit);
-        // What it had, if that is as early.
+        let (start, footprint) =
+            quotas.earliest_in(plan, books, class, (now, f64::INFINITY), limit);
+        // Its former reservation, if that is as early.
         if let Some(own) = self.own.take().filter(|it| it.start <= start)
-            && plan.has_room(&books.machine, &own.hold, (start, start + limit))
+            && plan.has_room(&books.machine, &own.footprint, (start, start + limit))
         {
-            return (start, own.hold);
+            return (start, own.footprint);
         }
         let undisturbed = self
             .with_before(books, group, now)
             .filter(|_| start.is_finite())
-            .map(|plan| plan.hold_at(&books.machine, shape, start, limit));
-        (start, undisturbed.flatten().unwrap_or(hold))
+            .map(|plan| plan.footprint_at(&books.machine, shape, start, limit));
+        (start, undisturbed.flatten().unwrap_or(footprint))
     }
 
-    /// Both plans hold something from now on.
-    fn hold(&mut self, hold: &Hold, span: (f64, f64)) {
+    /// Reserves resources in both plans.
+    fn reserve(&mut self, footprint: &Footprint, span: (f64, f64)) {
         for plan in self.plan.iter_mut().chain(&mut self.with_before) {
-            plan.hold(hold, span, false);
+            plan.reserve(footprint, span);
         }
     }
 }
@@ -269,18 +269,18 @@ impl Backfill for Hybrid {
         let ahead = &mut self.groups[group.index()];
         ahead.come_to(key.id(), self.now);
         let limit = length(limit);
-        let (start, hold) = ahead.earliest(books, (group, class), self.now, limit);
+        let (start, footprint) = ahead.earliest(books, (group, class), self.now, limit);
         if start.is_finite() {
             let end = start + limit;
-            ahead.hold(&hold, (start, end));
+            ahead.reserve(&footprint, (start, end));
             if let Some(quotas) = &mut ahead.quotas {
-                quotas.reserve(books, class, &hold, (start, end), false);
+                quotas.reserve(books, class, &footprint, (start, end));
             }
             ahead.made.push(Reservation {
                 job: key.id(),
                 start,
                 end,
-                hold,
+                footprint,
             });
         }
         ahead.waiting += 1;
@@ -335,9 +335,9 @@ impl Backfill for Hybrid {
         let ahead = &mut self.groups[group.index()];
         let class = &books.queue.classes[class.index()];
         let plan = ahead.plan.as_ref().or(ahead.with_before.as_ref());
-        if let Some(hold) = plan.map(|plan| plan.hold_of(shares)) {
+        if let Some(footprint) = plan.map(|plan| plan.footprint_of(shares)) {
             let span = (self.now, self.now + length(limit));
-            ahead.hold(&hold, span);
+            ahead.reserve(&footprint, span);
             if let Some(quotas) = &mut ahead.quotas {
                 quotas.take(class.queue, shares, span);
             }

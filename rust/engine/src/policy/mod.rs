@@ -1,4 +1,4 @@
-//! Queue policies: which of the waiting jobs start now.
+//! Queue policies: which of the pending jobs start now.
 
 mod conservative;
 mod easy;
@@ -18,19 +18,19 @@ use crate::machine::{Allocation, Relocation};
 use crate::queue::{Key, QueueId};
 use crate::verdict::Cause;
 
-/// How jobs that wait are let in.
+/// A queue policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// First come first served: the first job that does not fit ends the pass.
     #[default]
     Fcfs,
-    /// EASY backfill: later jobs start where they do not delay the first that waits.
+    /// EASY backfill: later jobs start if they do not delay the blocked head.
     Easy,
-    /// Conservative backfill: every waiting job has a reservation.
+    /// Conservative backfill: every pending job has a reservation.
     Conservative,
-    /// The first `depth` jobs that wait have reservations.
+    /// Hybrid backfill: the first `depth` jobs that have to wait get reservations.
     Hybrid {
-        /// Jobs with reservations.
+        /// The number of reservations.
         depth: u32,
     },
 }
@@ -66,7 +66,7 @@ impl FromStr for Policy {
     }
 }
 
-/// Memory that passes use again.
+/// The state of all policies, from pass to pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     walker: walk::Walker,
@@ -159,12 +159,12 @@ impl Scratch {
         self.easy.interference(books, group, shares)
     }
 
-    /// The places of nodes have changed.
+    /// Renumbers the nodes of all reservations.
     pub fn relocate(&mut self, moves: &Relocation) {
         self.conservative.relocate(moves);
     }
 
-    /// One pass, of at most `max` decisions.
+    /// Makes one pass, of at most `max` decisions.
     pub fn run(
         &mut self,
         policy: Policy,

@@ -1,4 +1,4 @@
-//! The shadow time: when the first job that waits can start, as planned, and what is spare then.
+//! Shadow times: when the blocked head can start as planned, and what is spare then.
 
 #[cfg(test)]
 mod tests;
@@ -9,7 +9,7 @@ use crate::machine::{Allocation, Machine, NodeResources, NodeShare, ShapeId};
 use crate::plan::NodeAmount;
 use crate::quotas::Quotas;
 
-/// What nodes will have free at the shadow time, where that is not what they have now.
+/// What nodes will have free at the shadow time, if that differs from what they have now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     round: u32,
@@ -19,20 +19,20 @@ pub(crate) struct Overlay {
     room: Room,
 }
 
-/// Cores that can be taken now without harm, brought in step when it is asked for.
+/// Cores that can be taken now without delaying the blocked head; updated when they are asked for.
 #[derive(Debug, Default)]
 struct Room {
-    /// Changes of the machine that it has seen; none for one that is to be built.
+    /// The changes of the machine that it reflects; `None` if it has to be rebuilt.
     seen: Option<u64>,
-    by_place: Vec<u32>,
-    /// How many places have so many.
+    by_node: Vec<u32>,
+    /// How many nodes have so many.
     counts: Vec<u64>,
     cores: u64,
 }
 
 impl Room {
     fn set(&mut self, place: NodeIndex, cores: u32) {
-        let before = std::mem::replace(&mut self.by_place[place.index()], cores);
+        let before = std::mem::replace(&mut self.by_node[place.index()], cores);
         if self.counts.len() <= cores as usize {
             self.counts.resize(cores as usize + 1, 0);
         }
@@ -43,11 +43,11 @@ impl Room {
 
     fn clear(&mut self, places: u32) {
         self.cores = 0;
-        self.by_place = vec![0; places as usize];
+        self.by_node = vec![0; places as usize];
         self.counts = vec![u64::from(places)];
     }
 
-    /// Units that there is room for at the most: with so many cores each, one or more of a place.
+    /// The most units that there is room for: with so many cores each, one or more on a node.
     fn units(&self, cores: u32, is_node: bool) -> u64 {
         let cores = cores.max(1);
         let counts = (0_u64..).zip(&self.counts).skip(cores as usize);
@@ -58,14 +58,14 @@ impl Room {
 }
 
 impl Clone for Room {
-    /// To be built anew: the copy of a machine counts its changes from the beginning.
+    /// An empty copy, to be rebuilt: the copy of a machine counts its changes from 0.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
 impl Overlay {
-    /// Forgets everything.
+    /// Drops all entries.
     fn clear(&mut self, nodes: u32) {
         if self.free.len() != nodes as usize || self.round == u32::MAX {
             self.free = vec![NodeResources::default(); nodes as usize];
@@ -89,7 +89,8 @@ impl Overlay {
         self.free[place.index()] = free;
     }
 
-    /// Gives a share back. Returns what the node gives before and after, in units of a shape.
+    /// Adds a share that will be free. Returns the units of a shape that the node provides before
+    /// and after.
     fn give(&mut self, machine: &Machine, shape: ShapeId, part: &NodeShare) -> (u32, u32) {
         let place = part.node;
         let before = self.at(machine, place);
@@ -108,7 +109,7 @@ impl Overlay {
     }
 }
 
-/// What is left of a node when so much is taken.
+/// What is left of a node's resources without so many cores and gpus.
 fn without(free: NodeResources, cores: u32, gpus: u32) -> NodeResources {
     NodeResources {
         cores: free.cores.saturating_sub(cores),
@@ -117,21 +118,21 @@ fn without(free: NodeResources, cores: u32, gpus: u32) -> NodeResources {
     }
 }
 
-/// The shadow of a job that waits.
+/// The shadow of a blocked head.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Shadow {
     pub shape: ShapeId,
     /// Whether its units are any cores.
     pub fungible: bool,
-    /// When it can start; infinite where no planned end lets it.
+    /// The shadow time: when it can start; infinite if no planned end lets it.
     pub time: f64,
-    /// Units that it leaves over then: where that is not known, when all have ended.
+    /// Units that are spare then; if the time is unknown, once all jobs have ended.
     pub spare: u64,
 }
 
 impl Shadow {
     /// The shadow of a job with this shape, which does not fit now. For a shape that is not
-    /// fungible the overlay holds what is free at that time.
+    /// fungible, the overlay gets what is free at that time.
     pub fn of(books: &mut Books, shape: ShapeId, now: f64, overlay: &mut Overlay) -> Self {
         let need = books.machine.need(shape);
         let fungible = books.machine.is_fungible(shape);
@@ -141,7 +142,7 @@ impl Shadow {
             let timeline = books.timeline();
             match timeline.when(now, lacking) {
                 Some(reached) => Some((reached.time, free + reached.cores)),
-                // Of jobs without a limit nobody knows when, only that they end.
+                // Jobs without a limit end at an unknown time, but they do end.
                 None => Some((f64::INFINITY, free + timeline.cores_until(f64::INFINITY)))
                     .filter(|(_, units)| *units >= need),
             }
@@ -158,13 +159,14 @@ impl Shadow {
         }
     }
 
-    /// Whether a job that starts now has ended by then as planned. One without a limit never
-    /// has: it must not pass a job of whose start nobody knows when it is, again and again.
+    /// Whether a job that starts now will have ended by the shadow time as planned. A job without a
+    /// limit never has: otherwise such jobs could pass, again and again, a head whose start is
+    /// unknown.
     pub fn sees_end(&self, now: f64, limit: f64) -> bool {
         limit.is_finite() && now + limit <= self.time
     }
 
-    /// What the limits of queues leave for later jobs when the job, of a class, starts then.
+    /// The quotas left for later jobs if the job, of a class, starts at the shadow time.
     pub fn quotas(&self, books: &mut Books, class: ClassId, now: f64) -> Quotas {
         let mut quotas = Quotas::new(now);
         let start = quotas.earliest(books, class, self.bound(), f64::INFINITY);
@@ -172,12 +174,12 @@ impl Shadow {
         quotas
     }
 
-    /// The time by which later jobs do no harm if they end.
+    /// The time by which later jobs have to end so as not to delay it.
     pub fn bound(&self) -> f64 {
         self.time.min(f64::MAX)
     }
 
-    /// Units of the shadow's shape that shares take away at its time.
+    /// The units of the shadow's shape that an allocation takes away at the shadow time.
     pub fn cost(&self, machine: &Machine, overlay: &Overlay, shares: &[NodeShare]) -> u64 {
         if self.fungible {
             return shares.iter().map(|it| u64::from(it.ncores())).sum();
@@ -189,7 +191,7 @@ impl Shadow {
         shares.iter().map(cost).sum()
     }
 
-    /// As [`cost`](Self::cost), for so much on one node.
+    /// As [`cost`](Self::cost), for so much of one node.
     pub fn harm(
         &self,
         machine: &Machine,
@@ -204,7 +206,7 @@ impl Shadow {
         u64::from(units.saturating_sub(machine.units(self.shape, place, left)))
     }
 
-    /// Cores that can be taken now without any harm, whoever takes them.
+    /// Cores that any job can take now without delaying the blocked head.
     pub fn room(&self, machine: &Machine, overlay: &mut Overlay) -> u64 {
         let mut room = std::mem::take(&mut overlay.room);
         if let Some(changed) = room.seen.and_then(|seen| machine.changed_since(seen)) {
@@ -223,7 +225,7 @@ impl Shadow {
         cores
     }
 
-    /// The most free cores of a node that can be taken without harm.
+    /// The most free cores of a node that can be taken at no cost.
     fn harmless(&self, machine: &Machine, overlay: &Overlay, place: NodeIndex) -> u32 {
         if !machine.is_up(place) {
             return 0;
@@ -241,7 +243,7 @@ impl Shadow {
         good
     }
 
-    /// Where a shape fits beside the job: on nodes that lose none of its units.
+    /// Places a shape on nodes that lose none of the blocked head's units.
     pub fn place_beside(
         &self,
         machine: &mut Machine,
@@ -259,13 +261,14 @@ impl Shadow {
         }
         let mut accept = |machine: &Machine, place: NodeIndex, units: u32| {
             let NodeAmount { cores, gpus, .. } = amount(machine, shape, place, units);
-            room.by_place[place.index()] >= cores
+            room.by_node[place.index()] >= cores
                 && self.harm(machine, overlay, place, cores, gpus) == 0
         };
         machine.place_where(shape, &mut accept)
     }
 
-    /// To be called before shares are taken that will, or will not, be back at the shadow time.
+    /// Updates the overlay before an allocation that will, or will not, be released by the shadow
+    /// time.
     pub fn settle(
         &self,
         machine: &Machine,
@@ -289,8 +292,8 @@ impl Shadow {
     }
 }
 
-/// Lets running jobs end as planned until the shape fits. Returns when that is, and the units
-/// there are then.
+/// Ends running jobs as planned until the shape fits. Returns that time, and the units provided
+/// then.
 fn walk(
     books: &mut Books,
     shape: ShapeId,

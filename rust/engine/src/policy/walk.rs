@@ -1,4 +1,4 @@
-//! One pass over the waiting jobs, in order, whatever the policy lets past a job that waits.
+//! The pass over the pending jobs, in order, with whatever the policy lets pass a blocked head.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,23 +10,23 @@ use crate::machine::Allocation;
 use crate::queue::Key;
 use crate::verdict::{Cause, Verdict};
 
-/// What is to be looked at when a job has to wait.
+/// Which later jobs a pass visits once a job has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Later {
     /// No later job of the group.
     Nothing,
-    /// Later jobs, but for those that are known not to start.
+    /// Later jobs, except those that are known not to start.
     Fitting,
-    /// Every later job: the policy wants to know of those that wait.
+    /// Every later job: the policy wants to see each one that has to wait.
     Everything,
 }
 
-/// What makes a queue policy. Jobs are known by their group and their class.
+/// A queue policy. Jobs are identified by their group and class.
 pub(crate) trait Backfill {
-    /// Whether a job is passed over that could not start even if all that run had ended.
+    /// Whether a job is skipped that could not start even if all running jobs had ended.
     const PASSES_UNREACHABLE: bool = true;
 
-    /// Where a job goes that no other of its group waits before.
+    /// Places a job when no earlier job of its group is blocked.
     fn place(
         &mut self,
         books: &mut Books,
@@ -37,17 +37,17 @@ pub(crate) trait Backfill {
         books.place(class)
     }
 
-    /// Whether a job keeps the reservation that it has, though the limits of its queue do not let it
-    /// run now: they do by then.
+    /// Whether a job keeps its reservation although the limits of its queue exclude it now: they
+    /// will not by then.
     fn keeps(&mut self, _: &mut Books, _: (GroupId, ClassId), _: Key) -> bool {
         false
     }
 
-    /// A job has to wait, as the first one of its group or behind others. Returns what is to be
-    /// looked at from now on.
+    /// Notes that a job has to wait, as the blocked head of its group or behind it. Returns which
+    /// later jobs to visit.
     fn wait(&mut self, books: &mut Books, of: (GroupId, ClassId), key: Key, limit: f64) -> Later;
 
-    /// Whether a job of a class may start behind one that waits.
+    /// Decides whether a job of a class may start behind the blocked head.
     fn judge(&mut self, books: &mut Books, of: (GroupId, ClassId), key: Key, limit: f64)
     -> Verdict;
 
@@ -56,19 +56,19 @@ pub(crate) trait Backfill {
         limit
     }
 
-    /// A job is about to take these resources.
+    /// Notes that a job is about to start with this allocation.
     fn admit(&mut self, books: &Books, of: (GroupId, ClassId), limit: f64, shares: &Allocation);
 }
 
 /// How the next job of a class is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Mode {
-    /// Every job so far has started.
+    /// The first one: every job so far has started.
     #[default]
     All,
-    /// Only those that end by a time.
+    /// The first one that ends by a time.
     Short(f64),
-    /// Every job behind the last one looked at.
+    /// The one after the last one visited.
     Behind,
 }
 
@@ -77,13 +77,14 @@ enum Mode {
 struct Seen {
     pass: u64,
     mode: Mode,
-    /// Its entry in the heap that counts; others are out of date.
+    /// Its valid entry in the heap; others are out of date.
     entry: Option<Key>,
     /// Why the last job of it that was looked at has not started, where it has not.
     cause: Option<Cause>,
 }
 
-/// A job that is to be looked at, the first of its class; the greatest comes first in the order.
+/// A job that is to be visited, the first of its class; the greatest offer is the first in queue
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offer {
     key: Key,
@@ -91,7 +92,7 @@ struct Offer {
 }
 
 impl Ord for Offer {
-    /// By key alone: a job has one class.
+    /// Compares keys only: a job has one class.
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         other.key.cmp(&self.key)
@@ -105,28 +106,28 @@ impl PartialOrd for Offer {
     }
 }
 
-/// Scratch memory of passes.
+/// The state of a pass, kept for its memory and for explanations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walker {
-    /// What comes before all of the heap, where it is known: mostly there is one class to offer.
+    /// An offer before all in the heap, if known: mostly there is a single class to offer.
     next: Option<Offer>,
     heap: BinaryHeap<Offer>,
     pass: u64,
     seen: Vec<Seen>,
-    /// By group: once a job waits, what is looked at.
+    /// By group: which later jobs are visited, once a job has to wait.
     blocked: Vec<Option<Later>>,
-    /// By group: the first job that waits, once a job waits.
+    /// By group: the blocked head, once a job has to wait.
     heads: Vec<Key>,
-    /// By group: whether a job has been passed over: its queue has no room for it, or it needs
+    /// By group: whether a job has been skipped because its queue has no room for it, or it needs
     /// nodes that are down.
     stopped: Vec<bool>,
     /// By group: whether the heads of all classes are offered.
     open: Vec<bool>,
-    /// Classes that fit but would do harm, for now.
+    /// Classes that fit but would delay a reservation, for now.
     harmful: Vec<ClassId>,
     /// Whether any queue has a limit.
     limited: bool,
-    /// How long a job can run that starts now.
+    /// How long a job that starts now can run.
     longest: f64,
     /// The time of the pass.
     now: f64,
@@ -203,7 +204,7 @@ impl Walker {
         self.heap.push(offer);
     }
 
-    /// Takes out the first offer.
+    /// Removes the first offer.
     #[inline]
     fn take(&mut self) -> Option<Offer> {
         let next = self.next.take();
@@ -224,7 +225,7 @@ impl Walker {
     fn enter_all(&mut self, books: &Books, group: GroupId) {
         let it = &books.queue.groups[group.index()];
         for (key, class) in it.heads.all().iter().zip(&it.classes) {
-            // The class of a slot not in use may be another's by now.
+            // The class of an unused slot may belong to another slot by now.
             if !key.is_none() {
                 self.offer(*class, *key);
             }
@@ -312,7 +313,7 @@ impl Walker {
         out.len() > before
     }
 
-    /// Looks at one job.
+    /// Visits one job.
     fn visit<P: Backfill>(
         &mut self,
         books: &mut Books,
@@ -395,7 +396,7 @@ impl Walker {
         self.next(books, policy, group, class, key, now);
     }
 
-    /// A class waits without a place in line, and nobody waits for it.
+    /// Skips a class that needs nodes that are down; it blocks no other.
     fn pass_over(&mut self, books: &Books, group: GroupId, class: ClassId) {
         self.stopped[group.index()] = true;
         self.seen(class).cause = Some(Cause::Unreachable);
@@ -407,7 +408,7 @@ impl Walker {
         }
     }
 
-    /// A job has to wait. Returns whether the next one of its class has been offered.
+    /// Makes a job wait. Returns whether the next one of its class has been offered.
     fn wait<P: Backfill>(
         &mut self,
         books: &mut Books,
@@ -441,7 +442,7 @@ impl Walker {
         true
     }
 
-    /// Offers the next job after one of this class has been looked at.
+    /// Offers the next job after one of this class has been visited.
     fn next<P: Backfill>(
         &mut self,
         books: &mut Books,
@@ -467,7 +468,7 @@ impl Walker {
         self.offer(class, next);
     }
 
-    /// A job has started: those behind it that would have done harm may do none now.
+    /// Judges the classes that would have delayed a reservation again, after a job has started.
     fn soften<P: Backfill>(&mut self, books: &mut Books, policy: &mut P, key: Key) {
         let mut index = 0;
         while let Some(class) = self.harmful.get(index).copied() {

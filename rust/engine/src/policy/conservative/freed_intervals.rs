@@ -1,13 +1,13 @@
-//! Where something has become free that reservations have not been looked at for.
+//! Intervals in which something has become free since reservations were last examined.
 
-/// From when to when something has become free: apart from each other, in order.
+/// Disjoint intervals in which something has become free, in order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FreedIntervals {
     spans: Vec<(f64, f64)>,
 }
 
 impl FreedIntervals {
-    /// Anything may have become free at any time.
+    /// All of time: anything may have become free at any time.
     pub fn all() -> Self {
         Self {
             spans: vec![(f64::NEG_INFINITY, f64::INFINITY)],
@@ -18,7 +18,7 @@ impl FreedIntervals {
         self.spans.is_empty()
     }
 
-    /// Something has become free from a time until before another.
+    /// Adds an interval in which something has become free.
     pub fn add(&mut self, (start, end): (f64, f64)) {
         if start >= end {
             return;
@@ -31,8 +31,8 @@ impl FreedIntervals {
         self.spans.splice(first..last, [(start, end)]);
     }
 
-    /// When a job may start, from a time on and before another, that is to have some of it while it
-    /// runs for so long: from when to before when, in order.
+    /// The start times, within a range, at which a job that runs for `limit` seconds uses some of
+    /// what has become free: intervals of starts, in order.
     pub fn starts(
         &self,
         (from, before): (f64, f64),
@@ -44,7 +44,7 @@ impl FreedIntervals {
             .iter()
             .take_while(move |it| it.0 < before + limit);
         spans.filter_map(move |(start, end)| {
-            // Ends of windows are rounded.
+            // The ends of windows are rounded.
             let first = (start - limit).next_down().next_down();
             let span = (first.max(from), end.min(before));
             from = from.max(span.1);
@@ -58,7 +58,7 @@ mod tests {
     use super::FreedIntervals;
 
     #[test]
-    fn spans_that_meet_are_one() {
+    fn intervals_that_touch_are_merged() {
         let mut freed = FreedIntervals::default();
         for span in [
             (5.0, 6.0),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_starts_while_something_is_free_or_so_that_it_gets_there() {
+    fn starts_reach_into_the_freed_intervals() {
         let mut freed = FreedIntervals::default();
         assert!(freed.is_empty());
         freed.add((10.0, 11.0));
@@ -88,7 +88,7 @@ mod tests {
         };
         assert!(close(a, 6.0) && close(b, 11.0) && close(c, 16.0) && close(d, 25.0));
         assert!(a <= 6.0 && c <= 16.0);
-        // With twelve, they are one after the other.
+        // With a limit of twelve seconds, they touch.
         let [(a, b), (c, d)] = starts((5.0, 100.0), 12.0)[..] else {
             panic!("two spans");
         };

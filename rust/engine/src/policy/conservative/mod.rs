@@ -1,16 +1,16 @@
-//! Conservative backfill: every job that waits has a reservation, at the earliest time that
-//! disturbs no other when it comes. When something becomes free earlier than planned, the next
+//! Conservative backfill: every pending job has a reservation, made at the earliest time that
+//! delays no earlier reservation. When something becomes free earlier than planned, the next
 //! reservations, in the order of their starts, are each moved to the earliest time with all others
-//! kept, until none moves; of those farther away, the ones that can start at once. One gets later
-//! only where running jobs outrun their limits, or nodes are lost. Where a job starts less than a
-//! quarter of a second late, as its nodes were not free on the dot, others wait for it only once it
-//! is not over by the time for which it was planned.
+//! kept, until none moves; of those farther away, the ones that can start at once. A reservation
+//! moves later only if running jobs outrun their limits, or nodes are lost. If a job starts less
+//! than a quarter of a second late because its nodes were not free on time, others are moved only
+//! if it is still running when its planned end has passed.
 //!
-//! A job that starts gets what the selection policy says, as far as no other job has it. What it
-//! had reserved instead is free then, as if something had ended early.
+//! A job that starts gets what the selection policy picks, as far as no other job has reserved it.
+//! What it had reserved itself is then free, as if a job had ended early.
 //!
-//! The plan is kept from pass to pass. A reservation can only move to where something has become
-//! free since it was looked at, so most are not looked at.
+//! The plan is updated from pass to pass. A reservation can only move to where something has become
+//! free since it was last examined, so most are not examined.
 
 mod freed_intervals;
 mod pass;
@@ -20,13 +20,13 @@ mod tests;
 
 use std::sync::Arc;
 
-use self::pass::{Outcome, Waiting};
+use self::pass::{JobDecision, Waiting};
 use self::reservations::Reserved;
 use crate::books::Books;
 use crate::engine::Decision;
 use crate::ids::{ClassId, GroupId};
 use crate::machine::Relocation;
-use crate::plan::{Kept, length};
+use crate::plan::{IncrementalPlan, length};
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
 use crate::verdict::Cause;
@@ -34,7 +34,7 @@ use crate::verdict::Cause;
 /// The reservations of all groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conservative {
-    /// Shared with snapshots, until one of them makes a pass.
+    /// Shared with snapshots until either side makes a pass.
     groups: Vec<Arc<Reserved>>,
     /// The time of the last pass.
     now: f64,
@@ -43,7 +43,7 @@ pub(crate) struct Conservative {
 }
 
 impl Conservative {
-    /// When a job is to start, where it has a reservation.
+    /// The reserved start of a job.
     pub fn start(&self, id: u64) -> Option<f64> {
         let found = self.groups.iter().find_map(|it| it.by_id.get(&id));
         found.map(|it| it.start)
@@ -54,8 +54,8 @@ impl Conservative {
         self.next > now
     }
 
-    /// The first job of a group that the last pass left pending, but for those that the limits of
-    /// their queue stop, or nodes that are down.
+    /// The first job of a group that the last pass left pending, except jobs that the limits of
+    /// their queue or nodes that are down exclude.
     pub fn head(&self, group: GroupId) -> Option<Key> {
         self.groups.get(group.index())?.head
     }
@@ -76,7 +76,7 @@ impl Conservative {
                 at: reservation.start,
             });
         }
-        // There is no time for it as planned: what is free now others have reserved.
+        // No time fits as planned: others have reserved what is free now.
         let plan = &reserved.kept.as_ref()?.plan;
         Some(
             match plan.place(books, class, self.now, reservation.limit) {
@@ -90,8 +90,8 @@ impl Conservative {
         )
     }
 
-    /// The job of a group whose reservation begins at a time, and when just that is. `queue` is for
-    /// jobs of one queue only.
+    /// The job of a group whose reservation begins closest to a time, and that start; with `queue`
+    /// only among its jobs.
     pub fn reservation_at(
         &self,
         group: GroupId,
@@ -105,21 +105,21 @@ impl Conservative {
         starts.min_by(|a, b| distance(a).total_cmp(&distance(b)).then(a.0.cmp(&b.0)))
     }
 
-    /// The places of nodes have changed.
-    pub fn relocate(&mut self, moves: &Relocation) {
+    /// Renumbers the nodes of all reservations.
+    pub fn relocate(&mut self, relocation: &Relocation) {
         for reserved in &mut self.groups {
-            Arc::make_mut(reserved).relocate(moves);
+            Arc::make_mut(reserved).relocate(relocation);
         }
     }
 
-    /// One pass.
+    /// Makes one pass.
     pub fn run(&mut self, books: &mut Books, now: f64, max: usize, out: &mut Vec<Decision>) {
         let groups = books.queue.groups.len();
         self.groups.resize_with(groups, Arc::default);
         self.now = now;
         self.next = f64::INFINITY;
         let mut lines: Vec<Vec<Waiting>> = vec![Vec::new(); groups];
-        // By group, the first that its queue has no room for.
+        // By group, the first job that its queue has no room for.
         let mut stopped = vec![Key::NONE; groups];
         let mut quotas = Quotas::new(now);
         for key in books.queue.in_order(&books.jobs) {
@@ -136,7 +136,7 @@ impl Conservative {
             let it = &books.queue.classes[class.index()];
             let group = it.group.index();
             let reserved = self.groups[group].by_id.get(&key.id()).map(|it| it.start);
-            // What it has reserved it keeps, if the limits of its queue let it run by then.
+            // It keeps its reservation if the limits of its queue admit it by then.
             if books.may_run(it.shape, it.queue)
                 || reserved.is_some_and(|start| quotas.leaves_by(books, class, start))
             {
@@ -175,9 +175,9 @@ impl Conservative {
             let ahead = stopped[group.index()];
             let mut behind = false;
             reserved.head = None;
-            for (it, outcome) in pass.line.iter().zip(pass.outcomes) {
+            for (it, outcome) in pass.line.iter().zip(pass.decisions) {
                 match outcome {
-                    Outcome::Waits => {
+                    JobDecision::Pending => {
                         behind = true;
                         let Some(start) = it.start else {
                             continue;
@@ -188,17 +188,17 @@ impl Conservative {
                             reserved.head = Some(it.key);
                         }
                     }
-                    Outcome::Stopped => behind = true,
-                    Outcome::Decided(Decision::Alloc { id, .. }) => out.push(Decision::Alloc {
+                    JobDecision::Stopped => behind = true,
+                    JobDecision::Decided(Decision::Alloc { id, .. }) => out.push(Decision::Alloc {
                         id,
                         backfilled: behind || it.key > ahead,
                     }),
-                    Outcome::Decided(denial) => out.push(denial),
+                    JobDecision::Decided(denial) => out.push(denial),
                 }
             }
         }
         let kept = self.groups.iter().filter_map(|it| it.kept.as_ref());
-        let followed = kept.map(Kept::next_change).min();
+        let followed = kept.map(IncrementalPlan::next_change).min();
         books
             .allocation_log
             .drop_before(followed.unwrap_or(usize::MAX));

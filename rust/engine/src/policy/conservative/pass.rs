@@ -1,4 +1,4 @@
-//! One pass over the line of a group.
+//! One pass over the pending jobs of a group.
 
 use super::freed_intervals::FreedIntervals;
 use super::reservations::Reservation;
@@ -6,38 +6,38 @@ use crate::books::Books;
 use crate::engine::Decision;
 use crate::ids::ClassId;
 use crate::machine::Allocation;
-use crate::plan::{Hold, Kept, planned};
+use crate::plan::{Footprint, IncrementalPlan, planned_end};
 use crate::queue::Key;
 use crate::quotas::Quotas;
 
-/// A job in line, as a pass sees it.
+/// A pending job in a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub key: Key,
     pub class: ClassId,
     /// How long it is planned to run.
     pub limit: f64,
-    /// When it is to start, once it has a reservation.
+    /// Its reserved start, once it has a reservation.
     pub start: Option<f64>,
 }
 
-/// What a pass has made of a job in line.
+/// What a pass has decided about a pending job.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// It waits.
-    Waits,
+pub(super) enum JobDecision {
+    /// It stays pending.
+    Pending,
     /// Its queue has no room for it, after all.
     Stopped,
-    /// It has started, or is denied; an allocation is to be told with whether it was backfilled.
+    /// It has started, or is denied; whether an allocation was backfilled is set later.
     Decided(Decision),
 }
 
-/// A group's line in a pass.
+/// The pending jobs of a group in a pass.
 #[derive(Debug)]
 pub(super) struct Pass {
     pub line: Vec<Waiting>,
-    pub outcomes: Vec<Outcome>,
-    pub kept: Kept,
+    pub decisions: Vec<JobDecision>,
+    pub kept: IncrementalPlan,
     pub quotas: Quotas,
     pub freed: FreedIntervals,
     pub now: f64,
@@ -46,14 +46,13 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// How many have a reservation that is not due.
+    /// The number of reservations that are not due.
     pub fn waiting(&self) -> usize {
         let starts = self.line.iter().filter_map(|it| it.start);
         starts.filter(|it| *it > self.now).count()
     }
 
-    /// The next reservations in the order of their starts, so many, and as many that have found no
-    /// time yet.
+    /// The next `count` reservations in the order of their starts, and as many without a time.
     pub fn near(&self, count: usize) -> Vec<usize> {
         let starts = (0..self.line.len()).filter_map(|it| Some((self.line[it].start?, it)));
         let (never, mut near): (Vec<_>, Vec<_>) = starts
@@ -67,7 +66,7 @@ impl Pass {
         near.map(|it| it.1).collect()
     }
 
-    /// The same in the order of their starts, those without one first.
+    /// The same in the order of their starts, those without a time first.
     pub fn by_start(&self, near: &[usize]) -> Vec<usize> {
         let start = |index: usize| self.line[index].start.filter(|it| it.is_finite());
         let start = |index: usize| start(index).unwrap_or(f64::NEG_INFINITY);
@@ -76,15 +75,19 @@ impl Pass {
         near
     }
 
-    /// The earliest time from one on, and before another, at which a job can start, and what it
-    /// would hold.
-    pub fn earliest(&mut self, books: &mut Books, it: Waiting, within: (f64, f64)) -> (f64, Hold) {
+    /// The earliest start of a job within a range, and what it would reserve.
+    pub fn earliest(
+        &mut self,
+        books: &mut Books,
+        it: Waiting,
+        within: (f64, f64),
+    ) -> (f64, Footprint) {
         let plan = &mut self.kept.plan;
         self.quotas
             .earliest_in(plan, books, it.class, within, it.limit)
     }
 
-    /// Gives up a reservation for the earliest one with something of what has become free, if that
+    /// Replaces a reservation by the earliest one that uses some of what has become free, if that
     /// is earlier.
     pub fn earlier(
         &mut self,
@@ -92,9 +95,9 @@ impl Pass {
         it: Waiting,
         reservation: &Reservation,
         freed: &FreedIntervals,
-    ) -> Option<(f64, Hold)> {
+    ) -> Option<(f64, Footprint)> {
         let start = reservation.start;
-        // First where it would be over by then: what it holds is not in its way.
+        // First so that it ends before its reservation begins, which is then not in its way.
         let over = if start.is_finite() {
             start - it.limit
         } else {
@@ -104,8 +107,8 @@ impl Pass {
             if from < over {
                 let found = self.earliest(books, it, (from, before.min(over)));
                 if found.0.is_finite() {
-                    self.hold(books, it, &reservation.hold, start, true);
-                    self.hold(books, it, &found.1, found.0, false);
+                    self.release(books, it, &reservation.footprint, start);
+                    self.reserve(books, it, &found.1, found.0);
                     return Some(found);
                 }
             }
@@ -115,71 +118,79 @@ impl Pass {
         self.earlier_within(books, it, reservation, rest)
     }
 
-    /// Gives up a reservation for the earliest one that begins within these spans, if there is one.
+    /// Replaces a reservation by the earliest one that begins within these intervals, if there is
+    /// one.
     pub fn earlier_within(
         &mut self,
         books: &mut Books,
         it: Waiting,
         reservation: &Reservation,
         within: impl Iterator<Item = (f64, f64)>,
-    ) -> Option<(f64, Hold)> {
+    ) -> Option<(f64, Footprint)> {
         let mut within = within.peekable();
         within.peek()?;
-        let known = self.kept.plan.known();
-        self.hold(books, it, &reservation.hold, reservation.start, true);
+        let known = self.kept.plan.start_bounds();
+        self.release(books, it, &reservation.footprint, reservation.start);
         for within in within {
             let found = self.earliest(books, it, within);
             if found.0.is_finite() {
-                self.hold(books, it, &found.1, found.0, false);
+                self.reserve(books, it, &found.1, found.0);
                 return Some(found);
             }
         }
-        self.hold(books, it, &reservation.hold, reservation.start, false);
-        self.kept.plan.know(known);
+        self.reserve(books, it, &reservation.footprint, reservation.start);
+        self.kept.plan.restore_start_bounds(known);
         None
     }
 
-    /// Reserves something for a job from a time on, or with `back` gives that up.
-    pub fn hold(&mut self, books: &mut Books, it: Waiting, hold: &Hold, start: f64, back: bool) {
+    /// Reserves resources for a job from `start` on.
+    pub fn reserve(&mut self, books: &mut Books, it: Waiting, footprint: &Footprint, start: f64) {
         let span = (start, start + it.limit);
-        self.kept.plan.hold(hold, span, back);
-        self.quotas.reserve(books, it.class, hold, span, back);
+        self.kept.plan.reserve(footprint, span);
+        self.quotas.reserve(books, it.class, footprint, span);
     }
 
-    /// Starts a job with these resources, to be planned until a time, unless its queue or the end of
-    /// the resources is in the way. Returns what it holds.
+    /// Releases resources that were reserved for a job from `start` on.
+    pub fn release(&mut self, books: &mut Books, it: Waiting, footprint: &Footprint, start: f64) {
+        let span = (start, start + it.limit);
+        self.kept.plan.release(footprint, span);
+        self.quotas.release(books, it.class, footprint, span);
+    }
+
+    /// Starts a job with this allocation, planned until `until`, unless its queue or the expiration
+    /// of the resources prevents it. Returns what it holds in the plan.
     pub fn decide(
         &mut self,
         books: &mut Books,
         index: usize,
         shares: Allocation,
         until: f64,
-    ) -> Option<Hold> {
+    ) -> Option<Footprint> {
         let it = self.line[index];
         let class = &books.queue.classes[it.class.index()];
         if !books.may_take(class.queue, &shares) {
-            self.outcomes[index] = Outcome::Stopped;
+            self.decisions[index] = JobDecision::Stopped;
             return None;
         }
         self.left -= 1;
         let end = match books.end(it.key.handle(), self.now) {
             Ok(end) => end,
             Err(note) => {
-                self.outcomes[index] = Outcome::Decided(books.deny(it.key, note));
+                self.decisions[index] = JobDecision::Decided(books.deny(it.key, note));
                 return None;
             }
         };
-        let hold = self.kept.plan.hold_of(&shares);
-        let until = until.min(planned(end, self.now));
+        let footprint = self.kept.plan.footprint_of(&shares);
+        let until = until.min(planned_end(end, self.now));
         self.kept.start(it.key.handle(), end, until);
         let span = (self.now, until);
-        self.kept.plan.hold(&hold, span, false);
+        self.kept.plan.reserve(&footprint, span);
         self.quotas.take(class.queue, &shares, span);
         books.start(it.key.handle(), shares, self.now, end);
-        self.outcomes[index] = Outcome::Decided(Decision::Alloc {
+        self.decisions[index] = JobDecision::Decided(Decision::Alloc {
             id: it.key.id(),
             backfilled: false,
         });
-        Some(hold)
+        Some(footprint)
     }
 }

@@ -5,28 +5,28 @@ use std::collections::HashMap;
 use rustc_hash::FxHashMap;
 
 use super::freed_intervals::FreedIntervals;
-use super::pass::{Outcome, Pass, Waiting};
+use super::pass::{JobDecision, Pass, Waiting};
 use crate::books::Books;
 use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, Machine, Relocation, ShapeId};
-use crate::plan::{Hold, Kept, NodeAmount, pick};
+use crate::plan::{Footprint, IncrementalPlan, NodeAmount, allocation_of};
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
 
-/// Reservations that are moved up at once when something becomes free.
-pub(super) const NEAR: usize = 256;
+/// The number of reservations that are moved up at once when something becomes free.
+pub(super) const MOVED_AT_ONCE: usize = 256;
 
-/// How late, in seconds, a job may start that is planned to end when it was to.
-const LATE: f64 = 0.25;
+/// How late, in seconds, a job may start and still be planned to end at its reserved end.
+const MAX_LATENESS_S: f64 = 0.25;
 
 #[derive(Clone, Debug)]
 pub(super) struct Reservation {
     pub start: f64,
     pub limit: f64,
-    pub hold: Hold,
-    /// What it is for.
+    pub footprint: Footprint,
+    /// The shape and queue of its job.
     pub asked: (ShapeId, QueueId),
-    /// When it was looked at last, in looks.
+    /// The round in which it was last examined.
     pub looked: u64,
 }
 
@@ -36,21 +36,21 @@ impl Reservation {
     }
 }
 
-/// Reservations of a group of queues.
+/// The reservations of a group of queues.
 #[derive(Clone, Debug)]
 pub(super) struct Reserved {
     pub by_id: HashMap<u64, Reservation, rustc_hash::FxBuildHasher>,
-    /// The running jobs and these, as of the last pass.
-    pub kept: Option<Kept>,
-    /// Whether reservations are units of the whole machine, or parts of nodes.
+    /// The plan of the running jobs and these reservations, as of the last pass.
+    pub kept: Option<IncrementalPlan>,
+    /// Whether reservations are units of the whole machine, or amounts of nodes.
     pub in_units: Option<bool>,
-    /// Whether the resources had ended.
+    /// Whether the resources had expired at the last pass.
     expired: bool,
     /// How many are moved up at once.
     pub near: usize,
     /// Whether some have not been moved up to what has become free.
     behind: bool,
-    /// How often they have been looked at.
+    /// The number of rounds in which they were examined.
     pub looks: u64,
     /// The first job that the last pass left pending, and that no limit and no node that is down
     /// stops.
@@ -64,7 +64,7 @@ impl Default for Reserved {
             kept: None,
             in_units: None,
             expired: false,
-            near: NEAR,
+            near: MOVED_AT_ONCE,
             behind: false,
             looks: 1,
             head: None,
@@ -73,7 +73,7 @@ impl Default for Reserved {
 }
 
 impl Reserved {
-    /// A pass over a line, with the reservations that there are in step with what runs.
+    /// Begins a pass over a group's pending jobs, with reservations in step with the running jobs.
     pub fn begin(
         &mut self,
         books: &mut Books,
@@ -83,16 +83,17 @@ impl Reserved {
     ) -> Pass {
         let mut freed = FreedIntervals::default();
         let mut kept = self.kept.take();
-        let follows = |it: &mut Kept| it.follow(books, group, now, |span| freed.add(span));
+        let follows =
+            |it: &mut IncrementalPlan| it.follow(books, group, now, |span| freed.add(span));
         let anew = !kept.as_mut().is_some_and(follows);
         if anew {
             kept = None;
             freed = FreedIntervals::all();
         }
         let mut pass = Pass {
-            outcomes: line.iter().map(|_| Outcome::Waits).collect(),
+            decisions: line.iter().map(|_| JobDecision::Pending).collect(),
             line,
-            kept: kept.unwrap_or_else(|| Kept::of(books, group, now)),
+            kept: kept.unwrap_or_else(|| IncrementalPlan::of(books, group, now)),
             quotas,
             freed,
             now,
@@ -102,11 +103,11 @@ impl Reserved {
         if std::mem::replace(&mut self.expired, expired) != expired {
             pass.freed = FreedIntervals::all();
         }
-        let in_units = Some(pass.kept.plan.is_of_units());
+        let in_units = Some(pass.kept.plan.is_aggregate());
         let other = std::mem::replace(&mut self.in_units, in_units) != in_units;
         self.keep(books, &mut pass, anew);
         if other || self.disturbed(books, &mut pass, anew) {
-            pass.kept = Kept::of(books, group, now);
+            pass.kept = IncrementalPlan::of(books, group, now);
             pass.quotas = Quotas::new(now);
             pass.freed = FreedIntervals::all();
             self.repair(books, &mut pass, other);
@@ -114,16 +115,16 @@ impl Reserved {
         pass
     }
 
-    /// The places of nodes have changed.
-    pub fn relocate(&mut self, moves: &Relocation) {
+    /// Renumbers the nodes of all reservations.
+    pub fn relocate(&mut self, relocation: &Relocation) {
         self.kept = None;
         for reservation in self.by_id.values_mut() {
-            reservation.hold.relocate(moves);
+            reservation.footprint.relocate(relocation);
         }
     }
 
-    /// Finds the reservations of the jobs in line, and forgets those of others, and of jobs that
-    /// ask for something else than before.
+    /// Finds the reservations of the pending jobs, and drops those of other jobs and of jobs whose
+    /// request has changed.
     fn keep(&mut self, books: &Books, pass: &mut Pass, anew: bool) {
         let mut kept = 0;
         for it in &mut pass.line {
@@ -139,8 +140,8 @@ impl Reserved {
                 known.limit = it.limit;
                 known.looked = 0;
                 if !anew {
-                    pass.kept.plan.hold(&known.hold, before, true);
-                    pass.kept.plan.hold(&known.hold, known.span(), false);
+                    pass.kept.plan.release(&known.footprint, before);
+                    pass.kept.plan.reserve(&known.footprint, known.span());
                     pass.freed.add(before);
                 }
             }
@@ -155,14 +156,13 @@ impl Reserved {
         }
         if !anew {
             for gone in before.values() {
-                pass.kept.plan.hold(&gone.hold, gone.span(), true);
+                pass.kept.plan.release(&gone.footprint, gone.span());
                 pass.freed.add(gone.span());
             }
         }
     }
 
-    /// Puts into the quotas, and into a new plan, what is reserved. Returns whether some of it
-    /// cannot be had any more.
+    /// Adds the reservations to the quotas, and to a new plan. Returns whether some no longer fit.
     fn disturbed(&self, books: &mut Books, pass: &mut Pass, anew: bool) -> bool {
         let limited = books.queues.any_limited();
         let end = books.machine.expiration().filter(|it| *it > pass.now);
@@ -171,8 +171,8 @@ impl Reserved {
             let Some(start) = it.start else {
                 continue;
             };
-            // One that is a little late is to end when it was to.
-            if start < pass.now && start + it.limit.min(LATE) <= pass.now {
+            // A job that is a little late still ends as reserved.
+            if start < pass.now && start + it.limit.min(MAX_LATENESS_S) <= pass.now {
                 return true;
             }
             let span = (start, start + it.limit);
@@ -183,22 +183,23 @@ impl Reserved {
                 continue;
             };
             if anew {
-                let in_units = pass.kept.plan.is_of_units();
-                let gone = !known.hold.suits(&books.machine, known.asked.0, in_units);
+                let in_units = pass.kept.plan.is_aggregate();
+                let gone = !known
+                    .footprint
+                    .suits(&books.machine, known.asked.0, in_units);
                 if start.is_finite() && (gone || start >= end) {
                     return true;
                 }
-                pass.kept.plan.hold(&known.hold, span, false);
+                pass.kept.plan.reserve(&known.footprint, span);
             }
-            pass.quotas
-                .reserve(books, it.class, &known.hold, span, false);
+            pass.quotas.reserve(books, it.class, &known.footprint, span);
         }
         pass.kept.plan.is_overfull() || pass.quotas.is_overfull()
     }
 
-    /// Relocation later what no longer fits: in order, each as little as possible. Where it was units, and
-    /// is to be parts of nodes, or the other way round, in the order of their starts: then none need
-    /// move.
+    /// Moves reservations that no longer fit later: in queue order, each as little as possible. If
+    /// reservations change between units and amounts of nodes, in the order of their starts: then
+    /// none needs to move.
     fn repair(&mut self, books: &mut Books, pass: &mut Pass, by_start: bool) {
         let starts = (0..pass.line.len()).filter_map(|it| Some((pass.line[it].start?, it)));
         let mut line: Vec<_> = starts.collect();
@@ -213,12 +214,12 @@ impl Reserved {
         }
     }
 
-    /// Where something has become free, moves reservations up to it: the next [`NEAR`] in the order
-    /// of their starts, each to its earliest time with all others kept, until none moves; and of
-    /// the others those that can start now.
+    /// Moves reservations up to what has become free: the next [`MOVED_AT_ONCE`] in the order of
+    /// their starts, each to its earliest time with all others kept, until none moves; of the
+    /// others those that can start now.
     pub fn compress(&mut self, books: &mut Books, pass: &mut Pass) {
         if pass.freed.is_empty() && self.behind {
-            // Time has come to what nobody was moved up to.
+            // It is now the time of something free that no reservation was moved up to.
             self.move_to_now(books, pass);
         }
         while !pass.freed.is_empty() {
@@ -237,8 +238,8 @@ impl Reserved {
         }
     }
 
-    /// Relocation a reservation up to where something has become free, if it was looked at before; else
-    /// anywhere.
+    /// Moves a reservation up to what has become free, if it was examined before; otherwise to any
+    /// time.
     fn move_up(
         &mut self,
         books: &mut Books,
@@ -259,16 +260,16 @@ impl Reserved {
         let all = FreedIntervals::all();
         let from = if known { &*freed } else { &all };
         if let Some(found) = pass.earlier(books, it, reservation, from) {
-            (reservation.start, reservation.hold) = found;
+            (reservation.start, reservation.footprint) = found;
             pass.line[index].start = Some(reservation.start);
             pass.freed.add(before);
             freed.add(before);
         }
     }
 
-    /// Relocation up those that can start now, with all others kept.
+    /// Moves up the reservations that can start now, with all others kept.
     fn move_to_now(&mut self, books: &mut Books, pass: &mut Pass) {
-        // By class, how long there is no room for it from now on.
+        // By class, the shortest time for which it does not fit from now on.
         let mut unfit: FxHashMap<ClassId, f64> = FxHashMap::default();
         let now = (pass.now, pass.now.next_up());
         for index in 0..pass.line.len() {
@@ -276,7 +277,7 @@ impl Reserved {
             let Some(start) = it.start.filter(|it| *it > pass.now) else {
                 continue;
             };
-            // What it holds itself is not in its way.
+            // Its own reservation is not in its way.
             let limit = it.limit.min(start - pass.now);
             if unfit.get(&it.class).is_some_and(|least| limit >= *least) {
                 continue;
@@ -291,7 +292,7 @@ impl Reserved {
             };
             let before = reservation.span();
             if let Some(found) = pass.earlier_within(books, it, reservation, std::iter::once(now)) {
-                (reservation.start, reservation.hold) = found;
+                (reservation.start, reservation.footprint) = found;
                 pass.line[index].start = Some(reservation.start);
                 pass.freed.add(before);
                 unfit.clear();
@@ -299,24 +300,24 @@ impl Reserved {
         }
     }
 
-    /// Starts the jobs whose reservation is now. Returns whether any has left something of it to
-    /// others.
+    /// Starts the jobs whose reservation is due. Returns whether any has left a part of its
+    /// reservation to others.
     pub fn start_due(&mut self, books: &mut Books, pass: &mut Pass) -> bool {
         let mut left = false;
-        let in_units = pass.kept.plan.is_of_units();
+        let in_units = pass.kept.plan.is_aggregate();
         for index in 0..pass.line.len() {
             let it = pass.line[index];
             let id = it.key.id();
             let is_due = it.start.is_some_and(|start| start <= pass.now) && pass.left > 0;
             let due = self.by_id.get(&id).filter(|_| is_due);
-            let Some((hold, span)) = due.map(|it| (it.hold.clone(), it.span())) else {
+            let Some((footprint, span)) = due.map(|it| (it.footprint.clone(), it.span())) else {
                 if in_units {
-                    // Sums are kept wherever a job starts: those that come have their place in line.
+                    // Units stay reserved wherever a job starts, so new jobs keep their position.
                     self.come(books, pass, index);
                 }
                 continue;
             };
-            pass.hold(books, it, &hold, span.0, true);
+            pass.release(books, it, &footprint, span.0);
             let (plan, now) = (&pass.kept.plan, pass.now);
             let mut limit = it.limit;
             if span.0 < now {
@@ -327,35 +328,35 @@ impl Reserved {
                 let shares = plan.place(books, it.class, now, limit).ok();
                 let room = books.queues.room(asked(books, it.class).1);
                 let shares = shares.filter(|it| room.admits(it));
-                shares.or_else(|| picked(&books.machine, &hold))
+                shares.or_else(|| picked(&books.machine, &footprint))
             });
             let Some(Ok(shares)) = shares else {
-                pass.hold(books, it, &hold, span.0, false);
+                pass.reserve(books, it, &footprint, span.0);
                 continue;
             };
             self.by_id.remove(&id);
             pass.line[index].start = None;
-            if pass.decide(books, index, shares, span.1).as_ref() != Some(&hold) {
+            if pass.decide(books, index, shares, span.1).as_ref() != Some(&footprint) {
                 pass.freed.add(span);
                 left = true;
             }
-            if matches!(pass.outcomes[index], Outcome::Stopped) {
-                // It comes anew.
-                pass.outcomes[index] = Outcome::Waits;
+            if matches!(pass.decisions[index], JobDecision::Stopped) {
+                // It is treated as a new job.
+                pass.decisions[index] = JobDecision::Pending;
             }
         }
         left
     }
 
-    /// Gives a job that has none yet a reservation, or starts it.
+    /// Makes a reservation for a job that has none, or starts it.
     pub fn come(&mut self, books: &mut Books, pass: &mut Pass, index: usize) {
         let it = pass.line[index];
-        if it.start.is_some() || !matches!(pass.outcomes[index], Outcome::Waits) {
+        if it.start.is_some() || !matches!(pass.decisions[index], JobDecision::Pending) {
             return;
         }
         let class = &books.queue.classes[it.class.index()];
         if !books.may_run(class.shape, class.queue) {
-            // One that has started has taken what its queue may have.
+            // A job that has started has used up the limits of its queue.
             return;
         }
         let found = pass.earliest(books, it, (pass.now, f64::INFINITY));
@@ -370,21 +371,21 @@ impl Reserved {
         self.reserve(books, pass, index, found);
     }
 
-    /// Reserves for a job what it would hold from a time on.
+    /// Records a reservation.
     fn reserve(
         &mut self,
         books: &mut Books,
         pass: &mut Pass,
         index: usize,
-        (start, hold): (f64, Hold),
+        (start, footprint): (f64, Footprint),
     ) {
         let it = pass.line[index];
-        pass.hold(books, it, &hold, start, false);
+        pass.reserve(books, it, &footprint, start);
         pass.line[index].start = Some(start);
         let reservation = Reservation {
             start,
             limit: it.limit,
-            hold,
+            footprint,
             asked: asked(books, it.class),
             looked: self.looks,
         };
@@ -392,20 +393,23 @@ impl Reserved {
     }
 }
 
-/// What a job of a class asks for.
+/// The shape and queue of a class.
 fn asked(books: &Books, class: ClassId) -> (ShapeId, QueueId) {
     let class = &books.queue.classes[class.index()];
     (class.shape, class.queue)
 }
 
-/// What is held, if it is free.
-fn picked(machine: &Machine, hold: &Hold) -> Option<Allocation> {
-    let Hold::Nodes(parts) = hold else {
+/// The allocation of a reservation, if it is free now.
+fn picked(machine: &Machine, footprint: &Footprint) -> Option<Allocation> {
+    let Footprint::Nodes(parts) = footprint else {
         return None;
     };
     let is_free = |part: &NodeAmount| {
         let free = machine.free(part.node);
         free.cores >= part.cores && free.gpus >= part.gpus && machine.is_up(part.node)
     };
-    parts.iter().all(is_free).then(|| pick(machine, parts))
+    parts
+        .iter()
+        .all(is_free)
+        .then(|| allocation_of(machine, parts))
 }

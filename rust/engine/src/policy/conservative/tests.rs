@@ -8,7 +8,7 @@ use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use super::reservations::{NEAR, Reservation};
+use super::reservations::{MOVED_AT_ONCE, Reservation};
 use crate::books::Books;
 use crate::ids::{GroupId, NodeIndex};
 use crate::interval::Interval;
@@ -298,19 +298,19 @@ impl History {
                 // Those that have started a little late are to end when they were to.
                 for (handle, until) in kept.until() {
                     let running = books.running(handle).unwrap();
-                    let hold = plan.hold_of(&running.shares);
-                    plan.hold(&hold, (until, running.end.max(until)), true);
+                    let footprint = plan.footprint_of(&running.shares);
+                    plan.release(&footprint, (until, running.end.max(until)));
                 }
                 for (id, it) in &reserved.by_id {
                     if Some(*id) != without {
-                        plan.hold(&it.hold, it.span(), false);
+                        plan.reserve(&it.footprint, it.span());
                     }
                 }
                 plan
             };
             let books = &mut self.engine.books;
             let mut other = anew(None, books);
-            if !kept.is_in_step(books) || other.is_of_units() != kept.plan.is_of_units() {
+            if !kept.is_in_step(books) || other.is_aggregate() != kept.plan.is_aggregate() {
                 // Jobs of another group have started since, or the last job of a kind.
                 continue;
             }
@@ -346,7 +346,7 @@ impl History {
 /// How many reservations are near, whether the queues are apart, and what is done, mostly with a
 /// pass after it.
 fn histories() -> impl Strategy<Value = (usize, bool, Vec<(Deed, bool)>)> {
-    let near = prop_oneof![Just(1), Just(2), Just(NEAR)];
+    let near = prop_oneof![Just(1), Just(2), Just(MOVED_AT_ONCE)];
     let deeds = (0_u32..4).prop_flat_map(|kind| {
         let deed = (deed(kind), prop::bool::weighted(0.7));
         prop::collection::vec(deed, 1..80)
@@ -392,7 +392,7 @@ fn a_job_with_the_id_of_another_gets_what_it_asks_for_itself() {
         duration: limit,
         constraint: None,
     };
-    let mut history = History::new(NEAR, false);
+    let mut history = History::new(MOVED_AT_ONCE, false);
     history.submit(1, job(6, 10.0), false);
     history.pass();
     history.submit(2, job(1, 10.0), false);
