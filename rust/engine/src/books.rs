@@ -1,11 +1,10 @@
 //! The state of the engine: the machine, the pending jobs, the running jobs, and when they end.
 
 use crate::allocation_log::AllocationLog;
-use crate::engine::{Decision, Overlong};
+use crate::decision::{Decision, Overlong};
 use crate::ids::{ClassId, JobHandle, NodeIndex, RunId};
 use crate::job::{JobState, Jobs};
-use crate::machine::{Allocation, Machine, ShapeId, Size};
-use crate::plan::NodeAmount;
+use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
 use crate::queue::{ClassProperties, Key, Queue, QueueId};
 use crate::queues::Queues;
 use crate::running::{Running, RunningRequest, Runs};

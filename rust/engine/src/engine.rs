@@ -7,6 +7,7 @@ use penstock_rset::ResourceSet;
 use crate::Error;
 use crate::allocation_log::AllocationLog;
 use crate::books::Books;
+use crate::decision::{Decision, Overlong};
 use crate::ids::{ClassId, JobHandle, LaneId};
 use crate::job::{Job, JobState, Jobs};
 use crate::machine::{Allocation, Machine, Selection, ShapeId};
@@ -14,35 +15,6 @@ use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, Queue, QueueId};
 use crate::queues::{QueueOptions, Queues};
 use crate::running::Runs;
-
-/// A decision of the engine, for the caller to carry out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The job is allocated resources: [`Engine::r`] has them.
-    Alloc {
-        /// The job.
-        id: u64,
-        /// Whether an earlier job of its group of queues is still pending.
-        backfilled: bool,
-    },
-    /// The job can never run here.
-    Deny {
-        /// The job.
-        id: u64,
-        /// What is impossible, and the most there is.
-        note: String,
-    },
-}
-
-/// What becomes of a job whose time limit exceeds the expiration of the resources.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overlong {
-    /// Its R expires with the resources.
-    #[default]
-    Shorten,
-    /// It is denied when it would start.
-    Deny,
-}
 
 /// The options of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

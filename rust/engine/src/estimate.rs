@@ -2,7 +2,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::engine::{Decision, Engine};
+use crate::decision::Decision;
+use crate::engine::Engine;
 use crate::policy::Policy;
 
 /// When a job is expected to start.

@@ -40,6 +40,7 @@ mod availability_profile;
 mod books;
 mod chunked_vec;
 mod copy_on_write;
+mod decision;
 mod engine;
 mod error;
 mod estimate;
@@ -63,7 +64,8 @@ mod verdict;
 mod whatif;
 
 pub use accuracy::{Accuracy, Band, Errors};
-pub use engine::{Decision, Engine, Options, Overlong};
+pub use decision::{Decision, Overlong};
+pub use engine::{Engine, Options};
 pub use error::Error;
 pub use estimate::Estimate;
 pub use explain::{Field, Interference, Lack, Nearest, Reason, RequestUnit, Shortage};

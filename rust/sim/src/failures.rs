@@ -8,8 +8,30 @@ use penstock_idset::IdSet;
 use crate::Error;
 use crate::error::{brief, grouped};
 use crate::random::Random;
-use crate::setup::{Failure, RandomFailures};
 use crate::workload::{JobIndex, MAX_SECONDS, real};
+
+/// A failure or a return of nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// Its time, in seconds of the trace.
+    pub time: f64,
+    /// The ranks of the nodes.
+    pub ranks: IdSet,
+    /// Whether the nodes return; otherwise they fail.
+    pub up: bool,
+}
+
+/// Random failures of nodes, independent of each other, from the first submit time on. Times
+/// between failures and times of repair are exponential.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RandomFailures {
+    /// The mean time from a node's return to its next failure, in seconds.
+    pub mtbf: f64,
+    /// The mean time of a repair, in seconds.
+    pub mttr: f64,
+    /// The seed. Equal seeds give equal failures under every policy.
+    pub seed: u64,
+}
 
 /// The most random changes of nodes that are simulated.
 const MAX_RANDOM_CHANGES: u32 = 1_000_000;

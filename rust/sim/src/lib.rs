@@ -22,12 +22,13 @@ mod workload;
 
 pub use error::Error;
 pub use estimates::Estimates;
+pub use failures::{Failure, RandomFailures};
 pub use lublin::{JobKinds, Lublin};
-pub use metrics::{EstimateError, SLOWDOWN_BOUND, SizeClass, Spread, Summary, Tally};
+pub use metrics::{EstimateError, SLOWDOWN_BOUND, SizeClass, Spread, Summary};
 pub use mix::Mix;
 pub use random::Random;
 pub use results::{JobResult, Results};
 pub use series::Series;
-pub use setup::{Failure, Machine, RandomFailures, Setup};
-pub use simulation::{Denial, Simulation};
+pub use setup::{Machine, Setup};
+pub use simulation::{Denial, Simulation, Tally};
 pub use workload::{DEFAULT_PRIORITY, JobShape, MAX_GENERATED_JOBS, TraceJob, Workload};

@@ -5,7 +5,8 @@ use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
 use crate::Error;
-use crate::setup::{Failure, Setup};
+use crate::failures::Failure;
+use crate::setup::Setup;
 
 /// An engine with the shapes and the queues of a workload.
 pub(crate) struct Scheduler {

@@ -10,7 +10,7 @@ use penstock_rset::ResourceSet;
 
 use crate::Error;
 use crate::error::{brief, grouped};
-use crate::failures::Failures;
+use crate::failures::{Failure, Failures, RandomFailures};
 use crate::workload::{JobShape, MAX_SECONDS, Requested, Workload};
 
 /// The cores of each internal node of a pool. Nodes are few and large, because a node costs more
@@ -27,29 +27,6 @@ pub enum Machine {
     /// The nodes of an R. Its start time and expiration are ignored: the trace has a time of its
     /// own.
     Nodes(Box<ResourceSet>),
-}
-
-/// A failure or a return of nodes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// Its time, in seconds of the trace.
-    pub time: f64,
-    /// The ranks of the nodes.
-    pub ranks: IdSet,
-    /// Whether the nodes return; otherwise they fail.
-    pub up: bool,
-}
-
-/// Random failures of nodes, independent of each other, from the first submit time on. Times
-/// between failures and times of repair are exponential.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RandomFailures {
-    /// The mean time from a node's return to its next failure, in seconds.
-    pub mtbf: f64,
-    /// The mean time of a repair, in seconds.
-    pub mttr: f64,
-    /// The seed. Equal seeds give equal failures under every policy.
-    pub seed: u64,
 }
 
 /// The rules of a simulation.

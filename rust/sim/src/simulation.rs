@@ -13,7 +13,6 @@ use penstock_idset::IdSet;
 
 use crate::Error;
 use crate::failures::Failures;
-use crate::metrics::Tally;
 use crate::results::{JobResult, RankRange, Results};
 use crate::scheduler::Scheduler;
 use crate::series::Series;
@@ -25,6 +24,33 @@ mod estimation;
 
 /// The most reasons of denials that are recorded.
 const MAX_DENIALS: usize = 100;
+
+/// Counters of a simulation.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Arrivals, completions, and failures and returns of nodes.
+    pub events: u64,
+    /// Passes of the scheduler.
+    pub passes: u64,
+    /// Jobs that have ended, in whichever way.
+    pub done: u64,
+    /// How often a job was stopped by the failure of a node.
+    pub failed: u64,
+    /// The most jobs that were pending after all passes of an instant.
+    pub deepest: u32,
+    /// Core-seconds used by jobs that have ended or were stopped.
+    pub core_seconds: f64,
+    /// Core-seconds used up to the last submit time.
+    pub(crate) early_core_seconds: f64,
+    /// Core-seconds lost to failures of nodes, a part of `core_seconds`.
+    pub lost_core_seconds: f64,
+    /// The first submit time of the jobs that were started.
+    pub(crate) first_submit: Option<f64>,
+    /// When a job last freed its cores.
+    pub(crate) last_end: Option<f64>,
+    /// Jobs that did not start at once; some of them get estimates.
+    pub(crate) waited: u64,
+}
 
 /// A reason for which jobs were denied.
 #[derive(Clone, Debug, PartialEq, Eq)]

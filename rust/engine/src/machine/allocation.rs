@@ -38,6 +38,14 @@ pub(crate) struct Allocation {
     slots: u32,
 }
 
+/// How many cores and gpus of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NodeAmount {
+    pub node: NodeIndex,
+    pub cores: u32,
+    pub gpus: u32,
+}
+
 /// An allocation cut in two.
 #[derive(Clone, Debug)]
 pub(crate) struct Split {

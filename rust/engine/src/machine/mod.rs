@@ -49,7 +49,7 @@ use self::view::{NodeSet, ViewRef, Views};
 use crate::Error;
 use crate::ids::NodeIndex;
 
-pub(crate) use self::allocation::{Allocation, NodeShare};
+pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare};
 pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::Relocation;
 pub use self::select::Selection;

@@ -16,9 +16,9 @@ pub(crate) use self::incremental::IncrementalPlan;
 use self::per_node::{NodePlans, Units};
 use self::start_bounds::StartBounds;
 use crate::books::{Books, INSTANT, is_whole};
-use crate::ids::{ClassId, GroupId, NodeIndex};
+use crate::ids::{ClassId, GroupId};
 use crate::interval::Interval;
-use crate::machine::{Allocation, Machine, NodeShare, Relocation, ShapeId, Size};
+use crate::machine::{Allocation, Machine, NodeAmount, NodeShare, Relocation, ShapeId, Size};
 use crate::queue::QueueId;
 
 /// What will be free from now on.
@@ -28,14 +28,6 @@ pub(crate) enum Plan {
     Aggregate(AggregatePlan),
     /// The free cores and gpus of each node.
     PerNode(NodePlans),
-}
-
-/// Cores and gpus of one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct NodeAmount {
-    pub node: NodeIndex,
-    pub cores: u32,
-    pub gpus: u32,
 }
 
 /// The resources of a reservation, in the terms of a plan.

@@ -2,8 +2,9 @@ use penstock_idset::IdSet;
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
-use super::{Footprint, NodeAmount, Plan};
+use super::{Footprint, Plan};
 use crate::ids::NodeIndex;
+use crate::machine::NodeAmount;
 use crate::{Engine, Job, QueueId};
 
 fn nodes(nnodes: u32, cores: u32, exclusive: bool, duration: f64) -> Request {

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use crate::Error;
 use crate::books::Books;
-use crate::engine::Decision;
+use crate::decision::Decision;
 use crate::ids::{ClassId, GroupId};
 use crate::machine::{Allocation, Relocation};
 use crate::queue::{Key, QueueId};

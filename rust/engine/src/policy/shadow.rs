@@ -5,8 +5,7 @@ mod tests;
 
 use crate::books::{Books, amount};
 use crate::ids::{ClassId, NodeIndex, RunId};
-use crate::machine::{Allocation, Machine, NodeResources, NodeShare, ShapeId};
-use crate::plan::NodeAmount;
+use crate::machine::{Allocation, Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
 use crate::quotas::Quotas;
 
 /// What nodes will have free at the shadow time, if that differs from what they have now.

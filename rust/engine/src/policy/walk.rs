@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use crate::books::Books;
-use crate::engine::Decision;
+use crate::decision::Decision;
 use crate::ids::{ClassId, GroupId};
 use crate::machine::Allocation;
 use crate::queue::Key;

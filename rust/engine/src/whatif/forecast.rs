@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_idset::IdSet;
 
-use crate::engine::Decision;
+use crate::decision::Decision;
 use crate::estimate::Forecast;
 use crate::explain::Reason;
 use crate::{Engine, Error};

@@ -6,13 +6,12 @@ use std::cmp::{Ordering, Reverse};
 
 use smallvec::SmallVec;
 
-use super::NodeAmount;
 use super::free_intervals::FreeIntervals;
 use super::start_bounds::StartBounds;
 use crate::books::amount;
 use crate::ids::NodeIndex;
 use crate::interval::Interval;
-use crate::machine::{Machine, NodeResources, NodeShare, ShapeId};
+use crate::machine::{Machine, NodeAmount, NodeResources, NodeShare, ShapeId};
 
 /// From a time on, until the next step, so much of a node is free. Less than nothing is free if
 /// more is planned than there is.

@@ -11,8 +11,7 @@ mod tests;
 use super::{Event, NodePlans, Resource, Units, UnitsByNode, resources};
 use crate::ids::NodeIndex;
 use crate::interval::Interval;
-use crate::machine::Machine;
-use crate::plan::NodeAmount;
+use crate::machine::{Machine, NodeAmount};
 use crate::plan::free_intervals::{
     FreeInterval, FreeIntervals, IntervalQuery, NodeIntervals, intervals_around,
 };

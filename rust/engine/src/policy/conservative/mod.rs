@@ -14,6 +14,7 @@
 
 mod freed_intervals;
 mod pass;
+mod reservation;
 mod reservations;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use self::pass::{JobDecision, Waiting};
 use self::reservations::Reserved;
 use crate::books::Books;
-use crate::engine::Decision;
+use crate::decision::Decision;
 use crate::ids::{ClassId, GroupId};
 use crate::machine::Relocation;
 use crate::plan::{IncrementalPlan, length};

@@ -1,9 +1,9 @@
 //! One pass over the pending jobs of a group.
 
 use super::freed_intervals::FreedIntervals;
-use super::reservations::Reservation;
+use super::reservation::Reservation;
 use crate::books::Books;
-use crate::engine::Decision;
+use crate::decision::Decision;
 use crate::ids::ClassId;
 use crate::machine::Allocation;
 use crate::plan::{Footprint, IncrementalPlan, planned_end};

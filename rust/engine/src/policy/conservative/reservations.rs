@@ -6,10 +6,11 @@ use rustc_hash::FxHashMap;
 
 use super::freed_intervals::FreedIntervals;
 use super::pass::{JobDecision, Pass, Waiting};
+use super::reservation::Reservation;
 use crate::books::Books;
 use crate::ids::{ClassId, GroupId};
-use crate::machine::{Allocation, Machine, Relocation, ShapeId};
-use crate::plan::{Footprint, IncrementalPlan, NodeAmount, allocation_of};
+use crate::machine::{Allocation, Machine, NodeAmount, Relocation, ShapeId};
+use crate::plan::{Footprint, IncrementalPlan, allocation_of};
 use crate::queue::{Key, QueueId};
 use crate::quotas::Quotas;
 
@@ -18,23 +19,6 @@ pub(super) const MOVED_AT_ONCE: usize = 256;
 
 /// How late, in seconds, a job may start and still be planned to end at its reserved end.
 const MAX_LATENESS_S: f64 = 0.25;
-
-#[derive(Clone, Debug)]
-pub(super) struct Reservation {
-    pub start: f64,
-    pub limit: f64,
-    pub footprint: Footprint,
-    /// The shape and queue of its job.
-    pub asked: (ShapeId, QueueId),
-    /// The round in which it was last examined.
-    pub looked: u64,
-}
-
-impl Reservation {
-    pub fn span(&self) -> (f64, f64) {
-        (self.start, self.start + self.limit)
-    }
-}
 
 /// The reservations of a group of queues.
 #[derive(Clone, Debug)]

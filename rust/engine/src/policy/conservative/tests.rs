@@ -8,7 +8,8 @@ use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
-use super::reservations::{MOVED_AT_ONCE, Reservation};
+use super::reservation::Reservation;
+use super::reservations::MOVED_AT_ONCE;
 use crate::books::Books;
 use crate::ids::{GroupId, NodeIndex};
 use crate::interval::Interval;

@@ -6,8 +6,7 @@ use penstock_rset::ResourceSet;
 use proptest::prelude::*;
 
 use crate::interval::Interval;
-use crate::machine::Machine;
-use crate::plan::NodeAmount;
+use crate::machine::{Machine, NodeAmount};
 use crate::plan::free_intervals::FreeIntervals;
 use crate::plan::per_node::{NodePlans, Resource, Units};
 
