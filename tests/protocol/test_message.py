@@ -389,3 +389,17 @@ def test_noise_is_always_an_error(noise: bytes) -> None:
         assert error.offset in range(len(frame) + 1)  # noqa: PT017
     else:
         assert message.encode() == frame
+
+
+def test_a_document_of_a_payload_is_its_text_as_sent():
+    payload = b'{"id":1,"R":{"a": [1]},"none":null}\0'
+    message = Message.request("hooks.prolog", payload)
+    assert message.document("R") == '{"a": [1]}'
+    assert (message.document("none"), message.document("absent")) == (None, None)
+    assert Message.request("hooks.prolog").document("R") is None
+    batch = Batch([message])
+    (cbor,) = Decoder().feed(batch.encode_cbor())
+    assert cbor.document("R") == '{"a":[1]}'
+    for bad in (b"[1]\0", b'{"R":\0'):
+        with pytest.raises(WireError):
+            Message.request("hooks.prolog", bad).document("R")

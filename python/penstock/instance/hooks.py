@@ -206,9 +206,9 @@ class _Run:
         payload = payload_of(self.request)
         userid = integer_field(self.request, "userid", MAX_USERID)
         variables = {"JOB_ID": fluid_f58(self.job), "JOB_USERID": str(userid)}
-        if payload.get("R") is not None:
+        if (r := self.request.document("R")) is not None:
             try:
-                resources = ResourceSet(payload["R"])
+                resources = ResourceSet(r)
             except (Error, TypeError) as error:
                 text = f"{self.request.topic}: invalid `R`: {error}"
                 raise RequestError(errno.EINVAL, text) from error

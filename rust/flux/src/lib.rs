@@ -41,7 +41,7 @@ pub mod topic;
 
 pub use attachment::{Allocation, Attached, Attachment, RequestedResources};
 pub use error::Error;
-pub use payload::{Json, Member, Payload, Text, object, read};
+pub use payload::{Json, Member, Payload, Text, document, object, read};
 pub use request_error::RequestError;
 pub use role::Credentials;
 

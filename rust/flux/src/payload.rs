@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -35,6 +35,44 @@ pub fn read<'a, T: Deserialize<'a>>(payload: Option<&'a [u8]>) -> Result<T, Erro
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = object(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
     value.map_err(|error| Error::new(bytes, &error))
+}
+
+/// Finds one member of a payload and returns its JSON text; the others are neither parsed nor copied.
+///
+/// `None` if the key is absent or its value is null. Of duplicate keys the last one counts.
+///
+/// # Errors
+///
+/// Fails if the payload is malformed or not an object.
+pub fn document<'a>(payload: Option<&'a [u8]>, key: &str) -> Result<Option<Json<'a>>, Error> {
+    struct Document<'k>(&'k str);
+
+    impl<'de> Visitor<'de> for Document<'_> {
+        type Value = Option<Json<'de>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = None;
+            while let Some(key) = map.next_key::<Text>()? {
+                if *key == *self.0 {
+                    found = Some(map.next_value::<Json>()?);
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(found.filter(|document| document.0 != "null"))
+        }
+    }
+
+    let bytes = payload.unwrap_or(b"{}");
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let found = deserializer
+        .deserialize_map(Document(key))
+        .and_then(|found| deserializer.end().map(|()| found));
+    found.map_err(|error| Error::new(bytes, &error))
 }
 
 /// A payload that this crate can write.

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use penstock_flux::alloc::{AllocResponse, AllocResponseType, Annotations};
 use penstock_flux::{
-    Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, exec, hooks,
-    job_info, job_ingest, job_list, job_manager, kvs, pmix, read, resource, sched,
+    Json, Member, Payload, StreamCancelRequest, Text, acquire, alloc, broker, document, exec,
+    hooks, job_info, job_ingest, job_list, job_manager, kvs, pmix, read, resource, sched,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -458,4 +458,18 @@ fn bulk_errors_are_in_the_order_of_the_request() {
         response.to_payload(),
         b"{\"count\":0,\"errors\":{\"2\":\"b\",\"1\":\"a\"}}\0"
     );
+}
+
+#[test]
+fn a_document_of_a_payload_is_found_by_its_key() {
+    let text = br#"{"id":1,"R":{"a": [1, {"R":2}]},"none":null,"twice":1,"twice":"2"}"#;
+    let found = |key| document(Some(text), key).unwrap();
+    assert_eq!(found("R"), Some(Json(r#"{"a": [1, {"R":2}]}"#)));
+    assert_eq!(found("id"), Some(Json("1")));
+    assert_eq!(found("twice"), Some(Json("\"2\"")));
+    assert_eq!((found("none"), found("absent")), (None, None));
+    assert_eq!(document(None, "R"), Ok(None));
+    let listed = document(Some(b"[1]"), "R").unwrap_err();
+    assert_eq!(listed.to_string(), "expected an object, found an array");
+    assert!(document(Some(b"{\"R\":1"), "R").unwrap_err().is_syntax());
 }

@@ -213,7 +213,30 @@ impl Message {
         }
     }
 
-    /// What the message is.
+    /// The JSON text of one value of the payload, which is neither parsed nor copied but for it.
+    ///
+    /// Args:
+    ///     key: the value's key in the payload, which is an object.
+    ///
+    /// Returns:
+    ///     The text as it was sent, such as a jobspec or R; None if the key is absent or its value is null.
+    ///
+    /// Raises:
+    ///     WireError: the payload is malformed or not an object.
+    fn document(&self, key: &str) -> PyResult<Option<String>> {
+        let normalised = self.0.has_cbor().then(|| {
+            let mut message = self.0.clone();
+            message.normalise().map(|()| message)
+        });
+        let message = normalised.transpose().map_err(raised)?;
+        let message = message.as_ref().unwrap_or(&self.0);
+        match penstock_flux::document(message.payload_json(), key) {
+            Ok(document) => Ok(document.map(|document| document.as_str().to_owned())),
+            Err(error) => Err(WireError::new_err(error.to_string())),
+        }
+    }
+
+    /// The kind: `request`, `response`, `event` or `control`.
     #[getter]
     fn kind(&self) -> &'static str {
         self.0.kind.name()
