@@ -1,22 +1,56 @@
 use std::fmt;
 
-/// Why the database could not do what was asked: the action and `SQLite`'s own words.
+/// Why an operation on the store failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error(String);
+pub struct Error {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Database,
+    DiskFull,
+    Format,
+}
 
 impl Error {
-    pub(crate) fn new(what: &str, source: &rusqlite::Error) -> Self {
-        Self(format!("store: {what}: {source}"))
+    /// A failed operation: what failed, and `SQLite`'s error.
+    pub(crate) fn new(action: &str, source: &rusqlite::Error) -> Self {
+        let kind = match source.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Kind::DiskFull,
+            _ => Kind::Database,
+        };
+        Self {
+            text: format!("store: {action}: {source}"),
+            kind,
+        }
     }
 
-    pub(crate) fn text(text: String) -> Self {
-        Self(text)
+    /// A database of another format.
+    pub(crate) fn format(found: i64, expected: i64) -> Self {
+        Self {
+            text: format!(
+                "store: the database has format {found}, this program reads format {expected}"
+            ),
+            kind: Kind::Format,
+        }
+    }
+
+    /// Whether the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        self.kind == Kind::DiskFull
+    }
+
+    /// Whether the database was written by a program that uses another format.
+    pub fn is_format(&self) -> bool {
+        self.kind == Kind::Format
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -2,8 +2,11 @@
 //!
 //! Writes are collected in one transaction and become durable together at
 //! [`Store::commit`] (group commit): nothing that depends on a write may be
-//! told to anybody before that call has returned. Reads see the writes of the
-//! open transaction.
+//! sent before that call has returned. Reads see the writes of the open
+//! transaction.
+//!
+//! Every method fails with an [`Error`] if the database does; the writes of the
+//! open transaction are lost then.
 //!
 //! Tables: `meta(key, value)`, `jobspecs(id, text)`, `jobs(id, userid, t_submit,
 //! spec, r)`, `events(job, seq, lines)` (whole RFC 18 lines, one or more a
@@ -18,17 +21,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 pub use error::Error;
 
-/// How hard a commit insists that the disk has the data.
+/// When a commit is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// Every commit is followed by a sync: survives a power cut.
+    /// After every commit, which syncs the log: it survives a power failure.
     #[default]
     Full,
-    /// The log is synced at checkpoints only: survives a crash of the daemon.
+    /// At checkpoints, which sync the log: a commit survives a crash of the daemon only.
     Normal,
 }
 
-/// A job as stored: its facts and the text of its eventlog.
+/// A stored job: its record and the text of its eventlog.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRecord {
     /// Job id (FLUID, RFC 19).
@@ -37,9 +40,9 @@ pub struct JobRecord {
     pub userid: u32,
     /// Key of the jobspec, shared by equal jobs.
     pub spec: i64,
-    /// R as committed, where it was.
+    /// R as committed, if it was.
     pub r: Option<String>,
-    /// RFC 18 lines, each ended by a newline.
+    /// Event lines (RFC 18), each with its newline.
     pub eventlog: String,
 }
 
@@ -58,7 +61,7 @@ impl Store {
         Self::prepare(connection, synchronous)
     }
 
-    /// A database that lives as long as the value: for tests and simulation.
+    /// Opens a database in memory, for tests and simulation.
     pub fn in_memory() -> Result<Self, Error> {
         let connection = Connection::open_in_memory()
             .map_err(|source| Error::new("cannot open a store in memory", &source))?;
@@ -74,7 +77,7 @@ impl Store {
         })
     }
 
-    /// Makes every write since the last commit durable. Returns whether there was one.
+    /// Makes every write since the last commit durable. Returns whether there were any.
     pub fn commit(&mut self) -> Result<bool, Error> {
         if !self.open {
             return Ok(false);
@@ -140,7 +143,7 @@ impl Store {
         .map(drop)
     }
 
-    /// Stores a jobspec's text and returns the key that jobs refer to it by.
+    /// Stores a jobspec's text and returns the key by which jobs refer to it.
     pub fn add_jobspec(&mut self, text: &str) -> Result<i64, Error> {
         self.write(
             "cannot write a jobspec",
@@ -179,7 +182,7 @@ impl Store {
         .map(drop)
     }
 
-    /// The whole eventlog of a job; empty where there is none.
+    /// The whole eventlog of a job; empty if it has none.
     pub fn eventlog(&self, id: u64) -> Result<String, Error> {
         let log = self.read::<String>(
             "cannot read an eventlog",
@@ -190,7 +193,7 @@ impl Store {
         Ok(log.unwrap_or_default())
     }
 
-    /// Sets a job's R. Returns false when there is no such job.
+    /// Sets a job's R. Returns false if the job is unknown.
     pub fn set_r(&mut self, id: u64, text: &str) -> Result<bool, Error> {
         let rows = self.write(
             "cannot write R",
@@ -200,7 +203,7 @@ impl Store {
         Ok(rows > 0)
     }
 
-    /// Takes a job's R away again: what was committed did not become an allocation.
+    /// Removes a job's R: the commit did not become an allocation.
     pub fn clear_r(&mut self, id: u64) -> Result<(), Error> {
         self.write(
             "cannot remove R",
@@ -220,7 +223,7 @@ impl Store {
         Ok(r.flatten())
     }
 
-    /// Lets a job refer to another jobspec.
+    /// Makes a job refer to another jobspec.
     pub fn set_spec(&mut self, id: u64, spec: i64) -> Result<(), Error> {
         self.write(
             "cannot write a job's jobspec",
@@ -230,7 +233,7 @@ impl Store {
         .map(drop)
     }
 
-    /// Whether there is a job of this id.
+    /// Whether a job of this id is stored.
     pub fn has_job(&self, id: u64) -> Result<bool, Error> {
         let found = self.read::<i64>(
             "cannot read a job",
@@ -240,7 +243,7 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Removes a job: its record, its R and its events. The jobspec may be another's, too.
+    /// Removes a job: its record, its R and its events. Its jobspec stays, as other jobs may share it.
     pub fn remove_job(&mut self, id: u64) -> Result<(), Error> {
         let what = "cannot remove a job";
         self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
@@ -248,7 +251,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Removes a jobspec that no job refers to any more.
+    /// Removes a jobspec to which no job refers any longer.
     pub fn remove_jobspec(&mut self, spec: i64) -> Result<(), Error> {
         self.write(
             "cannot remove a jobspec",
@@ -258,7 +261,7 @@ impl Store {
         .map(drop)
     }
 
-    /// Every job, oldest first.
+    /// Every job, the oldest first.
     pub fn jobs(&self) -> Result<Vec<JobRecord>, Error> {
         let what = "cannot read the jobs";
         let wrap = |source: rusqlite::Error| Error::new(what, &source);
@@ -299,7 +302,7 @@ impl Store {
         Ok(jobs)
     }
 
-    /// Appends an event of the resource service (drain, undrain).
+    /// Appends an event of the resource service, such as drain and undrain.
     pub fn append_resource_event(&mut self, line: &str) -> Result<(), Error> {
         self.write(
             "cannot write a resource event",
@@ -309,7 +312,7 @@ impl Store {
         .map(drop)
     }
 
-    /// The events of the resource service, oldest first.
+    /// The events of the resource service, the oldest first.
     pub fn resource_events(&self) -> Result<Vec<String>, Error> {
         let wrap = |source: rusqlite::Error| Error::new("cannot read resource events", &source);
         let mut statement = self
@@ -322,7 +325,7 @@ impl Store {
         lines.map_err(wrap)
     }
 
-    /// A value of the general key space (what is not a job's).
+    /// A value of the general key space, which excludes the keys of jobs.
     pub fn value(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
         self.read(
             "cannot read a key",
@@ -353,7 +356,7 @@ impl Store {
     }
 }
 
-/// Job ids are unsigned; `SQLite` integers are not. The bits are kept, FLUIDs stay below 2^63.
+/// A job id as `SQLite`'s signed integer, with the same bits; FLUIDs stay below 2^63.
 fn key(id: u64) -> i64 {
     id.cast_signed()
 }

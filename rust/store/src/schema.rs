@@ -1,4 +1,4 @@
-//! The tables, and the version that this program reads and writes.
+//! The tables, and the version of their format.
 
 use rusqlite::Connection;
 
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS resource_events (seq INTEGER PRIMARY KEY, line TEXT N
 CREATE TABLE IF NOT EXISTS kvs (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 ";
 
-/// Sets the connection up and creates what is missing.
+/// Configures the connection and creates missing tables.
 pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Result<(), Error> {
     let wrap = |source: rusqlite::Error| Error::new("cannot prepare the database", &source);
     let level = match synchronous {
@@ -43,9 +43,7 @@ pub(crate) fn prepare(connection: &Connection, synchronous: Synchronous) -> Resu
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(wrap)?;
     if version != 0 && version != VERSION {
-        return Err(Error::text(format!(
-            "store: the database has format {version}, this program reads format {VERSION}"
-        )));
+        return Err(Error::format(version, VERSION));
     }
     connection.execute_batch(TABLES).map_err(wrap)?;
     connection

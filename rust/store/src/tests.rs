@@ -24,7 +24,7 @@ fn a_job_comes_back_with_its_events_in_order() {
 }
 
 #[test]
-fn what_was_not_committed_is_not_there_after_reopening() {
+fn uncommitted_writes_are_lost_at_reopening() {
     let directory = std::env::temp_dir().join(format!("penstock-store-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("jobs.db");
@@ -41,7 +41,7 @@ fn what_was_not_committed_is_not_there_after_reopening() {
 }
 
 #[test]
-fn a_removed_key_takes_what_is_below_it_and_nothing_else() {
+fn removing_a_key_removes_the_keys_below_it_only() {
     let mut store = Store::in_memory().unwrap();
     for key in ["a", "a.b", "a.b.c", "ab", "a-b"] {
         store.set_value(key, b"x").unwrap();
@@ -55,10 +55,11 @@ fn a_removed_key_takes_what_is_below_it_and_nothing_else() {
 }
 
 #[test]
-fn a_database_of_another_format_is_refused() {
+fn a_database_of_another_format_is_rejected() {
     let connection = Connection::open_in_memory().unwrap();
     connection.pragma_update(None, "user_version", 99).unwrap();
     let error = schema::prepare(&connection, Synchronous::Full).unwrap_err();
+    assert!(error.is_format() && !error.is_disk_full());
     assert_eq!(
         error.to_string(),
         "store: the database has format 99, this program reads format 1"
@@ -66,7 +67,7 @@ fn a_database_of_another_format_is_refused() {
 }
 
 #[test]
-fn a_removed_job_leaves_nothing_behind_and_others_alone() {
+fn removing_a_job_leaves_the_others_alone() {
     let mut store = Store::in_memory().unwrap();
     let old = store.add_jobspec("old").unwrap();
     let new = store.add_jobspec("new").unwrap();
@@ -88,4 +89,17 @@ fn a_removed_job_leaves_nothing_behind_and_others_alone() {
     assert!(store.has_job(9).unwrap() && !store.has_job(7).unwrap());
     assert_eq!((left[0].id, left[0].spec), (9, new));
     assert_eq!(left[0].eventlog, "a\n");
+}
+
+#[test]
+fn a_full_disk_is_told_apart() {
+    let mut store = Store::in_memory().unwrap();
+    // SQLite reports its page limit as a full disk.
+    store
+        .connection
+        .pragma_update(None, "max_page_count", 1)
+        .unwrap();
+    let text = "x".repeat(1 << 20);
+    let error = store.set_value("key", text.as_bytes()).unwrap_err();
+    assert!(error.is_disk_full() && !error.is_format(), "{error}");
 }
