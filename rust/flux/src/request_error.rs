@@ -19,6 +19,36 @@ impl RequestError {
             text: text.into(),
         }
     }
+
+    /// EINVAL: a well-formed request asks for something invalid.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(errno::EINVAL, text)
+    }
+
+    /// EPROTO: the request breaks its protocol.
+    pub fn protocol(text: impl Into<String>) -> Self {
+        Self::new(errno::EPROTO, text)
+    }
+
+    /// EPERM: the sender may not do this.
+    pub fn not_permitted(text: impl Into<String>) -> Self {
+        Self::new(errno::EPERM, text)
+    }
+
+    /// ENOENT: an unknown job, key or queue.
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::new(errno::ENOENT, text)
+    }
+
+    /// ENOSYS: an unknown method.
+    pub fn unknown_method(topic: &str) -> Self {
+        Self::new(errno::ENOSYS, format!("unknown method `{topic}`"))
+    }
+
+    /// ENODATA: the regular end of a stream (RFC 6).
+    pub fn end_of_stream() -> Self {
+        Self::new(errno::ENODATA, "")
+    }
 }
 
 impl fmt::Display for RequestError {
@@ -32,3 +62,22 @@ impl fmt::Display for RequestError {
 }
 
 impl std::error::Error for RequestError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_text_shows_that_of_its_number() {
+        assert_eq!(RequestError::invalid("no").to_string(), "no");
+        assert_eq!(
+            RequestError::end_of_stream().to_string(),
+            "No data available"
+        );
+        let unknown = RequestError::unknown_method("sched.x");
+        assert_eq!(
+            (unknown.errnum, unknown.text.as_str()),
+            (errno::ENOSYS, "unknown method `sched.x`")
+        );
+    }
+}

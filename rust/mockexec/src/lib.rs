@@ -15,7 +15,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use penstock_flux::alloc::CancelRequest as JobRequest;
 use penstock_flux::broker::{ServiceRequest, SubscriptionRequest};
-use penstock_flux::errno::{EINVAL, ENOENT, ENOSYS, EPERM, EPROTO};
+use penstock_flux::errno::{ENOSYS, EPERM, EPROTO};
 use penstock_flux::exec::{
     Exception, ExpirationRequest, Finish, HelloRequest, JobExceptionEvent, NoData, Release,
     ReleasedRanks, StartRequest, StartResponse, StartResponseType,
@@ -218,18 +218,17 @@ impl MockExec {
     fn move_limit(&mut self, request: &Message) -> Result<(u64, f64), RequestError> {
         if !request.credentials().is_owner() {
             let text = "only the instance owner may move an expiration";
-            return Err(RequestError::new(EPERM, text));
+            return Err(RequestError::not_permitted(text));
         }
         let ExpirationRequest { id, expiration } = request
             .read()
-            .map_err(|error| RequestError::new(EPROTO, error.to_string()))?;
+            .map_err(|error| RequestError::protocol(error.to_string()))?;
         if !(expiration.is_finite() && expiration >= 0.0) {
             let text = "expected an expiration of 0 or a time";
-            return Err(RequestError::new(EINVAL, text));
+            return Err(RequestError::invalid(text));
         }
         let job = self.running.get_mut(&id);
-        let job =
-            job.ok_or_else(|| RequestError::new(ENOENT, format!("job {id} is not running")))?;
+        let job = job.ok_or_else(|| RequestError::not_found(format!("job {id} is not running")))?;
         job.timing.set_limit(expiration);
         Ok((id, job.timing.end()))
     }

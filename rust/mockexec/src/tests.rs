@@ -1,5 +1,7 @@
 use serde_json::{Value, json};
 
+use penstock_flux::errno::{EINVAL, ENOENT};
+
 use super::*;
 
 fn start(id: u64, system: &Value, reattach: bool, starttime: f64) -> Message {

@@ -15,7 +15,7 @@ use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use penstock_wire::Message;
 
-use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings, invalid, read};
+use crate::{OutstandingAlloc, Phase, Reply, Scheduler, Settings, read};
 
 /// The greatest number of allocations in one commit.
 const MAX_COMMIT_JOBS: usize = 1024;
@@ -136,14 +136,17 @@ impl Scheduler {
 
     /// Frees resources. Only a free without `R` is answered: the current version expects no response.
     pub(crate) fn free(&mut self, request: &Message) -> Reply {
-        let free: FreeRequest = read(request).map_err(invalid)?;
+        let free: FreeRequest = read(request).map_err(RequestError::invalid)?;
         let Some(engine) = &mut self.engine else {
             return Ok(None);
         };
         let ranks = match &free.r {
             Some(r) if !free.is_final => {
                 let r = ResourceSet::from_json(r.as_str());
-                Some(r.map_err(|error| invalid(error.to_string()))?.ranks())
+                Some(
+                    r.map_err(|error| RequestError::invalid(error.to_string()))?
+                        .ranks(),
+                )
             }
             _ => None,
         };
@@ -156,11 +159,11 @@ impl Scheduler {
     }
 
     pub(crate) fn set_expiration(&mut self, request: &Message) -> Reply {
-        let change: ExpirationRequest = read(request).map_err(invalid)?;
+        let change: ExpirationRequest = read(request).map_err(RequestError::invalid)?;
         if let Some(engine) = &mut self.engine {
             engine
                 .set_expiration(change.id, change.expiration)
-                .map_err(|error| invalid(error.to_string()))?;
+                .map_err(|error| RequestError::invalid(error.to_string()))?;
         }
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
@@ -169,8 +172,10 @@ impl Scheduler {
     /// Applies a changed configuration from the next pass on.
     pub(crate) fn reload_config(&mut self, request: &Message) -> Reply {
         let bytes = request.payload_json().unwrap_or(b"{}");
-        let text = std::str::from_utf8(bytes).map_err(|error| invalid(error.to_string()))?;
-        let settings = Settings::from_json(text).map_err(|error| invalid(error.to_string()))?;
+        let text =
+            std::str::from_utf8(bytes).map_err(|error| RequestError::invalid(error.to_string()))?;
+        let settings =
+            Settings::from_json(text).map_err(|error| RequestError::invalid(error.to_string()))?;
         let before = std::mem::replace(&mut self.options.settings, settings);
         if let Some(engine) = &mut self.engine {
             engine.set_options(self.options.settings.engine_options());
@@ -181,13 +186,15 @@ impl Scheduler {
     }
 
     pub(crate) fn check_feasibility(&mut self, request: &Message) -> Reply {
-        let check: FeasibilityRequest = read(request).map_err(invalid)?;
+        let check: FeasibilityRequest = read(request).map_err(RequestError::invalid)?;
         let jobspec = Jobspec::from_json(check.jobspec.as_str())
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
         let Some(engine) = &mut self.engine else {
             return Err(RequestError::new(EAGAIN, "no resources are acquired yet"));
         };
-        engine.feasible(jobspec.request()).map_err(invalid)?;
+        engine
+            .feasible(jobspec.request())
+            .map_err(RequestError::invalid)?;
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
     }

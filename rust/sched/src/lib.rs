@@ -29,7 +29,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use penstock_engine::{Engine, QueueId};
-use penstock_flux::errno::{EINVAL, ENOSYS, EPERM};
+use penstock_flux::errno::EPERM;
 use penstock_flux::sched::StatsResponse;
 use penstock_flux::{Allocation, Payload, RequestError, topic};
 use penstock_wire::{Kind, Message};
@@ -184,10 +184,7 @@ impl Scheduler {
                 topic::DISCONNECT => return,
                 topic::PING => echo(request).map(Some),
                 topic::STATS_GET => Ok(Some(self.stats().to_payload())),
-                _ => {
-                    let text = format!("unknown method `{topic}`");
-                    Err(RequestError::new(ENOSYS, text))
-                }
+                _ => Err(RequestError::unknown_method(topic)),
             },
         };
         self.reply(request, reply);
@@ -256,11 +253,6 @@ impl Scheduler {
 /// The reply to a request: the payload of a response, none yet or ever, or an error.
 type Reply = Result<Option<Vec<u8>>, RequestError>;
 
-/// An error about a request's content.
-fn invalid(text: String) -> RequestError {
-    RequestError::new(EINVAL, text)
-}
-
 /// Reads a payload; the error names the topic and the key.
 fn read<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, String> {
     let value = message.read();
@@ -271,7 +263,7 @@ fn read<'a, T: Deserialize<'a>>(message: &'a Message) -> Result<T, String> {
 fn echo(request: &Message) -> Result<Vec<u8>, RequestError> {
     let bytes = request.payload_json().unwrap_or(b"{}");
     let json: &RawValue = serde_json::from_slice(bytes)
-        .map_err(|error| invalid(format!("{}: {error}", request.topic())))?;
+        .map_err(|error| RequestError::invalid(format!("{}: {error}", request.topic())))?;
     Ok(Message::json_payload(json.get()))
 }
 

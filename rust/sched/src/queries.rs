@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use penstock_engine::{Band, Engine, Field, Policy, Reason};
-use penstock_flux::errno::{EAGAIN, EPERM};
+use penstock_flux::errno::EAGAIN;
 use penstock_flux::sched::{
     Accuracy, Estimate, EstimateResponse, ExplainResponse, Explanation, JobsRequest, StartEstimate,
 };
@@ -14,7 +14,7 @@ use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde_json::{Map, Value};
 
-use crate::{Phase, Reply, Scheduler, invalid, read};
+use crate::{Phase, Reply, Scheduler, read};
 
 /// Whether a request is a query, which the next [`Scheduler::schedule`] answers.
 pub(crate) fn is_query(request: &Message) -> bool {
@@ -70,12 +70,12 @@ impl Scheduler {
         let sender = request.credentials();
         let payload = match request.topic() {
             topic::sched::EXPLAIN => self
-                .explain(read(request).map_err(invalid)?, sender, now)?
+                .explain(read(request).map_err(RequestError::invalid)?, sender, now)?
                 .to_payload(),
             topic::sched::ESTIMATE => self
-                .estimate(read(request).map_err(invalid)?, sender, now)?
+                .estimate(read(request).map_err(RequestError::invalid)?, sender, now)?
                 .to_payload(),
-            _ => self.what_if(&read(request).map_err(invalid)?, sender, now)?,
+            _ => self.what_if(&read(request).map_err(RequestError::invalid)?, sender, now)?,
         };
         Ok(Some(payload))
     }
@@ -118,7 +118,9 @@ impl Scheduler {
         now: f64,
     ) -> Result<ExplainResponse<'static>, RequestError> {
         let ids = request.into_ids();
-        let ids = ids.ok_or_else(|| invalid("sched.explain: expected `ids` or `id`".to_owned()))?;
+        let ids = ids.ok_or_else(|| {
+            RequestError::invalid("sched.explain: expected `ids` or `id`".to_owned())
+        })?;
         let (ids, errors) = self.queryable(ids, sender);
         let reasons = self.reasons(&ids, now);
         let estimates = self.near_estimates(&ids, &reasons, now);
@@ -146,7 +148,7 @@ impl Scheduler {
             None if sender.is_owner() => (self.first_queued(max_jobs), BTreeMap::new()),
             None => {
                 let text = "only the instance owner may query all jobs: name yours in `ids`";
-                return Err(RequestError::new(EPERM, text));
+                return Err(RequestError::not_permitted(text));
             }
         };
         let estimates = self.estimates(&ids, now);

@@ -1,15 +1,15 @@
 //! `sched.what-if`: the consequences of a change, computed on a snapshot.
 
 use penstock_engine::{Change, Engine, Job, Start};
-use penstock_flux::errno::{EAGAIN, EINVAL, EPERM};
+use penstock_flux::errno::EAGAIN;
 use penstock_flux::sched::{FitResponse, MovedStart, WhatIfRequest, WhatIfResponse};
 use penstock_flux::{Credentials, Member, Payload, RequestError, Text};
 use penstock_idset::IdSet;
 use penstock_jobspec::Jobspec;
 use penstock_jobspec::fluid::Fluid;
 
+use crate::Scheduler;
 use crate::alloc::queue_of;
-use crate::{Scheduler, invalid};
 
 /// The number of other jobs, from the first of the queue, whose starts are compared.
 const MAX_COMPARED_JOBS: usize = 100;
@@ -28,7 +28,7 @@ impl Scheduler {
     ) -> Result<Vec<u8>, RequestError> {
         if !sender.is_owner() {
             let text = "only the instance owner may query the consequences of a change";
-            return Err(RequestError::new(EPERM, text));
+            return Err(RequestError::not_permitted(text));
         }
         let settings = &self.options.settings;
         let Some(engine) = &mut self.engine else {
@@ -39,7 +39,7 @@ impl Scheduler {
         }
         let change = if let Some(jobspec) = request.submit {
             let jobspec = Jobspec::from_json(jobspec.as_str())
-                .map_err(|error| invalid(format!("`submit`: {error}")))?;
+                .map_err(|error| RequestError::invalid(format!("`submit`: {error}")))?;
             let name = jobspec.queue().unwrap_or_default();
             Change::Submit(Job {
                 id: u64::MAX,
@@ -48,19 +48,19 @@ impl Scheduler {
                 queue: queue_of(engine, &mut self.queues, settings, name),
             })
         } else {
-            change(engine, request).map_err(invalid)?
+            change(engine, request).map_err(RequestError::invalid)?
         };
         engine.share();
         let outcome = engine
             .what_if(&change, now, MAX_COMPARED_JOBS)
-            .map_err(|error| invalid(error.to_string()))?;
+            .map_err(|error| RequestError::invalid(error.to_string()))?;
         let is_held = matches!(&change, Change::Submit(job) if job.priority == 0);
         let text = match &outcome.after {
             Some(Start::Never { .. }) if is_held => "would be held until it is released".to_owned(),
             _ => outcome.sentence(now),
         };
         let ranks = match &outcome.after {
-            Some(Start::Denied { note }) => return Err(RequestError::new(EINVAL, note.clone())),
+            Some(Start::Denied { note }) => return Err(RequestError::invalid(note.clone())),
             Some(Start::At { ranks, .. }) => Some(ranks.to_string().into()),
             _ => None,
         };
@@ -91,7 +91,7 @@ fn priority(urgency: Option<u64>) -> Result<u32, RequestError> {
             .ok()
             .filter(|_| urgency < EXPEDITE)
             .ok_or_else(|| {
-                invalid(format!(
+                RequestError::invalid(format!(
                     "`urgency`: expected 0 to {EXPEDITE}, found {urgency}"
                 ))
             }),
@@ -161,11 +161,11 @@ fn inventory_ranks(engine: &Engine, key: &str, text: &Text) -> Result<IdSet, Str
 
 /// The largest number of nodes, or slots, with which a pending job would start now.
 fn fit(engine: &mut Engine, id: u64, now: f64) -> Result<FitResponse<'static>, RequestError> {
-    check_pending(engine, "fit", id).map_err(invalid)?;
+    check_pending(engine, "fit", id).map_err(RequestError::invalid)?;
     engine.share();
     let fit = engine
         .fit_now(id, now)
-        .map_err(|error| invalid(error.to_string()))?;
+        .map_err(|error| RequestError::invalid(error.to_string()))?;
     let requests_nodes = engine
         .job(id)
         .is_some_and(|job| job.request.nnodes.is_some());
