@@ -188,7 +188,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the scheduler gets a redacted jobspec",
-        "rust/manager/src/policy.rs",
+        "rust/jobspec/src/jobspec.rs",
         '        system.shift_remove("environment");\n',
         "",
         "test_rfc27.py::test_the_full_jobspec_is_durable_before_the_alloc_request",

@@ -29,7 +29,7 @@ struct Claim {
     /// Ranks that are no longer claimed.
     released: IdSet,
     /// R as committed, until the scheduler's response was compared with it.
-    text: Option<Box<str>>,
+    text: Option<Arc<str>>,
 }
 
 /// R of a job, as a scheduler commits it.
@@ -37,7 +37,7 @@ struct Claim {
 pub(crate) struct RCommit {
     pub(crate) id: u64,
     pub(crate) r: Arc<ResourceSet>,
-    pub(crate) text: String,
+    pub(crate) text: Arc<str>,
 }
 
 /// Why a commit of R is rejected.
@@ -133,7 +133,7 @@ impl Claims {
         for (at, it) in commits.iter().enumerate() {
             self.drop(it.id);
             let Err(error) = self.check(it.id, &it.r) else {
-                let text = Some(it.text.as_str().into());
+                let text = Some(Arc::clone(&it.text));
                 self.put(it.id, Arc::clone(&it.r), IdSet::new(), text);
                 continue;
             };
@@ -211,7 +211,7 @@ impl Claims {
         Some(claim)
     }
 
-    fn put(&mut self, id: u64, r: Arc<ResourceSet>, released: IdSet, text: Option<Box<str>>) {
+    fn put(&mut self, id: u64, r: Arc<ResourceSet>, released: IdSet, text: Option<Arc<str>>) {
         for (ranks, cores, gpus) in r.runs() {
             for rank in ranks {
                 if !released.contains(rank) {

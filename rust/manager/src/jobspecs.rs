@@ -30,15 +30,12 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// Parses a jobspec without applying defaults or limits.
-    fn parse(text: String, settings: &Settings) -> Result<Self, RequestError> {
-        let jobspec = Jobspec::from_json(&text).map_err(invalid)?;
-        let request = policy::redact(&text, settings, jobspec.queue()).map_err(invalid)?;
-        let spec = Spec::new(0, &jobspec);
+    /// A jobspec and its text.
+    fn new(jobspec: &Jobspec, text: String, settings: &Settings) -> Result<Self, RequestError> {
         Ok(Self {
             text,
-            spec,
-            request,
+            spec: Spec::new(0, jobspec),
+            request: policy::redact(jobspec, settings).map_err(invalid)?,
         })
     }
 
@@ -75,13 +72,10 @@ pub(crate) fn check(
 ) -> Result<Checked, RequestError> {
     let settings = &cx.settings;
     let mut jobspec = Jobspec::from_json(text).map_err(invalid)?;
-    let filled = policy::fill_in(text, &jobspec, settings).map_err(invalid)?;
-    let text = match filled {
-        Some(text) => {
-            jobspec = Jobspec::from_json(&text).map_err(invalid)?;
-            text
-        }
-        None => text.to_owned(),
+    let text = if policy::set_defaults(&mut jobspec, settings) {
+        jobspec.to_text()
+    } else {
+        text.to_owned()
     };
     match limited {
         Limited::Fully => policy::check(&jobspec, settings)?,
@@ -90,14 +84,9 @@ pub(crate) fn check(
         }
     }
     cx.queues.check_enabled(jobspec.queue())?;
-    let request = policy::redact(&text, settings, jobspec.queue()).map_err(invalid)?;
-    let spec = Spec::new(0, &jobspec);
-    depend::check(cx, &spec.dependencies, userid)?;
-    Ok(Checked {
-        text,
-        spec,
-        request,
-    })
+    let checked = Checked::new(&jobspec, text, settings)?;
+    depend::check(cx, &checked.spec.dependencies, userid)?;
+    Ok(checked)
 }
 
 /// Computes the jobspec of a job with another time limit.
@@ -110,13 +99,15 @@ pub(crate) fn with_duration(
     let key = record.spec().key;
     let text = cx.storage.run(|store| store.jobspec(key));
     let text = text.ok_or_else(|| invalid("the jobspec is not in the store"))?;
-    let text = policy::with_duration(&text, duration).map_err(invalid)?;
-    Checked::parse(text, &cx.settings)
+    let mut jobspec = Jobspec::from_json(&text).map_err(invalid)?;
+    jobspec.set_duration(duration);
+    Checked::new(&jobspec, jobspec.to_text(), &cx.settings)
 }
 
 /// Parses another jobspec for a job.
 pub(crate) fn parse(cx: &Context, text: String) -> Result<Checked, RequestError> {
-    Checked::parse(text, &cx.settings)
+    let jobspec = Jobspec::from_json(&text).map_err(invalid)?;
+    Checked::new(&jobspec, text, &cx.settings)
 }
 
 /// Replaces the jobspec of a job: in the store, in what the scheduler is sent and, by `event`, in

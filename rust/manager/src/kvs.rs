@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::kvs::{
     CommitRequest, CommitResponse, Dirent, LookupRequest, LookupResponse, PRIMARY,
 };
+use penstock_flux::{Allocation, Attachment};
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 
@@ -53,6 +54,9 @@ pub(crate) fn commit(cx: &mut Context, request: Request<'_>) -> Handled {
 }
 
 fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
+    if let Some(Attachment::Commit(allocations)) = request.message.attachment() {
+        return check_attached(cx, allocations);
+    }
     let request: CommitRequest<'_> = request.payload()?;
     check_namespace(request.namespace.as_deref())?;
     let mut commit = Commit::default();
@@ -72,7 +76,11 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
                 let text = text.ok_or_else(|| {
                     RequestError::invalid(format!("`{}`: expected the text of an R", op.key))
                 })?;
-                let r = Arc::new(check_r(cx, id, &text)?);
+                check_outstanding(cx, id)?;
+                let r = ResourceSet::from_json(&text).map_err(|error| {
+                    RequestError::invalid(format!("job {}: {error}", Fluid(id)))
+                })?;
+                let (r, text) = (Arc::new(r), text.into());
                 commit.allocations.push(RCommit { id, r, text });
             }
             Some(_) => {
@@ -88,9 +96,23 @@ fn check(cx: &Context, request: Request<'_>) -> Result<Commit, RequestError> {
     Ok(commit)
 }
 
-/// R for a job with an outstanding request. The error number tells a scheduler the fault: EINVAL
-/// is about R, any other about the job.
-fn check_r(cx: &Context, id: u64, text: &str) -> Result<ResourceSet, RequestError> {
+/// Checks a commit of a scheduler in this process, which attaches its allocations.
+fn check_attached(cx: &Context, allocations: &[Allocation]) -> Result<Commit, RequestError> {
+    let mut commit = Commit::default();
+    for Allocation { id, r, text } in allocations {
+        check_outstanding(cx, *id)?;
+        commit.allocations.push(RCommit {
+            id: *id,
+            r: Arc::clone(r),
+            text: Arc::clone(text),
+        });
+    }
+    Ok(commit)
+}
+
+/// Checks that a job has an outstanding request. The error number tells a scheduler the fault:
+/// EINVAL is about R, any other about the job.
+fn check_outstanding(cx: &Context, id: u64) -> Result<(), RequestError> {
     let name = Fluid(id);
     let Some(job) = cx.jobs.get(id) else {
         return Err(RequestError::not_found(format!(
@@ -101,8 +123,7 @@ fn check_r(cx: &Context, id: u64, text: &str) -> Result<ResourceSet, RequestErro
         let text = format!("job {name} has not asked for resources");
         return Err(RequestError::protocol(text));
     }
-    ResourceSet::from_json(text)
-        .map_err(|error| RequestError::invalid(format!("job {name}: {error}")))
+    Ok(())
 }
 
 fn apply(cx: &mut Context, commit: Commit) -> Handled {

@@ -1,91 +1,38 @@
 //! The site's policy on submissions: defaults, limits, and the jobspec as the scheduler is sent it.
 
 use penstock_jobspec::Jobspec;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::rpc::RequestError;
 use crate::settings::{Limits, Settings};
 
-/// The jobspec with the default queue and time limit if it names none; `None` if nothing is filled
-/// in.
-pub(crate) fn fill_in(
-    text: &str,
+/// Sets the default queue and time limit if the jobspec names none. Returns whether anything was
+/// set.
+pub(crate) fn set_defaults(jobspec: &mut Jobspec, settings: &Settings) -> bool {
+    let queue = jobspec.queue().or(settings.default_queue.as_deref());
+    let queue = queue.map(str::to_owned);
+    let duration = queue
+        .as_ref()
+        .and_then(|name| settings.queues.get(name)?.default_duration)
+        .or(settings.default_duration);
+    jobspec.set_defaults(queue.as_deref(), duration)
+}
+
+/// The text of the jobspec as the scheduler is sent it: without environment (RFC 27 allows that),
+/// and with the constraint of its queue.
+pub(crate) fn redact(
     jobspec: &Jobspec,
     settings: &Settings,
-) -> Result<Option<String>, serde_json::Error> {
-    let queue = match (jobspec.queue(), &settings.default_queue) {
-        (None, Some(queue)) => Some(queue.as_str()),
-        _ => None,
-    };
-    let named = jobspec.queue().or(queue);
-    let duration = named
-        .and_then(|name| settings.queues.get(name)?.default_duration)
-        .or(settings.default_duration)
-        .filter(|_| jobspec.duration() <= 0.0);
-    if queue.is_none() && duration.is_none() {
-        return Ok(None);
-    }
-    let mut value: Value = serde_json::from_str(text)?;
-    if let Some(system) = system(&mut value) {
-        if let Some(queue) = queue {
-            system.insert("queue".to_owned(), queue.into());
+) -> Result<String, penstock_jobspec::Error> {
+    let queue = jobspec.queue().and_then(|name| settings.queues.get(name));
+    let mut constraints = Vec::new();
+    if let Some(queue) = queue {
+        if !queue.requires.is_empty() {
+            constraints.push(json!({ "properties": queue.requires }));
         }
-        if let Some(duration) = duration {
-            system.insert("duration".to_owned(), duration.into());
-        }
+        constraints.extend(queue.constraint.clone());
     }
-    Ok(Some(value.to_string()))
-}
-
-/// The jobspec as the scheduler is sent it: without environment (RFC 27 allows that), and
-/// with the constraint of its queue.
-pub(crate) fn redact(
-    text: &str,
-    settings: &Settings,
-    queue: Option<&str>,
-) -> Result<String, serde_json::Error> {
-    let mut value: Value = serde_json::from_str(text)?;
-    if let Some(system) = system(&mut value) {
-        system.shift_remove("environment");
-        let queue = queue.and_then(|name| settings.queues.get(name));
-        let mut wanted: Vec<Value> = Vec::new();
-        if let Some(queue) = queue {
-            if !queue.requires.is_empty() {
-                wanted.push(json!({ "properties": queue.requires }));
-            }
-            wanted.extend(queue.constraint.clone().filter(|it| !is_empty(it)));
-        }
-        if !wanted.is_empty() {
-            let asked = system.shift_remove("constraints");
-            wanted.splice(0..0, asked.filter(|it| !is_empty(it)));
-            let constraint = match wanted.as_mut_slice() {
-                [one] => one.take(),
-                several => json!({ "and": several }),
-            };
-            system.insert("constraints".to_owned(), constraint);
-        }
-    }
-    Ok(value.to_string())
-}
-
-fn is_empty(constraint: &Value) -> bool {
-    constraint.as_object().is_none_or(Map::is_empty)
-}
-
-/// The jobspec with another time limit.
-pub(crate) fn with_duration(text: &str, duration: f64) -> Result<String, serde_json::Error> {
-    let mut value: Value = serde_json::from_str(text)?;
-    if let Some(system) = system(&mut value) {
-        system.insert("duration".to_owned(), duration.into());
-    }
-    Ok(value.to_string())
-}
-
-fn system(jobspec: &mut Value) -> Option<&mut Map<String, Value>> {
-    jobspec
-        .get_mut("attributes")?
-        .get_mut("system")?
-        .as_object_mut()
+    Ok(jobspec.redacted(constraints)?.to_text())
 }
 
 /// The limits of a queue, which override the general ones.

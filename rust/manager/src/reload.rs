@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use penstock_jobspec::Jobspec;
+
 use crate::context::Context;
 use crate::effect::Effect;
 use crate::manager::Manager;
@@ -51,7 +53,8 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
         } else {
             let text = cx.storage.run(|store| store.jobspec(spec.key));
             let text = text.unwrap_or_default();
-            let redacted = policy::redact(&text, &cx.settings, spec.queue.as_deref());
+            let redacted = Jobspec::from_json(&text)
+                .and_then(|jobspec| policy::redact(&jobspec, &cx.settings));
             // It was valid when it was stored.
             let Ok(redacted) = redacted else {
                 continue;

@@ -72,7 +72,7 @@ impl Manager {
         let text = text.ok_or_else(|| Fault::from("it has no jobspec"));
         Ok(text.and_then(|text| {
             let jobspec = Jobspec::from_json(&text)?;
-            let request = policy::redact(&text, &self.cx.settings, jobspec.queue())?;
+            let request = policy::redact(&jobspec, &self.cx.settings)?;
             Ok(Stored {
                 spec: Arc::new(Spec::new(key, &jobspec)),
                 request: request.into(),
