@@ -143,6 +143,10 @@ impl Router {
     }
 
     /// Registers a service for a peer.
+    ///
+    /// # Errors
+    ///
+    /// The name is not made of ASCII letters, digits, `-` and `_`, the peer is unknown, or the name is taken.
     pub fn add_service(&mut self, name: &str, id: PeerId) -> Result<(), ServiceError> {
         let valid = |char: char| char.is_ascii_alphanumeric() || char == '-' || char == '_';
         if name.is_empty() || !name.chars().all(valid) {
@@ -159,6 +163,10 @@ impl Router {
     }
 
     /// Removes a peer's service.
+    ///
+    /// # Errors
+    ///
+    /// The peer has no service of this name.
     pub fn remove_service(&mut self, name: &str, id: PeerId) -> Result<(), ServiceError> {
         if self.services.get(name) != Some(&id) {
             return Err(ServiceError::Unknown);

@@ -45,8 +45,12 @@ impl Engine {
         self.run_index(id).is_ok()
     }
 
-    /// Registers a job that is running already, on nodes up or down. Fails, and changes nothing, if
-    /// its allocation is not in the inventory, or not free.
+    /// Registers a job that is running already, on nodes up or down.
+    ///
+    /// # Errors
+    ///
+    /// The job is known already, or its allocation is not in the inventory or not free; the engine
+    /// is unchanged.
     pub fn allocate(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
         let books = &mut self.books;
         if books.jobs.find(id).is_some() {
@@ -75,6 +79,11 @@ impl Engine {
 
     /// As [`allocate`](Self::allocate), for a job that may also have resources outside the
     /// inventory; the rest is registered. Returns the ranks outside.
+    ///
+    /// # Errors
+    ///
+    /// The job is known already, or its cores or gpus on a rank of the inventory do not exist or
+    /// are not free; the engine is unchanged.
     pub fn adopt(&mut self, id: u64, r: &ResourceSet) -> Result<IdSet, Error> {
         let outside = r.ranks().difference(self.ranks());
         if outside.is_empty() {
@@ -102,8 +111,11 @@ impl Engine {
         outside.map(|(rank, (cores, gpus))| (*rank, cores, gpus))
     }
 
-    /// Sets what a job has on ranks outside the inventory. Fails if one of the ranks is inside, or
-    /// the job is not running.
+    /// Sets what a job has on ranks outside the inventory.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running, or one of the ranks is in the inventory.
     pub fn set_outside(
         &mut self,
         id: u64,
@@ -121,6 +133,10 @@ impl Engine {
 
     /// Frees the allocation of a job: all of it, or the part on some ranks. A job with nothing left
     /// is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running.
     pub fn free(&mut self, id: u64, ranks: Option<&IdSet>) -> Result<(), Error> {
         let run = self.run_index(id)?;
         let Some(ranks) = ranks else {
@@ -175,6 +191,11 @@ impl Engine {
     }
 
     /// Undoes an unused allocation: the job is pending again, at its former position.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running, or was registered with its resources, so that its request is
+    /// unknown.
     pub fn requeue(&mut self, id: u64) -> Result<(), Error> {
         let run = self.run_index(id)?;
         if self.run(id)?.asked.is_none() {
@@ -211,8 +232,11 @@ impl Engine {
         }
     }
 
-    /// Sets when a running job will end, in seconds since the epoch; 0 for unknown. Fails, and
-    /// changes nothing, if the inventory expires before.
+    /// Sets when a running job will end, in seconds since the epoch; 0 for unknown.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running, or the inventory expires before; the engine is unchanged.
     pub fn set_expiration(&mut self, id: u64, expiration: f64) -> Result<(), Error> {
         let run = self.run_index(id)?;
         let expiration = Some(expiration).filter(|expiration| *expiration > 0.0);

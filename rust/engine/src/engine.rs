@@ -66,11 +66,21 @@ fn limit(duration: f64) -> f64 {
 impl Engine {
     /// An engine for these resources, with the default options. Every node is down until it is
     /// marked up.
+    ///
+    /// # Errors
+    ///
+    /// The R has no `execution`, or its nodes have more cores and gpus than the engine can hold, on
+    /// one node or together.
     pub fn new(inventory: &ResourceSet) -> Result<Self, Error> {
         Self::with_options(inventory, Options::default())
     }
 
     /// An engine for these resources. Every node is down until it is marked up.
+    ///
+    /// # Errors
+    ///
+    /// The R has no `execution`, or its nodes have more cores and gpus than the engine can hold, on
+    /// one node or together.
     pub fn with_options(inventory: &ResourceSet, options: Options) -> Result<Self, Error> {
         let mut machine = Machine::new(inventory)?;
         machine.set_selection(options.selection);
@@ -176,6 +186,10 @@ impl Engine {
     }
 
     /// Queues a job.
+    ///
+    /// # Errors
+    ///
+    /// The job is known already, or its queue is not one of this engine's.
     pub fn submit(&mut self, job: Job) -> Result<(), Error> {
         let Job {
             id,
@@ -189,6 +203,10 @@ impl Engine {
 
     /// Queues a job whose shape is known. `duration` is in seconds, 0 for no limit; a job with less
     /// than a nanosecond is planned to end as it starts.
+    ///
+    /// # Errors
+    ///
+    /// The job is known already, or its queue is not one of this engine's.
     pub fn submit_shape(
         &mut self,
         id: u64,
@@ -423,6 +441,10 @@ impl Engine {
     }
 
     /// The R of a running job, with start time and expiration.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running, or its start is not before its expiration.
     pub fn r(&self, id: u64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let running = self.run(id)?;
@@ -436,6 +458,10 @@ impl Engine {
     }
 
     /// Appends the JSON text of a running job's R.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running.
     pub fn write_r(&self, id: u64, text: &mut String) -> Result<(), Error> {
         let running = self.run(id)?;
         let slots = running.shares.slots();
@@ -456,6 +482,10 @@ impl Engine {
     }
 
     /// The R of everything that is allocated.
+    ///
+    /// # Errors
+    ///
+    /// The allocations do not form an R, which is a bug.
     pub fn allocated(&self) -> Result<ResourceSet, Error> {
         let shares = self
             .books

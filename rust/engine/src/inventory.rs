@@ -11,7 +11,12 @@ use crate::{Engine, Error};
 
 impl Engine {
     /// Adds ranks to the inventory, down until they are marked up. What a job is known to have on
-    /// them already stays allocated. Fails, and changes nothing, if a rank is already there.
+    /// them already stays allocated.
+    ///
+    /// # Errors
+    ///
+    /// A rank is in the inventory already, the R has no `execution`, or there are more cores and
+    /// gpus than the engine can hold; the engine is unchanged.
     pub fn grow(&mut self, more: &ResourceSet) -> Result<(), Error> {
         let relocation = self.books.machine.grow(more)?;
         self.relocate(&relocation);
@@ -78,6 +83,10 @@ impl Engine {
 
     /// Gives ranks a property. As with [`remove_property`](Self::remove_property), pending jobs
     /// that have become impossible are denied at the next call of [`schedule`](Self::schedule).
+    ///
+    /// # Errors
+    ///
+    /// The name is not a property name (RFC 20), or a rank is not in the inventory.
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         self.books.machine.add_property(name, ranks)?;
         self.reconsider();

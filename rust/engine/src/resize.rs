@@ -15,9 +15,12 @@ impl Engine {
     /// selection policy picks; the job may have a part of these nodes. The job keeps it until it
     /// ends: the request's duration is ignored. Returns what has been added.
     ///
-    /// Pending jobs are passed over, and reservations that are in the way are made anew. Fails, and
-    /// changes nothing, if the job is not running or is overdue, if the request can never be met or
-    /// does not fit now, or if the job's queue has no room for it.
+    /// Pending jobs are passed over, and reservations that are in the way are made anew.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running or is overdue, the request can never be met or does not fit now, or
+    /// the limits of the job's queue do not admit it; the engine is unchanged.
     pub fn extend(&mut self, id: u64, request: &Request, now: f64) -> Result<ResourceSet, Error> {
         self.run(id)?;
         let shape = self.shape(request);
@@ -31,6 +34,11 @@ impl Engine {
     }
 
     /// As [`extend`](Self::extend), with just these resources, which must be up and free.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running or is overdue, the resources are not in the inventory, up and free,
+    /// or the limits of the job's queue do not admit them; the engine is unchanged.
     pub fn extend_with(
         &mut self,
         id: u64,
@@ -90,8 +98,11 @@ impl Engine {
     }
 
     /// Frees a part of a job's allocation, by cores and gpus. The number of slots of the rest is
-    /// then unknown. A job with nothing left is forgotten. Fails, and changes nothing, if the job
-    /// does not have all of it.
+    /// then unknown. A job with nothing left is forgotten.
+    ///
+    /// # Errors
+    ///
+    /// The job is not running, or does not have all of it; the engine is unchanged.
     pub fn shrink_allocation(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
         let wrap = |error: Error| Error::new(format!("job {id}: {error}"));
         let run = self.run_index(id)?;

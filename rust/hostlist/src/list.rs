@@ -217,16 +217,23 @@ impl Hostlist {
 
     /// Appends one host.
     ///
-    /// Rejects an invalid name (RFC 29): empty, blanks, control or non-ASCII characters, commas, brackets.
+    /// # Errors
+    ///
+    /// The name is invalid (RFC 29): it is empty, or holds a blank, a control or non-ASCII character, a comma or a
+    /// bracket; or the list would become too long.
     pub fn push(&mut self, name: &str) -> Result<(), Error> {
         check_name(name)?;
         let entry = self.entry_for(name, None);
         self.append_entry(entry).map_err(Error::limit)
     }
 
-    /// Appends hosts, each a name or a text in RFC 29 form. Stops at the first fault: what came before it stays.
+    /// Appends hosts, each a name or a text in RFC 29 form.
     ///
     /// Cheaper than [`Self::push`] for many names.
+    ///
+    /// # Errors
+    ///
+    /// A text is not a hostlist, or the list would become too long; the hosts before the fault stay.
     pub fn try_extend<S: AsRef<str>>(
         &mut self,
         hosts: impl IntoIterator<Item = S>,
@@ -255,6 +262,10 @@ impl Hostlist {
     }
 
     /// A list of hosts, each a name or a text in RFC 29 form.
+    ///
+    /// # Errors
+    ///
+    /// A text is not a hostlist, or the list would become too long.
     pub fn try_from_hosts<S: AsRef<str>>(
         hosts: impl IntoIterator<Item = S>,
     ) -> Result<Self, Error> {
@@ -281,17 +292,29 @@ impl Hostlist {
         Entry::new(stem, parts.number)
     }
 
-    /// Appends the hosts of a text in RFC 29 form. Nothing is appended where there is a fault in it.
+    /// Appends the hosts of a text in RFC 29 form.
+    ///
+    /// # Errors
+    ///
+    /// The text is not a hostlist, or the list would become too long; the list is unchanged.
     pub fn extend_from_str(&mut self, text: &str) -> Result<(), Error> {
         self.append(&text.parse()?)
     }
 
-    /// Appends the hosts of another list. Nothing is appended where the list would become too long.
+    /// Appends the hosts of another list.
+    ///
+    /// # Errors
+    ///
+    /// The list would become too long; it is unchanged.
     pub fn append(&mut self, other: &Self) -> Result<(), Error> {
         self.splice(self.len()..self.len(), other)
     }
 
     /// Inserts one host before the position; at the end where there is no such position.
+    ///
+    /// # Errors
+    ///
+    /// The name is invalid, or the list would become too long; it is unchanged.
     pub fn insert(&mut self, index: usize, name: &str) -> Result<(), Error> {
         let mut host = Self::new();
         host.push(name)?;
@@ -326,7 +349,11 @@ impl Hostlist {
         *self = Self::new();
     }
 
-    /// Replaces the hosts at these positions. Nothing is changed where the list would become too long.
+    /// Replaces the hosts at these positions.
+    ///
+    /// # Errors
+    ///
+    /// The list would become too long; it is unchanged.
     pub fn splice(&mut self, range: Range<usize>, with: &Self) -> Result<(), Error> {
         let rest = self.len() - range.end.min(self.len()).saturating_sub(range.start);
         if with.len() > Self::MAX_LEN - rest {

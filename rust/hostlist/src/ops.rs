@@ -88,7 +88,9 @@ impl Hostlist {
 
     /// The hosts of either list, each once: those of this list, then those only in the other, in their order.
     ///
-    /// Fails if the result would be too long.
+    /// # Errors
+    ///
+    /// The result would be too long.
     pub fn union(&self, other: &Self) -> Result<Self, Error> {
         let (mut keys, mut seen) = (Keys::default(), Hosts::sized_for(&[self, other]));
         let left = unseen(self, &mut keys, &mut seen);
@@ -131,7 +133,9 @@ impl Hostlist {
 
     /// The hosts of exactly one of the lists, each once: those of this list, then those of the other.
     ///
-    /// Fails if the result would be too long.
+    /// # Errors
+    ///
+    /// The result would be too long.
     pub fn symmetric_difference(&self, other: &Self) -> Result<Self, Error> {
         let mut keys = Keys::default();
         let mut in_other = cover(other, &mut keys, Hosts::sized_for(&[self, other]));

@@ -359,8 +359,6 @@ impl Hostlist {
     /// - empty items are left out: `a,,b`, `a,`, `foo[1,,2]`; there is still no `foo[]`;
     /// - a range whose end shows more zeroes than its start has them in both: `[1-003]` is `[001-003]`.
     ///
-    /// Everything else is rejected as in strict parsing: a descending range is a mistake with more than one remedy.
-    ///
     /// ```
     /// use penstock_hostlist::Hostlist;
     ///
@@ -370,6 +368,11 @@ impl Hostlist {
     /// assert_eq!(mended, ["left out blanks at byte 6", "left out an empty item at byte 10"]);
     /// # Ok::<(), penstock_hostlist::Error>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// The text has a fault that is not listed above, such as a descending range, which has more than one remedy, or
+    /// names too many hosts.
     pub fn parse_lenient(text: &str) -> Result<(Self, Vec<Mended>), Error> {
         let mut parser = Parser::new(text, Some(Vec::new()));
         parser.list()?;

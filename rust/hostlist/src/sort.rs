@@ -260,7 +260,9 @@ fn ordered(list: &Hostlist) -> Vec<Item> {
 impl Hostlist {
     /// Sorts in natural order: by prefix (runs of digits in it as numbers), number, its width, suffix. Repeats stay.
     ///
-    /// Fails without a change if overlapping ranges would split into more than 16,777,216 hosts.
+    /// # Errors
+    ///
+    /// Overlapping ranges would split into more than 16,777,216 hosts; the list is unchanged.
     pub fn sort(&mut self) -> Result<(), Error> {
         if let Some(sorted) = points(self) {
             *self = sorted;

@@ -178,8 +178,11 @@ impl Reader<'_> {
 impl IdSet {
     /// Reads what other systems write: blanks, leading zeroes, disorder, repeats, empty items, ranges of one id.
     ///
-    /// Returns the set and what was mended, the first hundred places, in the order of their discovery. Ranges that
-    /// go backwards, numbers that are no ids and other characters are errors here too.
+    /// Returns the set and what was mended, the first hundred places, in the order of their discovery.
+    ///
+    /// # Errors
+    ///
+    /// The text holds a descending range, a number that is not an id, or an unexpected character.
     pub fn parse_lenient(text: &str) -> Result<(Self, Vec<Mended>), Error> {
         let mut reader = Reader {
             text,

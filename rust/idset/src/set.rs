@@ -308,6 +308,10 @@ impl IdSet {
     }
 
     /// Adds an id that may be out of range. Returns whether it was new.
+    ///
+    /// # Errors
+    ///
+    /// The id is above [`Self::MAX_ID`].
     pub fn try_insert(&mut self, id: u64) -> Result<bool, Error> {
         match u32::try_from(id) {
             Ok(id) if id <= Self::MAX_ID => Ok(self.insert(id)),

@@ -40,6 +40,11 @@ pub trait Target {
 
 impl Constraint {
     /// Reads `{"operator": [values]}`. `{}` holds for every target.
+    ///
+    /// # Errors
+    ///
+    /// The value is not a constraint (RFC 31): an operator or the type of its values is unknown, or
+    /// it is nested too deeply.
     pub fn from_value(value: &Value) -> Result<Self, Error> {
         parse(value, "", 0)
     }

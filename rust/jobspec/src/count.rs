@@ -79,8 +79,10 @@ impl Count {
     /// The numbers that begin with `min` and go on, each made of the one before by the operator,
     /// up to `max`, or without end.
     ///
-    /// Fails where `max` is less than `min`, or where the operator leads nowhere: an operand of 0
-    /// to add, one below 2 to multiply or to raise by, 0 to multiply, 0 or 1 to raise.
+    /// # Errors
+    ///
+    /// `max` is less than `min`, or the operator leads nowhere: `operand` is 0 to add or below 2 to
+    /// multiply or raise, or `min` is 0 to multiply or below 2 to raise.
     pub fn range(
         min: u32,
         max: Option<u32>,
@@ -261,6 +263,10 @@ impl Count {
 
     /// Reads a count of a jobspec: a whole number of at least one, a dictionary with `min` and
     /// perhaps `max`, `operator` and `operand` (RFC 14), or a text (RFC 45, RFC 22).
+    ///
+    /// # Errors
+    ///
+    /// The value is not a count, or its smallest number is 0.
     pub fn from_value(value: &Value) -> Result<Self, Error> {
         Self::from_value_at(value, "count")
     }

@@ -12,6 +12,11 @@ use crate::Error;
 /// assert!(parse("-1s").is_err());
 /// # Ok::<(), penstock_jobspec::Error>(())
 /// ```
+///
+/// # Errors
+///
+/// The text is neither a number of at least 0, with one of the suffixes ms, s, m, h and d or without
+/// one, nor `inf`.
 pub fn parse(text: &str) -> Result<f64, Error> {
     let fail = || {
         let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();

@@ -7,7 +7,6 @@
 //! user of a connection.
 
 #![forbid(unsafe_code)]
-#![warn(clippy::missing_errors_doc)]
 
 mod error;
 mod outstanding;

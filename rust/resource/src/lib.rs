@@ -7,8 +7,6 @@
 //!
 //! Costs grow with runs of equal nodes and ranges of ranks: 100,000 equal nodes cost what one costs.
 
-#![warn(clippy::missing_errors_doc)]
-
 mod acquire;
 mod drain;
 mod error;

@@ -39,24 +39,42 @@ pub enum Scheduling {
 }
 
 impl ResourceSet {
-    /// What is in either set. Fails if a rank has different hosts in them; see the crate for the rest.
+    /// What is in either set. See the crate for times, properties and `nslots`.
+    ///
+    /// # Errors
+    ///
+    /// An R has no `execution`, a rank has different hosts in the sets, or the sets have different values of
+    /// `scheduling` or `attributes`.
     pub fn union(&self, other: &Self) -> Result<Self, Error> {
         self.combine(Operation::Union, other, Scheduling::Same)
     }
 
-    /// What is in both sets. Fails if a rank has different hosts in them, or if they are valid at different times.
+    /// What is in both sets.
+    ///
+    /// # Errors
+    ///
+    /// An R has no `execution`, a rank has different hosts in the sets, the sets are valid at different times, or they
+    /// have different values of `scheduling` or `attributes`.
     pub fn intersection(&self, other: &Self) -> Result<Self, Error> {
         self.combine(Operation::Intersection, other, Scheduling::Same)
     }
 
-    /// What is in this set but not in the other. Fails if a rank has different hosts in them.
+    /// What is in this set but not in the other.
+    ///
+    /// # Errors
+    ///
+    /// An R has no `execution`, a rank has different hosts in the sets, or the sets have different values of
+    /// `scheduling` or `attributes`.
     pub fn difference(&self, other: &Self) -> Result<Self, Error> {
         self.combine(Operation::Difference, other, Scheduling::Same)
     }
 
     /// This set, and the other's nodes after it: they get the ranks after this set's last, in their order.
     ///
-    /// Fails if there are not enough ranks.
+    /// # Errors
+    ///
+    /// An R has no `execution`, there are not enough ranks, or the sets have different values of `scheduling` or
+    /// `attributes`.
     pub fn append(&self, other: &Self) -> Result<Self, Error> {
         self.combine(Operation::Append, other, Scheduling::Same)
     }
@@ -74,6 +92,11 @@ impl ResourceSet {
     /// assert_eq!(union.scheduling().map(|raw| raw.get()), Some(r#"{"graph":1}"#));
     /// # Ok::<(), penstock_rset::Error>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// An R has no `execution`, the operation fails, or `scheduling` is [`Scheduling::Same`] and the sets have
+    /// different values of `scheduling` or `attributes`.
     pub fn combine(
         &self,
         operation: Operation,

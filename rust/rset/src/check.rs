@@ -18,9 +18,10 @@ use crate::{Error, ResourceSet};
 impl ResourceSet {
     /// Reads the JSON text of an R (RFC 20). Costs one pass over the text.
     ///
-    /// The error names the place, e.g.
-    /// `invalid R: execution.R_lite[0].children.core: invalid idset "0-x": expected a number at byte 2`. It is the
-    /// first of [`ResourceSet::problems`].
+    /// # Errors
+    ///
+    /// The text is not an R. The error is the first of [`ResourceSet::problems`] and names the place, e.g.
+    /// `invalid R: execution.R_lite[0].children.core: invalid idset "0-x": expected a number at byte 2`.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         if let Some(set) = read(text) {
             return Ok(set);

@@ -52,7 +52,10 @@ impl ResourceSet {
 
     /// Adds a property to ranks of the set.
     ///
-    /// Fails if the name holds one of `` ! & ' " ^ ` | ( ) `` or is empty, or a rank is not in the set.
+    /// # Errors
+    ///
+    /// The name is empty or holds one of `` ! & ' " ^ ` | ( ) ``, a rank is not in the set, or the R has no
+    /// `execution`.
     pub fn add_property(&mut self, name: &str, ranks: &IdSet) -> Result<(), Error> {
         check_name(name)?;
         let execution = self.execution_mut()?;

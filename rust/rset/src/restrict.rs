@@ -54,7 +54,11 @@ impl ResourceSet {
         hosts::ranks_at(&execution.ranks, &found.positions)
     }
 
-    /// As [`ResourceSet::ranks_on`], but the error names the hosts that are not in the set.
+    /// As [`ResourceSet::ranks_on`], but hosts that are not in the set are an error.
+    ///
+    /// # Errors
+    ///
+    /// A host is not in the set, or the R has no `execution`. The error names all such hosts.
     pub fn ranks_on_all(&self, hosts: &Hostlist) -> Result<IdSet, Error> {
         self.require_execution()?;
         let execution = self.view();

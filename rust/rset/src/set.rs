@@ -78,7 +78,9 @@ impl ResourceSet {
 
     /// `hosts` in the order of `ranks`, each with the same cores and gpus: 100,000 nodes at the price of one.
     ///
-    /// Fails unless there is exactly one host for each rank.
+    /// # Errors
+    ///
+    /// The number of hosts is not the number of ranks.
     pub fn uniform(
         ranks: &IdSet,
         hosts: &Hostlist,
@@ -116,7 +118,11 @@ impl ResourceSet {
         self.execution.is_some()
     }
 
-    /// The error for an operation that needs ranks on an R that has `scheduling` alone.
+    /// Checks that the R has `execution`, which operations on ranks need.
+    ///
+    /// # Errors
+    ///
+    /// The R has no `execution`.
     pub fn require_execution(&self) -> Result<(), Error> {
         if self.has_execution() {
             return Ok(());
@@ -227,7 +233,9 @@ impl ResourceSet {
 
     /// The ranks on these hosts, in the order of `hosts`; a host with several ranks gives them all, ascending.
     ///
-    /// The error names the hosts that are not in the set.
+    /// # Errors
+    ///
+    /// A host is not in the set, or the R has no `execution`. The error names all such hosts.
     pub fn host_ranks(&self, hosts: &Hostlist) -> Result<Vec<u32>, Error> {
         let ranks = self.ranks_on_all(hosts)?;
         let execution = self.view();
@@ -253,8 +261,12 @@ impl ResourceSet {
 
     /// Gives a rank these cores and gpus, in addition to those it has.
     ///
-    /// Cheap for a rank after all others. Fails if the rank is there with another host, is 4294967295, or if the
-    /// host is no host name.
+    /// Cheap for a rank after all others.
+    ///
+    /// # Errors
+    ///
+    /// The rank is 4294967295 or is in the set with another host, the host is not a host name, or the R has no
+    /// `execution`.
     pub fn insert(
         &mut self,
         rank: u32,
@@ -310,7 +322,11 @@ impl ResourceSet {
         self.view().expiration
     }
 
-    /// Sets the start; 0 unsets it. Fails if it is negative, not finite, or not before the expiration.
+    /// Sets the start; 0 unsets it.
+    ///
+    /// # Errors
+    ///
+    /// The start is negative, not finite, or not before the expiration, or the R has no `execution`.
     pub fn set_starttime(&mut self, starttime: Option<f64>) -> Result<(), Error> {
         let starttime = check_time("starttime", starttime)?;
         let execution = self.execution_mut()?;
@@ -319,7 +335,11 @@ impl ResourceSet {
         Ok(())
     }
 
-    /// Sets the expiration; 0 unsets it. Fails if it is negative, not finite, or not after the start.
+    /// Sets the expiration; 0 unsets it.
+    ///
+    /// # Errors
+    ///
+    /// The expiration is negative, not finite, or not after the start, or the R has no `execution`.
     pub fn set_expiration(&mut self, expiration: Option<f64>) -> Result<(), Error> {
         let expiration = check_time("expiration", expiration)?;
         let execution = self.execution_mut()?;

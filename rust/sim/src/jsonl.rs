@@ -111,8 +111,10 @@ struct ReadDependencies {
 
 /// Reads a trace, or its first `limit` jobs. Blank lines are skipped.
 ///
-/// Fails, naming the line, if one is not a job as `docs/simulation.md` describes it, if an id is
-/// repeated, or if a job depends on an unknown job or on itself.
+/// # Errors
+///
+/// A line is not a job as `docs/simulation.md` describes it, an id is repeated, or a job depends on
+/// an unknown job or on itself. The error names the line.
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
     let mut by_id: HashMap<u64, JobIndex> = HashMap::new();

@@ -273,14 +273,19 @@ pub struct Lublin {
 impl Lublin {
     /// Generates the jobs. All times are whole seconds.
     ///
-    /// Fails if there are no cores, if the load is not above 0, or if there are more than
+    /// # Errors
+    ///
+    /// There are no cores, the load is not above 0, or there are more than
     /// [`MAX_GENERATED_JOBS`](crate::MAX_GENERATED_JOBS) jobs.
     pub fn draw(&self) -> Result<Workload, Error> {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`; fails
-    /// once it does not.
+    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// As [`draw`](Self::draw), or `go_on` has returned `false`.
     pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
         check_job_count(self.jobs)?;
         if self.cores == 0 {

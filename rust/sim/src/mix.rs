@@ -55,14 +55,19 @@ pub struct Mix {
 impl Mix {
     /// Generates the jobs; they arrive at random (a Poisson process). All times are whole seconds.
     ///
-    /// Fails if the text is not a mix, if there are no cores, if the load is not above 0, or if
-    /// there are more than [`MAX_GENERATED_JOBS`](crate::MAX_GENERATED_JOBS) jobs.
+    /// # Errors
+    ///
+    /// The text is not a mix, there are no cores, the load is not above 0, or there are more than
+    /// [`MAX_GENERATED_JOBS`](crate::MAX_GENERATED_JOBS) jobs.
     pub fn draw(&self) -> Result<Workload, Error> {
         self.draw_while(&mut || true)
     }
 
-    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`; fails
-    /// once it does not.
+    /// As [`draw`](Self::draw), while `go_on`, which is called now and then, returns `true`.
+    ///
+    /// # Errors
+    ///
+    /// As [`draw`](Self::draw), or `go_on` has returned `false`.
     pub fn draw_while(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Workload, Error> {
         check_job_count(self.jobs)?;
         let components = parse(&self.shapes)?;

@@ -122,8 +122,11 @@ pub struct Simulation {
 impl Simulation {
     /// A simulation that has not begun.
     ///
-    /// Fails if a job or a failure names what such a machine cannot have. A job that is merely too
-    /// large is denied when it comes.
+    /// A job that is merely too large is denied at its submit time.
+    ///
+    /// # Errors
+    ///
+    /// A job or a failure names what such a machine cannot have.
     pub fn new(workload: Arc<Workload>, machine: &Machine, setup: Setup) -> Result<Self, Error> {
         let hardware = Hardware::new(machine)?;
         let requests = hardware.requests(&workload, &setup)?;
@@ -185,7 +188,9 @@ impl Simulation {
     /// Runs until so many events have happened, and to the end of the last one's instant. Returns
     /// whether any are left.
     ///
-    /// Fails if the scheduler contradicts itself, which is a bug.
+    /// # Errors
+    ///
+    /// The scheduler contradicts itself, which is a bug.
     pub fn advance(&mut self, events: u64) -> Result<bool, Error> {
         self.advance_while(events, &mut |_, _| true)
     }
@@ -193,6 +198,10 @@ impl Simulation {
     /// As [`advance`](Self::advance), while `go_on` returns `true`. It is called after each instant
     /// and at each step of an estimate, with the number of jobs that have ended and the time of the
     /// trace. A simulation that was stopped can be advanced again, and ends as it would have.
+    ///
+    /// # Errors
+    ///
+    /// The scheduler contradicts itself, which is a bug.
     pub fn advance_while(
         &mut self,
         events: u64,

@@ -74,7 +74,9 @@ struct Findings {
 /// cancelled before they ran, and lines that are parts of a job; [`Workload::assumptions`] tells
 /// how many. Lines are sorted by submit time, equal ones stay in file order.
 ///
-/// Fails if a line is not eighteen numbers.
+/// # Errors
+///
+/// A line is not eighteen numbers. The error names the line.
 pub fn read(data: &[u8], name: &str, limit: Option<usize>) -> Result<Workload, Error> {
     let mut workload = Workload::new(name);
     let mut census = Findings::default();
@@ -375,7 +377,9 @@ fn whole(number: f64) -> Option<u64> {
 
 /// Writes a workload as SWF, with -1 for what a simulation does not know.
 ///
-/// Fails if a job requests more than cores anywhere: the format cannot express it.
+/// # Errors
+///
+/// A job requests more than cores anywhere, which the format cannot express.
 pub fn write(workload: &Workload) -> Result<String, Error> {
     let mut text = String::with_capacity(workload.len() * 64 + 256);
     text.push_str("; Version: 2.2\n");

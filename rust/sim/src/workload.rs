@@ -207,8 +207,10 @@ impl Workload {
 
     /// Adds a job. [`finish`](Self::finish) sorts the jobs.
     ///
-    /// Fails if a time is negative or NaN, if there are too many jobs, or if there are more than
-    /// 65,536 queues.
+    /// # Errors
+    ///
+    /// A time is negative, NaN or too late, there are too many jobs, or there are
+    /// more than 65,536 queues.
     pub fn push(&mut self, job: TraceJob) -> Result<(), Error> {
         let shape = self.shape_number(job.shape)?;
         let queue = self.queue_number(job.queue)?;
@@ -456,7 +458,9 @@ impl Workload {
     /// estimates if some are given: in traces whose submit times are start times, or that have no
     /// estimates, hardly any job has to wait.
     ///
-    /// Fails if the pace is not above 0.
+    /// # Errors
+    ///
+    /// The pace is not a finite number above 0, or makes submit times too late.
     pub fn vary(&self, pace: f64, estimates: Option<Estimates>, seed: u64) -> Result<Self, Error> {
         if !(pace > 0.0 && pace.is_finite()) {
             let pace = brief(pace);

@@ -55,6 +55,10 @@ pub struct Store {
 
 impl Store {
     /// Opens or creates the database at `path`.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be opened or prepared, or was written by a program that uses another format.
     pub fn open(path: &Path, synchronous: Synchronous) -> Result<Self, Error> {
         let connection = Connection::open(path)
             .map_err(|source| Error::new(&format!("cannot open `{}`", path.display()), &source))?;
@@ -62,6 +66,10 @@ impl Store {
     }
 
     /// Opens a database in memory, for tests and simulation.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be opened or prepared.
     pub fn in_memory() -> Result<Self, Error> {
         let connection = Connection::open_in_memory()
             .map_err(|source| Error::new("cannot open a store in memory", &source))?;
@@ -78,6 +86,10 @@ impl Store {
     }
 
     /// Makes every write since the last commit durable. Returns whether there were any.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn commit(&mut self) -> Result<bool, Error> {
         if !self.open {
             return Ok(false);
@@ -125,6 +137,10 @@ impl Store {
     }
 
     /// A value of the instance itself, such as its epoch.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn meta(&self, key: &str) -> Result<Option<String>, Error> {
         self.read(
             "cannot read meta",
@@ -134,6 +150,10 @@ impl Store {
     }
 
     /// Sets a value of the instance itself.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), Error> {
         self.write(
             "cannot write meta",
@@ -144,6 +164,10 @@ impl Store {
     }
 
     /// Stores a jobspec's text and returns the key by which jobs refer to it.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn add_jobspec(&mut self, text: &str) -> Result<i64, Error> {
         self.write(
             "cannot write a jobspec",
@@ -154,6 +178,10 @@ impl Store {
     }
 
     /// The text of a jobspec.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn jobspec(&self, spec: i64) -> Result<Option<String>, Error> {
         self.read(
             "cannot read a jobspec",
@@ -163,6 +191,10 @@ impl Store {
     }
 
     /// Adds a job. Its events follow by [`Store::append_events`].
+    ///
+    /// # Errors
+    ///
+    /// A job with this id is stored, or the database fails.
     pub fn add_job(&mut self, id: u64, userid: u32, t_submit: f64, spec: i64) -> Result<(), Error> {
         self.write(
             "cannot write a job",
@@ -173,6 +205,10 @@ impl Store {
     }
 
     /// Appends whole event lines to a job's eventlog; `seq` grows with every call for the job.
+    ///
+    /// # Errors
+    ///
+    /// The job has lines of this `seq`, or the database fails.
     pub fn append_events(&mut self, id: u64, seq: u32, lines: &str) -> Result<(), Error> {
         self.write(
             "cannot write events",
@@ -183,6 +219,10 @@ impl Store {
     }
 
     /// The whole eventlog of a job; empty if it has none.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn eventlog(&self, id: u64) -> Result<String, Error> {
         let log = self.read::<String>(
             "cannot read an eventlog",
@@ -194,6 +234,10 @@ impl Store {
     }
 
     /// Sets a job's R. Returns false if the job is unknown.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn set_r(&mut self, id: u64, text: &str) -> Result<bool, Error> {
         let rows = self.write(
             "cannot write R",
@@ -204,6 +248,10 @@ impl Store {
     }
 
     /// Removes a job's R: the commit did not become an allocation.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn clear_r(&mut self, id: u64) -> Result<(), Error> {
         self.write(
             "cannot remove R",
@@ -214,6 +262,10 @@ impl Store {
     }
 
     /// A job's R as last set.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn r(&self, id: u64) -> Result<Option<String>, Error> {
         let r = self.read::<Option<String>>(
             "cannot read R",
@@ -224,6 +276,10 @@ impl Store {
     }
 
     /// Makes a job refer to another jobspec.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn set_spec(&mut self, id: u64, spec: i64) -> Result<(), Error> {
         self.write(
             "cannot write a job's jobspec",
@@ -234,6 +290,10 @@ impl Store {
     }
 
     /// Whether a job of this id is stored.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn has_job(&self, id: u64) -> Result<bool, Error> {
         let found = self.read::<i64>(
             "cannot read a job",
@@ -244,6 +304,10 @@ impl Store {
     }
 
     /// Removes a job: its record, its R and its events. Its jobspec stays, as other jobs may share it.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn remove_job(&mut self, id: u64) -> Result<(), Error> {
         let what = "cannot remove a job";
         self.write(what, "DELETE FROM events WHERE job = ?", [key(id)])?;
@@ -252,6 +316,10 @@ impl Store {
     }
 
     /// Removes a jobspec to which no job refers any longer.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn remove_jobspec(&mut self, spec: i64) -> Result<(), Error> {
         self.write(
             "cannot remove a jobspec",
@@ -262,6 +330,10 @@ impl Store {
     }
 
     /// Every job, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn jobs(&self) -> Result<Vec<JobRecord>, Error> {
         let what = "cannot read the jobs";
         let wrap = |source: rusqlite::Error| Error::new(what, &source);
@@ -303,6 +375,10 @@ impl Store {
     }
 
     /// Appends an event of the resource service, such as drain and undrain.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn append_resource_event(&mut self, line: &str) -> Result<(), Error> {
         self.write(
             "cannot write a resource event",
@@ -313,6 +389,10 @@ impl Store {
     }
 
     /// The events of the resource service, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn resource_events(&self) -> Result<Vec<String>, Error> {
         let wrap = |source: rusqlite::Error| Error::new("cannot read resource events", &source);
         let mut statement = self
@@ -326,6 +406,10 @@ impl Store {
     }
 
     /// A value of the general key space, which excludes the keys of jobs.
+    ///
+    /// # Errors
+    ///
+    /// The database cannot be read.
     pub fn value(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
         self.read(
             "cannot read a key",
@@ -335,6 +419,10 @@ impl Store {
     }
 
     /// Sets a value of the general key space.
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn set_value(&mut self, key: &str, value: &[u8]) -> Result<(), Error> {
         self.write(
             "cannot write a key",
@@ -345,6 +433,10 @@ impl Store {
     }
 
     /// Removes a key and everything below it (`key.*`).
+    ///
+    /// # Errors
+    ///
+    /// The database fails, for example because the disk is full.
     pub fn remove_value(&mut self, key: &str) -> Result<(), Error> {
         // '/' is the character after '.': the range holds exactly the keys that start with `key.`.
         self.write(

@@ -144,7 +144,10 @@ impl Engine {
     /// others in the queue, held ones left out. Costs, without the change and with it, a snapshot and
     /// a pass for each planned end until all of these have started.
     ///
-    /// Fails if there is no such job, or if the job to be submitted is known already.
+    /// # Errors
+    ///
+    /// The job that the change is about is not pending, or, to be cancelled, not running either; or
+    /// the job to be submitted is known already.
     pub fn what_if(&self, change: &Change, now: f64, max_compared: usize) -> Result<Effect, Error> {
         let mut changed = self.clone();
         changed.apply(change)?;
@@ -178,6 +181,10 @@ impl Engine {
 
     /// The starts of the first `max_jobs` jobs of the queue, in its order, if all jobs end as planned
     /// and no others are submitted.
+    ///
+    /// # Errors
+    ///
+    /// A job that starts in the forecast is not running after it, which is a bug.
     pub fn forecast(&self, now: f64, max_jobs: usize) -> Result<Vec<(u64, Start)>, Error> {
         let mut snapshot = self.clone();
         let mut ids = snapshot.queued();
@@ -188,6 +195,10 @@ impl Engine {
     }
 
     /// The request of a pending job, with this number of nodes, or of slots if it requests no nodes.
+    ///
+    /// # Errors
+    ///
+    /// The job is not pending.
     pub fn with_units(&self, id: u64, units: u32) -> Result<Request, Error> {
         let mut request = self.pending(id)?.request;
         let count = Count::exactly(units);
@@ -199,6 +210,10 @@ impl Engine {
     }
 
     /// The request of a pending job, with this time limit in seconds; 0 for none.
+    ///
+    /// # Errors
+    ///
+    /// The job is not pending.
     pub fn with_limit(&self, id: u64, duration: f64) -> Result<Request, Error> {
         let mut request = self.pending(id)?.request;
         request.duration = duration;
@@ -207,6 +222,10 @@ impl Engine {
 
     /// The start of a pending job with each of these numbers of nodes, or of slots if it requests no
     /// nodes. Each costs as much as half of [`what_if`](Self::what_if).
+    ///
+    /// # Errors
+    ///
+    /// The job is not pending.
     pub fn alternatives(&self, id: u64, units: &[u32], now: f64) -> Result<Vec<Start>, Error> {
         let alternative = |units: &u32| {
             let request = self.with_units(id, *units)?;
@@ -222,6 +241,10 @@ impl Engine {
     /// A binary search over what is free: each step costs a snapshot and a pass.
     ///
     /// Assumes that a job that starts with some number starts with fewer, too.
+    ///
+    /// # Errors
+    ///
+    /// The job is not pending.
     pub fn fit_now(&self, id: u64, now: f64) -> Result<Fit, Error> {
         let request = self.pending(id)?.request;
         let asked = request.nnodes.as_ref().unwrap_or(&request.slots).min();
