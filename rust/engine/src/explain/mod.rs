@@ -40,7 +40,7 @@ pub enum Reason {
     },
     /// The resources that it needs are not free.
     Insufficient {
-        /// What is needed, and what there is.
+        /// Requested and available units.
         shortage: Shortage,
         /// The blocked head of its group of queues, if that is another job, before it.
         behind: Option<u64>,
@@ -49,7 +49,7 @@ pub enum Reason {
     Reserved {
         /// When that begins, seconds since the epoch.
         at: f64,
-        /// What is needed, and what there is; `None` if it would fit now.
+        /// Requested and available units; `None` if it fits now.
         shortage: Option<Shortage>,
         /// Its queue, and which limit of that it would exceed now; `None` if there is none.
         limit: Option<(QueueId, String)>,

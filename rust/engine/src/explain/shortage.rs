@@ -110,7 +110,7 @@ pub struct Nearest {
     pub wants: u64,
 }
 
-/// What a request needs, and what there is of it, in units.
+/// Requested and available resources, in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// What one unit is.
