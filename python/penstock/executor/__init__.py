@@ -12,6 +12,7 @@ It runs jobs, not Python callables. It needs no third-party package.
 """
 
 from penstock.errors import JobException
-from penstock.executor.executor import EVENTS, JobExecutor, JobFuture
+from penstock.executor.executor import JobExecutor
+from penstock.executor.future import EVENTS, JobFuture
 
 __all__ = ["EVENTS", "JobException", "JobExecutor", "JobFuture"]

@@ -21,7 +21,7 @@ from penstock.paths import default_uri
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.executor.executor import JobFuture
+    from penstock.executor.future import JobFuture
     from penstock.rows import JobRow
 
     ResponseHandler = Callable[[Message], None]

@@ -6,6 +6,12 @@ const CONTEXT: usize = 24;
 /// Inputs up to this many bytes are shown whole.
 const WHOLE: usize = 64;
 
+/// Most hosts in ranges whose suffix has digits: these are compared one by one.
+pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
+
+/// Most ranges that the names with several brackets in one text may stand for.
+pub(crate) const MAX_PRODUCT: u64 = 1 << 20;
+
 /// The rejection of a string or a list.
 ///
 /// Its text names the input, the fault and the byte: `invalid hostlist "foo[1-]": expected a number at byte 6`.
@@ -78,13 +84,11 @@ impl fmt::Display for Limit {
             Self::Hosts => write!(f, "expected at most {} hosts", crate::Hostlist::MAX_LEN),
             Self::Suffixed => write!(
                 f,
-                "expected at most {} hosts in brackets before a suffix with digits",
-                crate::list::MAX_SUFFIXED
+                "expected at most {MAX_SUFFIXED} hosts in brackets before a suffix with digits"
             ),
             Self::Product => write!(
                 f,
-                "expected names with several brackets for at most {} ranges of up to 128 bytes a name",
-                crate::product::MAX_PRODUCT
+                "expected names with several brackets for at most {MAX_PRODUCT} ranges of up to 128 bytes a name"
             ),
             Self::Sorted => f.write_str("sorted, its ranges fall apart into too many hosts"),
         }

@@ -4,14 +4,11 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::entry::Entry;
-use crate::error::Limit;
+use crate::error::{Limit, MAX_SUFFIXED};
 use crate::index::Finder;
 use crate::iter::Iter;
 use crate::parse::check_name;
 use crate::stem::{Number, Parts, Stem, Stems};
-
-/// Most hosts in ranges whose suffix has digits: these are compared one by one.
-pub(crate) const MAX_SUFFIXED: usize = 1 << 20;
 
 /// An ordered list of host names, repeats kept.
 ///

@@ -3,12 +3,8 @@ use std::sync::Arc;
 
 use crate::Hostlist;
 use crate::entry::Entry;
-use crate::error::Limit;
-use crate::list::MAX_SUFFIXED;
+use crate::error::{Limit, MAX_PRODUCT, MAX_SUFFIXED};
 use crate::stem::{Number, Parts, Stems, push_number};
-
-/// Most ranges that the names with several brackets in one text may stand for.
-pub(crate) const MAX_PRODUCT: u64 = 1 << 20;
 
 /// Bytes of a name that count as one range.
 const NAME: u64 = 128;

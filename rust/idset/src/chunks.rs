@@ -1,6 +1,7 @@
 //! The form for more than the lowest ids: chunks of 65,536 ids, those without any left out.
-use crate::algebra::{self, Op};
+use crate::algebra;
 use crate::body::{Body, Run, SIZE};
+use crate::operation::Op;
 use crate::span::Span;
 
 /// The chunk number and the id in that chunk.

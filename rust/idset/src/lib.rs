@@ -26,6 +26,7 @@ mod chunks;
 mod error;
 mod iter;
 mod lenient;
+mod operation;
 mod ops;
 #[cfg(feature = "serde")]
 mod serde;

@@ -4,7 +4,7 @@
     reason = "a function compiled for more than the baseline is called after asking the processor"
 )]
 
-use crate::algebra::Op;
+use crate::operation::Op;
 
 /// Combines two bitmaps, the shorter as if it went on with zeroes, and counts the bits of the result.
 pub(crate) fn combined(op: Op, left: &[u64], right: &[u64]) -> (Vec<u64>, u32) {

@@ -40,6 +40,14 @@ pub(crate) trait Ids: Sized {
     fn with<R>(&self, py: Python<'_>, question: impl FnOnce(&IdSet) -> R) -> R;
 }
 
+/// The error for a number that is not an id.
+fn invalid(number: impl std::fmt::Display) -> PyErr {
+    IdsetError::new_err(format!(
+        "invalid id {number}: expected a number from 0 to {}",
+        IdSet::MAX_ID
+    ))
+}
+
 /// An ordered set of ids (RFC 22): a `collections.abc.MutableSet` of int. See `penstock.idset`.
 ///
 /// Args:

@@ -8,11 +8,13 @@ use penstock_idset::IdSet;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::children::Children;
+use crate::execution::Execution;
 use crate::hosts::append;
 use crate::raw::{Carried, Entries, describe};
 use crate::read::read;
-use crate::segments::{Children, Segment, Segments};
-use crate::set::{Execution, check_order, check_time};
+use crate::segments::{Segment, Segments};
+use crate::set::{check_order, check_time};
 use crate::{Error, ResourceSet};
 
 impl ResourceSet {

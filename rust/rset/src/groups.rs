@@ -5,7 +5,8 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::ops::{Range, RangeInclusive};
 
-use crate::segments::{Children, Segment, Segments};
+use crate::children::Children;
+use crate::segments::{Segment, Segments};
 
 /// The runs of ranks, those with equal resources together, in the order of their first ranks.
 pub(crate) struct Groups<'a> {

@@ -76,8 +76,10 @@
 
 mod algebra;
 mod check;
+mod children;
 mod encode;
 mod error;
+mod execution;
 mod groups;
 mod hosts;
 mod jgf;

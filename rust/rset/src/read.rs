@@ -13,11 +13,13 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::ResourceSet;
+use crate::children::Children;
+use crate::execution::Execution;
 use crate::hosts::append;
 use crate::properties::{check_name, check_ranks};
 use crate::raw::Carried;
-use crate::segments::{Children, Segment, Segments};
-use crate::set::{Execution, check_order, check_time};
+use crate::segments::{Segment, Segments};
+use crate::set::{check_order, check_time};
 
 /// The set, or none where something is wrong or unusual, such as a key that comes twice.
 pub(crate) fn read(text: &str) -> Option<ResourceSet> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::segments::Children;
+use crate::children::Children;
 
 /// How many pairs are remembered.
 const SLOTS: usize = 64;

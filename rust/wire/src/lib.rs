@@ -25,6 +25,7 @@
 //! ```
 
 mod decoder;
+mod encoding;
 mod error;
 mod frame;
 mod message;

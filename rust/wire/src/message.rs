@@ -7,8 +7,6 @@ use penstock_flux::{Attached, Attachment, Credentials, Payload};
 use serde::Deserialize;
 
 use crate::Error;
-use crate::error::Subject;
-use crate::frame;
 use crate::transcode;
 
 /// The flags that say which parts a frame has.
@@ -303,7 +301,7 @@ impl Message {
     }
 
     /// The CBOR of a payload that is a JSON object.
-    fn payload_as_cbor(&self) -> Option<Vec<u8>> {
+    pub(crate) fn payload_as_cbor(&self) -> Option<Vec<u8>> {
         let json = self.payload_json()?;
         if json.first() != Some(&b'{') {
             return None;
@@ -393,91 +391,5 @@ impl Message {
             flags |= ROUTE;
         }
         flags
-    }
-
-    /// The bytes this message takes on the wire, its magic and length included.
-    pub fn encoded_len(&self) -> usize {
-        frame::encoded_len(self, self.payload.as_deref())
-    }
-
-    /// Checks that a frame can carry this message. A decoded message passes, and so does every response to it of
-    /// less than 4 GiB.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the frame would exceed 4 GiB, the topic is empty or has a NUL, a route is empty, or a message other
-    /// than a control message lacks a topic.
-    pub fn check(&self) -> Result<(), Error> {
-        let invalid = |detail: &str| Err(Error::new(Subject::Message, 0, detail.to_owned()));
-        if self.kind == Kind::Control && self.wire_flags() & PARTS != 0 {
-            return invalid("a control message has neither routes, topic nor payload");
-        }
-        if self.kind != Kind::Control && self.topic().is_empty() {
-            return invalid("expected a topic, found none or an empty one");
-        }
-        if self.topic().as_bytes().contains(&0) {
-            return invalid("expected a topic without NUL");
-        }
-        if self.routes.iter().flatten().any(Vec::is_empty) {
-            return invalid("expected a route, found an empty one");
-        }
-        if self
-            .routes
-            .as_ref()
-            .is_some_and(|routes| routes.len() > frame::MAX_ROUTES)
-        {
-            return invalid(&format!("expected at most {} routes", frame::MAX_ROUTES));
-        }
-        if !frame::fits(self, self.payload.as_deref()) {
-            return invalid("expected less than 4 GiB");
-        }
-        Ok(())
-    }
-
-    /// Appends the message's frame to `out`.
-    ///
-    /// A message that does not pass [`Message::check`] has no frame: nothing is appended. Callers whose topics or
-    /// payloads come from users check first.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        if self.check().is_ok() {
-            frame::write(self, self.payload.as_deref(), out);
-        }
-    }
-
-    /// Appends the message's frame with the payload in CBOR if it is a JSON object, as
-    /// [`Message::encode_payload_as_cbor`] makes it.
-    pub fn encode_as_cbor(&self, out: &mut Vec<u8>) {
-        match self.payload_as_cbor() {
-            // CBOR is at most a little longer than its JSON, which passed.
-            Some(cbor) if self.check().is_ok() && frame::fits(self, Some(&cbor)) => {
-                frame::write(self, Some(&cbor), out);
-            }
-            _ => self.encode(out),
-        }
-    }
-
-    /// Reads exactly one frame. [`Decoder`](crate::Decoder) reads a stream of them.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the bytes are not exactly one well-formed frame; the error has the offset.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        let length = frame::check_prefix(bytes, usize::MAX)?;
-        let Some(end) = length.filter(|&end| bytes.len() >= end) else {
-            let end = length.map_or_else(
-                || "the 8 bytes before it".to_owned(),
-                |end| format!("{end} bytes"),
-            );
-            let detail = format!("expected {end}, found the end at byte {}", bytes.len());
-            return Err(Error::new(Subject::Frame, bytes.len(), detail));
-        };
-        if bytes.len() > end {
-            let detail = format!(
-                "expected the end at byte {end}, found {} more bytes",
-                bytes.len() - end
-            );
-            return Err(Error::new(Subject::Frame, end, detail));
-        }
-        frame::parse(bytes)
     }
 }

@@ -6,8 +6,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyByteArray, PyBytes, PyFrozenSet, PyInt, PyRange, PySet, PyString, PyType};
 
 use super::Ids as _;
-use super::{LONG_TEXT, PyFrozenIdSet, PyIdSet, buffer};
-use crate::errors::{IdsetError, raised, warn_mended};
+use super::{LONG_TEXT, PyFrozenIdSet, PyIdSet, buffer, invalid};
+use crate::errors::{raised, warn_mended};
 use crate::shared::{detached, type_name};
 
 fn parse(text: &Bound<'_, PyString>) -> PyResult<IdSet> {
@@ -65,13 +65,6 @@ pub(super) fn id(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
         }
         Err(error) => Err(error),
     }
-}
-
-pub(super) fn invalid(number: impl std::fmt::Display) -> PyErr {
-    IdsetError::new_err(format!(
-        "invalid id {number}: expected a number from 0 to {}",
-        IdSet::MAX_ID
-    ))
 }
 
 /// A Python integer as an id.

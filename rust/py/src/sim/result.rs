@@ -18,10 +18,11 @@ pub(crate) struct SimResult {
     pool_cores: OnceLock<Vec<IdSet>>,
 }
 
-impl SimResult {
-    pub fn of(simulation: Py<Simulation>) -> Self {
-        Self {
-            simulation,
+#[pymethods]
+impl Simulation {
+    fn result(slf: PyRef<'_, Self>) -> SimResult {
+        SimResult {
+            simulation: slf.into(),
             pool_cores: OnceLock::new(),
         }
     }

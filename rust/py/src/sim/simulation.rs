@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 
 use super::away::{self, Watch};
 use super::parse;
-use super::result::SimResult;
 use super::workload::Workload;
 use crate::errors::{WorkloadError, raised};
 
@@ -158,9 +157,5 @@ impl Simulation {
     #[getter]
     fn nodes(&self) -> PyResult<u64> {
         Ok(self.inner()?.nodes())
-    }
-
-    fn result(slf: PyRef<'_, Self>) -> SimResult {
-        SimResult::of(slf.into())
     }
 }
