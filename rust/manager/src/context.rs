@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_flux::exec::JobExceptionEvent;
-use penstock_flux::{Payload, flags, topic};
+use penstock_flux::{Payload, RequestError, flags, topic};
 use penstock_jobspec::fluid::FluidGenerator;
 use penstock_store::Store;
 use penstock_wire::Message;
@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::jobs::Jobs;
 use crate::queues::Queues;
 use crate::record::Record;
-use crate::rpc::{self, RequestError};
+use crate::rpc;
 use crate::settings::Settings;
 use crate::spec::Stored;
 use crate::storage::Storage;

@@ -1,5 +1,6 @@
 //! Exceptions and signals of users: `job-manager.raise`, `job-manager.kill`, `job-manager.memo`.
 
+use penstock_flux::RequestError;
 use penstock_flux::job_manager::{BulkResponse, KillRequest, MemoRequest, RaiseRequest};
 use serde_json::{Map, Value, json};
 
@@ -7,7 +8,7 @@ use crate::context::{Context, Raise};
 use crate::event::Event;
 use crate::exec::ExecPeer;
 use crate::record::Record;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// Applies an operation to several jobs. The response counts them and names those that it failed

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use penstock_flux::RequestError;
 use penstock_jobspec::fluid::Fluid;
 use serde_json::json;
 
 use crate::context::{Context, milliseconds, seconds};
 use crate::event::Event;
 use crate::record::Record;
-use crate::rpc::RequestError;
 use crate::state::{JobResult, State};
 
 /// What satisfies a dependency.

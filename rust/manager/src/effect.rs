@@ -1,10 +1,10 @@
 //! What a step of the manager or of one of its peers asks for beyond its own state.
 
+use penstock_flux::RequestError;
 use penstock_idset::IdSet;
 use penstock_wire::Message;
 
 use crate::event::Event;
-use crate::rpc::RequestError;
 use crate::state::State;
 
 /// The identity of a PMIx request: the job that made it, and its number among that job's requests.

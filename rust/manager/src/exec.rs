@@ -12,7 +12,7 @@ use penstock_flux::exec::{
 };
 use penstock_flux::job_manager::ExecStats;
 use penstock_flux::topic::exec_method;
-use penstock_flux::{Json, Payload};
+use penstock_flux::{Json, Payload, RequestError};
 use penstock_idset::IdSet;
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
@@ -25,7 +25,7 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::hooks;
 use crate::record::Record;
-use crate::rpc::{self, Handled, Reply, Request, RequestError};
+use crate::rpc::{self, Handled, Reply, Request};
 use crate::settings::ExecHello;
 use crate::state::State;
 

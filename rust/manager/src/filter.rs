@@ -1,11 +1,11 @@
 //! Job constraints of `job-list.list` (RFC 43, Constraint Operators).
 
+use penstock_flux::RequestError;
 use penstock_hostlist::Hostlist;
 use penstock_idset::IdSet;
 use serde_json::Value;
 
 use crate::jobs::Job;
-use crate::rpc::RequestError;
 use crate::state::{JobResult, State};
 
 /// The greatest depth of nested operators.

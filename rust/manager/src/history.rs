@@ -1,9 +1,10 @@
 //! `job-manager.history.get`: a user's jobs, the newest first.
 
+use penstock_flux::RequestError;
 use penstock_flux::job_manager::{HistoryRequest, HistoryResponse};
 
 use crate::context::Context;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 
 /// A Python slice of a list: `[start:stop:step]`, each part optional.
 struct Slice {

@@ -1,11 +1,12 @@
 //! `job-info`: a job's documents, and its eventlog as it grows.
 
+use penstock_flux::RequestError;
 use penstock_flux::job_info::{EventlogWatchRequest, LookupRequest};
 use penstock_jobspec::fluid::Fluid;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 use crate::watch::Watchers;
 

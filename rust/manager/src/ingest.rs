@@ -1,5 +1,6 @@
 //! `job-ingest.submit`: one jobspec, several copies of one, or several jobspecs in one request.
 
+use penstock_flux::RequestError;
 use penstock_flux::job_ingest::{
     SubmitCopiesResponse, SubmitManyResponse, SubmitRequest, SubmitResponse, SubmitResult,
 };
@@ -9,7 +10,7 @@ use crate::context::Context;
 use crate::event::Event;
 use crate::jobspecs::{self, Limited};
 use crate::priority::GUEST_URGENCY;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::signed;
 
 /// The greatest number of jobs that one submission may make.

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use penstock_flux::StreamCancelRequest;
 use penstock_flux::job_list::{ListIdRequest, ListRequest};
+use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::filter::Filter;
 use crate::jobs::{Job, Jobs};
 use crate::row::{Attrs, row};
-use crate::rpc::{self, Handled, Reply, Request, RequestError};
+use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
 /// Rows made in one turn by all listings together: a few milliseconds' work.

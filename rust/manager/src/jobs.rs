@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use penstock_flux::Credentials;
+use penstock_flux::{Credentials, RequestError};
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 use serde_json::{Map, Value};
@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 use crate::dialogue::Dialogue;
 use crate::event::Event;
 use crate::record::Record;
-use crate::rpc::RequestError;
 use crate::state::State;
 
 /// A job: its facts, and where the conversations about it stand.

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use penstock_flux::RequestError;
 use penstock_jobspec::Jobspec;
 
 use crate::context::Context;
 use crate::depend;
 use crate::event::{Document, Event};
 use crate::policy;
-use crate::rpc::RequestError;
 use crate::settings::Settings;
 use crate::spec::{Spec, Stored};
 

@@ -8,14 +8,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use penstock_flux::kvs::{
     CommitRequest, CommitResponse, Dirent, LookupRequest, LookupResponse, PRIMARY,
 };
-use penstock_flux::{Allocation, Attachment};
+use penstock_flux::{Allocation, Attachment, RequestError};
 use penstock_jobspec::fluid::Fluid;
 use penstock_rset::ResourceSet;
 
 use crate::claims::RCommit;
 use crate::context::Context;
 use crate::info;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 
 /// One operation of a commit on a key that is not a job's.
 enum Write {

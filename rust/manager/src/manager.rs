@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use penstock_flux::RequestError;
 use penstock_flux::errno::EBUSY;
 use penstock_flux::job_manager::StatsResponse;
 use penstock_jobspec::fluid::Fluid;
@@ -22,7 +23,6 @@ use crate::purge::{self, Purger};
 use crate::queries::Queries;
 use crate::queues::Queues;
 use crate::record::Record;
-use crate::rpc::RequestError;
 use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;

@@ -1,9 +1,9 @@
 //! The site's policy on submissions: defaults, limits, and the jobspec as the scheduler is sent it.
 
+use penstock_flux::RequestError;
 use penstock_jobspec::Jobspec;
 use serde_json::json;
 
-use crate::rpc::RequestError;
 use crate::settings::{Limits, Settings};
 
 /// Sets the default queue and time limit if the jobspec names none. Returns whether anything was

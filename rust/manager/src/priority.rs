@@ -1,6 +1,7 @@
 //! The order of jobs (RFC 30): urgency, which the user sets, and priority, which follows from it or
 //! is assigned by the instance owner.
 
+use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PrioritizeRequest, UrgencyRequest, UrgencyResponse};
 use serde_json::json;
 
@@ -8,7 +9,7 @@ use crate::context::Context;
 use crate::control::for_each;
 use crate::event::Event;
 use crate::record::{EXPEDITE, Record, priority_of};
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler::SchedulerPeer;
 use crate::state::State;
 

@@ -1,5 +1,6 @@
 //! `Purger`: removes inactive jobs from memory and store, on request and by the configured limits.
 
+use penstock_flux::RequestError;
 use penstock_flux::job_manager::{PurgeRequest, PurgeResponse};
 use penstock_jobspec::fluid::Fluid;
 
@@ -8,7 +9,7 @@ use crate::context::{Context, milliseconds, seconds};
 use crate::effect::Effect;
 use crate::error::Error;
 use crate::jobspecs;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// Where the store keeps the greatest purged id, which must not be allotted again.

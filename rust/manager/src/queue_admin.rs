@@ -1,15 +1,15 @@
 //! `job-manager.queue-*`: administration of queues (RFC 33).
 
-use penstock_flux::Text;
 use penstock_flux::job_manager::{
     QueueEnableRequest, QueueListResponse, QueueRequest, QueueStartRequest,
 };
+use penstock_flux::{RequestError, Text};
 use serde_json::json;
 
 use crate::context::Context;
 use crate::queues::ANONYMOUS;
 use crate::record::Record;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::scheduler::SchedulerPeer;
 use crate::settings::Settings;
 use crate::state::State;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use penstock_flux::RequestError;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::rpc::RequestError;
 use crate::storage::Storage;
 
 /// Where the store keeps the queues that are not in their default status.

@@ -1,6 +1,6 @@
 //! Which handler serves which topic, and the role that it requires.
 
-use penstock_flux::{Payload, topic};
+use penstock_flux::{Payload, RequestError, topic};
 use penstock_wire::{Kind, Message};
 
 use crate::control;
@@ -13,7 +13,7 @@ use crate::manager::Manager;
 use crate::priority;
 use crate::queue_admin;
 use crate::row;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::update;
 use crate::watch::Drained;
 

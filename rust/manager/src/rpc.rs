@@ -1,59 +1,9 @@
 //! Requests and responses: who asks, reading payloads, rejecting with an error number and a text.
 
-use penstock_flux::errno::{EINVAL, ENODATA, ENOENT, ENOSYS, EPERM, EPROTO};
-use penstock_flux::{Credentials, Payload, flags, role};
+use penstock_flux::{Credentials, Payload, RequestError, flags, role};
 use penstock_wire::Message;
 use serde::Deserialize;
 use serde_json::Value;
-
-/// Why a request is rejected: goes back to the requester as errnum and text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestError {
-    /// The error number.
-    pub errnum: u32,
-    /// Human-readable text; may be empty.
-    pub text: String,
-}
-
-impl RequestError {
-    /// An error with its text.
-    pub fn new(errnum: u32, text: impl Into<String>) -> Self {
-        Self {
-            errnum,
-            text: text.into(),
-        }
-    }
-
-    /// EINVAL: a well-formed request asks for something invalid.
-    pub fn invalid(text: impl Into<String>) -> Self {
-        Self::new(EINVAL, text)
-    }
-
-    /// EPROTO: the request breaks its protocol.
-    pub fn protocol(text: impl Into<String>) -> Self {
-        Self::new(EPROTO, text)
-    }
-
-    /// EPERM: the requester may not do this.
-    pub fn not_permitted(text: impl Into<String>) -> Self {
-        Self::new(EPERM, text)
-    }
-
-    /// ENOENT: there is no such job, key or queue.
-    pub fn not_found(text: impl Into<String>) -> Self {
-        Self::new(ENOENT, text)
-    }
-
-    /// ENOSYS: there is no such method.
-    pub fn unknown_method(topic: &str) -> Self {
-        Self::new(ENOSYS, format!("unknown method `{topic}`"))
-    }
-
-    /// ENODATA: the regular end of a stream (RFC 6).
-    pub fn end_of_stream() -> Self {
-        Self::new(ENODATA, "")
-    }
-}
 
 /// What a handler answers.
 #[derive(Debug)]

@@ -2,8 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-
-use crate::rpc::RequestError;
+use penstock_flux::RequestError;
 
 /// The header of a `J`.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use penstock_flux::RequestError;
 use penstock_flux::job_manager::UpdateRequest;
 use penstock_jobspec::fluid::Fluid;
 use serde_json::{Map, Value, json};
@@ -11,7 +12,7 @@ use crate::effect::{Effect, ExpirationCause, ExpirationChange};
 use crate::event::Event;
 use crate::jobspecs;
 use crate::policy;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 use crate::state::State;
 
 /// The one attribute that can be updated.

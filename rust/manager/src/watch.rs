@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use penstock_flux::StreamCancelRequest;
 use penstock_flux::errno::ECANCELED;
 use penstock_flux::job_list::WaitRequest;
 use penstock_flux::job_manager::{QueueRequest, WaitingStats};
+use penstock_flux::{RequestError, StreamCancelRequest};
 use penstock_wire::Message;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::census::Census;
 use crate::context::Context;
 use crate::event::Event;
 use crate::row::{self, Attrs};
-use crate::rpc::{self, Handled, Reply, Request, RequestError};
+use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
 /// Rows in one response of a stream.

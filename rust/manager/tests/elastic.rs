@@ -4,8 +4,8 @@ mod common;
 
 use common::elastic::*;
 use common::{Directory, OWNER, body, settings, topics};
+use penstock_flux::flags::STREAMING;
 use penstock_manager::Settings;
-use penstock_wire::STREAMING;
 use serde_json::{Value, json};
 
 #[test]

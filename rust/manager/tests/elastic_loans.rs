@@ -4,8 +4,9 @@ mod common;
 
 use common::elastic::*;
 use common::{Bench, OWNER, body, settings, topics};
+use penstock_flux::flags::STREAMING;
 use penstock_manager::{ElasticLimits, ElasticSettings, Settings};
-use penstock_wire::{Message, STREAMING};
+use penstock_wire::Message;
 use serde_json::{Value, json};
 
 fn time(seconds: u32) -> Value {

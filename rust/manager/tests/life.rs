@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Bench, OWNER, R, body, rejection, topics};
+use penstock_flux::flags::STREAMING;
 use penstock_manager::Settings;
-use penstock_wire::{Kind, Message, STREAMING};
+use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 fn nothing() -> Value {

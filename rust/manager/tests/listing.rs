@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Bench, OWNER, body, jobspec, rejection};
-use penstock_wire::{Message, STREAMING};
+use penstock_flux::flags::STREAMING;
+use penstock_wire::Message;
 use serde_json::{Value, json};
 
 /// More than one part has.
@@ -166,7 +167,7 @@ fn a_listing_ends_when_it_is_cancelled_and_with_its_peer() {
 fn nothing_is_made_for_a_listing_without_a_response() {
     let mut bench = Bench::new();
     bench.submit(&json!({}));
-    let flags = STREAMING | penstock_wire::NORESPONSE;
+    let flags = STREAMING | penstock_flux::flags::NORESPONSE;
     let out = bench.request_as("a", OWNER, "job-list.list", &json!({}), flags);
     assert!(out.is_empty());
     assert!(bench.manager.readers().is_empty());

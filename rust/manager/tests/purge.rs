@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Bench, Directory, OWNER, body, rejection, settings};
+use penstock_flux::flags::STREAMING;
 use penstock_manager::Settings;
-use penstock_wire::STREAMING;
 use serde_json::{Value, json};
 
 /// Jobs that have ended, the oldest first.

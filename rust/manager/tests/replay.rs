@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Bench, Directory, OWNER, R, body, settings};
-use penstock_wire::STREAMING;
+use penstock_flux::flags::STREAMING;
 use serde_json::{Value, json};
 
 /// What a restart may forget of an active job: RFC 21 logs neither.

@@ -3,7 +3,8 @@
 mod common;
 
 use common::{Bench, OWNER, R, body, rejection, topics};
-use penstock_wire::{Kind, Message, STREAMING};
+use penstock_flux::flags::STREAMING;
+use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 fn other_r() -> String {

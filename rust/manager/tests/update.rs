@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Bench, Directory, OWNER, body, rejection, settings, topics};
+use penstock_flux::flags::STREAMING;
 use penstock_manager::{Limits, Settings};
-use penstock_wire::{Message, STREAMING};
+use penstock_wire::Message;
 use serde_json::{Value, json};
 
 fn duration(id: u64, seconds: f64) -> Value {

@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Bench, OWNER, body, rejection, settings};
+use penstock_flux::flags::STREAMING;
 use penstock_manager::{Queue, Settings};
-use penstock_wire::{Message, STREAMING};
+use penstock_wire::Message;
 use serde_json::{Value, json};
 
 const ECANCELED: u32 = 125;

@@ -35,5 +35,4 @@ pub use decoder::{DEFAULT_MAX_FRAME, Decoder};
 pub use error::Error;
 pub use frame::MAX_ROUTES;
 pub use message::{Kind, Message, Topic};
-pub use penstock_flux::flags::{NORESPONSE, PRIVATE, STREAMING};
 pub use transcode::{MAX_DEPTH, cbor_to_json, is_cbor, json_to_cbor};

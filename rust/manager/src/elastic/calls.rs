@@ -4,7 +4,7 @@ use penstock_elastic::{
     Account, Attribute, Demand, Denial, Directive, Entry, Flagged, Request, Status,
 };
 use penstock_flux::errno::EPERM;
-use penstock_flux::{Text, pmix};
+use penstock_flux::{RequestError, Text, pmix};
 use penstock_jobspec::fluid::Fluid;
 use penstock_wire::Message;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::effect::RequestKey;
 use crate::event::Event;
 use crate::jobs::Job;
-use crate::rpc::{self, Handled, Reply, RequestError};
+use crate::rpc::{self, Handled, Reply};
 use crate::state::State;
 
 /// Why a request is denied before it begins.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_elastic::{Demand, Denial, Status};
+use penstock_flux::RequestError;
 
 use super::peer::Elastic;
 use super::request_job::out_of_resource;
@@ -10,7 +11,6 @@ use super::usage::Amount;
 use crate::context::Context;
 use crate::policy;
 use crate::record::Record;
-use crate::rpc::RequestError;
 use crate::settings::ElasticLimits;
 
 impl Elastic {

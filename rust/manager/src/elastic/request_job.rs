@@ -1,12 +1,12 @@
 //! Request jobs: jobs without tasks that carry a PMIx request through the queue.
 
 use penstock_elastic::{Attempt, Demand, Denial, Status};
+use penstock_flux::RequestError;
 
 use crate::context::Context;
 use crate::flex::ElasticRequest;
 use crate::jobspecs::{self, Checked, Limited};
 use crate::record::Record;
-use crate::rpc::RequestError;
 
 impl ElasticRequest {
     /// The request job of the first part, given that of one part.

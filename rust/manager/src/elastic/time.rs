@@ -2,6 +2,7 @@
 //! time.
 
 use penstock_elastic::{Attribute, Data, Denial, Directive, Entry, Key, Status};
+use penstock_flux::RequestError;
 use penstock_flux::errno::EAGAIN;
 
 use super::naming::name_of;
@@ -10,7 +11,6 @@ use super::result::{add_dropped, to_json, whole_seconds};
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, RequestKey};
 use crate::policy;
-use crate::rpc::RequestError;
 
 impl Elastic {
     /// An open request for time, and the job that it is about.

@@ -1,15 +1,15 @@
 //! `pmix.events`: streams of requests that have ended, of a whole job or of one request.
 
 use penstock_elastic::{Account, Entry};
-use penstock_flux::StreamCancelRequest;
 use penstock_flux::pmix::JobRequest;
+use penstock_flux::{RequestError, StreamCancelRequest};
 use serde_json::Value;
 
 use super::naming::{is_named, report};
 use super::peer::{Elastic, Watch};
 use crate::context::Context;
 use crate::effect::RequestKey;
-use crate::rpc::{self, Handled, Reply, Request, RequestError};
+use crate::rpc::{self, Handled, Reply, Request};
 use crate::state::State;
 
 impl Watch {

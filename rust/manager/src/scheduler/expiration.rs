@@ -2,13 +2,13 @@
 
 use penstock_flux::alloc::ExpirationRequest;
 use penstock_flux::errno::ENOSYS;
-use penstock_flux::topic;
+use penstock_flux::{RequestError, topic};
 use penstock_wire::Message;
 
 use super::peer::SchedulerPeer;
 use crate::context::Context;
 use crate::effect::{Effect, ExpirationCause, ExpirationChange};
-use crate::rpc::{self, RequestError};
+use crate::rpc;
 
 impl SchedulerPeer {
     /// Asks the scheduler to agree that a running job ends `duration` seconds after its begin; 0 is

@@ -1,15 +1,15 @@
 //! How a scheduler arrives (`sched-hello`, `sched-ready`) and leaves.
 
-use penstock_flux::Payload;
 use penstock_flux::alloc::{HelloRequest, HelloResponse, ReadyMode, ReadyRequest, ReadyResponse};
 use penstock_flux::errno::{EAGAIN, EBUSY};
+use penstock_flux::{Payload, RequestError};
 use penstock_wire::Message;
 
 use super::peer::{Handshake, SchedulerPeer};
 use crate::context::Context;
 use crate::dialogue::AllocInput;
 use crate::effect::Effect;
-use crate::rpc::{Handled, Reply, Request, RequestError};
+use crate::rpc::{Handled, Reply, Request};
 
 /// The greatest limit of outstanding requests that a scheduler may set.
 const MAX_LIMIT: usize = 0x7fff_ffff;

@@ -6,9 +6,10 @@ pub mod elastic;
 
 use std::path::PathBuf;
 
+use penstock_flux::flags::STREAMING;
 use penstock_manager::{Manager, Settings};
 use penstock_store::{Store, Synchronous};
-use penstock_wire::{Kind, Message, STREAMING};
+use penstock_wire::{Kind, Message};
 use serde_json::{Value, json};
 
 pub const OWNER: u32 = 1000;
