@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::annotations;
 use crate::event::Event;
 use crate::record::{HookStage, Record};
+use crate::spec::RedactedJobspec;
 use crate::state::State;
 
 /// The conversation with the scheduler (RFC 27).
@@ -281,7 +282,7 @@ pub struct Dialogue {
     was_start_sent: bool,
     prolog: HookCall,
     epilog: HookCall,
-    request: Arc<str>,
+    request: Arc<RedactedJobspec>,
     committed: Option<Arc<ResourceSet>>,
     annotations: Option<Box<Map<String, Value>>>,
     stop_reason: Option<Arc<str>>,
@@ -291,7 +292,7 @@ pub struct Dialogue {
 
 impl Dialogue {
     /// The dialogue of a new job. `request` is the jobspec as the scheduler is sent it.
-    pub fn new(request: Arc<str>) -> Self {
+    pub fn new(request: Arc<RedactedJobspec>) -> Self {
         Self {
             alloc: Alloc::Idle,
             exec: Exec::Idle,
@@ -308,7 +309,7 @@ impl Dialogue {
     }
 
     /// The dialogue of a job from before a restart.
-    pub fn resume(record: &Record, request: Arc<str>) -> Self {
+    pub fn resume(record: &Record, request: Arc<RedactedJobspec>) -> Self {
         let mut dialogue = Self::new(request);
         dialogue.is_reported = record.state() == State::Inactive;
         let is_active = record.has_resources() && !record.is_released();
@@ -411,13 +412,13 @@ impl Dialogue {
     }
 
     /// The jobspec as the scheduler is sent it.
-    pub fn request(&self) -> &Arc<str> {
+    pub fn request(&self) -> &RedactedJobspec {
         &self.request
     }
 
     /// Replaces the jobspec that the scheduler is sent. A request that is outstanding has the old
     /// one.
-    pub fn set_request(&mut self, request: Arc<str>) {
+    pub fn set_request(&mut self, request: Arc<RedactedJobspec>) {
         self.request = request;
     }
 

@@ -14,7 +14,7 @@ use crate::effect::Effect;
 use crate::event::{Document, Event};
 use crate::rpc::Request;
 use crate::settings::Settings;
-use crate::spec::{Spec, Stored};
+use crate::spec::{RedactedJobspec, Spec, Stored};
 
 pub(crate) const OWNER: u32 = 1000;
 
@@ -44,7 +44,7 @@ pub(crate) fn add_pending_job(cx: &mut Context) -> u64 {
     let jobspec = Jobspec::from_json(&text).unwrap();
     let stored = Stored {
         spec: Arc::new(Spec::new(key, &jobspec)),
-        request: text.into(),
+        request: Arc::new(RedactedJobspec::new(&jobspec)),
     };
     let submit = Event::with(cx.now, "submit", json!({"urgency": 16, "flags": 0}));
     let id = cx.add_jobs(1, OWNER, &stored, &submit)[0];

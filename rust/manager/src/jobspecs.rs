@@ -10,7 +10,7 @@ use crate::depend;
 use crate::event::{Document, Event};
 use crate::policy;
 use crate::settings::Settings;
-use crate::spec::{Spec, Stored};
+use crate::spec::{RedactedJobspec, Spec, Stored};
 
 /// Which limits of the site hold for a jobspec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Limited {
 pub(crate) struct Checked {
     text: String,
     spec: Spec,
-    request: String,
+    request: RedactedJobspec,
 }
 
 impl Checked {
@@ -54,7 +54,7 @@ impl Checked {
         let key = cx.storage.run(|store| store.add_jobspec(&text));
         Stored {
             spec: Arc::new(Spec { key, ..spec }),
-            request: request.into(),
+            request: Arc::new(request),
         }
     }
 }

@@ -5,6 +5,7 @@ use penstock_jobspec::Jobspec;
 use serde_json::json;
 
 use crate::settings::{Limits, Settings};
+use crate::spec::RedactedJobspec;
 
 /// Sets the default queue and time limit if the jobspec names none. Returns whether anything was
 /// set.
@@ -18,12 +19,12 @@ pub(crate) fn set_defaults(jobspec: &mut Jobspec, settings: &Settings) -> bool {
     jobspec.set_defaults(queue.as_deref(), duration)
 }
 
-/// The text of the jobspec as the scheduler is sent it: without environment (RFC 27 allows that),
+/// The jobspec as the scheduler is sent it: without environment (RFC 27 allows that),
 /// and with the constraint of its queue.
 pub(crate) fn redact(
     jobspec: &Jobspec,
     settings: &Settings,
-) -> Result<String, penstock_jobspec::Error> {
+) -> Result<RedactedJobspec, penstock_jobspec::Error> {
     let queue = jobspec.queue().and_then(|name| settings.queues.get(name));
     let mut constraints = Vec::new();
     if let Some(queue) = queue {
@@ -32,7 +33,7 @@ pub(crate) fn redact(
         }
         constraints.extend(queue.constraint.clone());
     }
-    Ok(jobspec.redacted(constraints)?.to_text())
+    Ok(RedactedJobspec::new(&jobspec.redacted(constraints)?))
 }
 
 /// The limits of a queue, which override the general ones.

@@ -10,6 +10,7 @@ use crate::effect::Effect;
 use crate::manager::Manager;
 use crate::policy;
 use crate::settings::Settings;
+use crate::spec::RedactedJobspec;
 use crate::state::State;
 
 impl Manager {
@@ -45,8 +46,8 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
     let affected: Vec<_> = affected
         .map(|record| (record.id(), Arc::clone(record.spec())))
         .collect();
-    // Jobs that were submitted together share the text.
-    let mut requests: BTreeMap<i64, Arc<str>> = BTreeMap::new();
+    // Jobs that were submitted together share the jobspec.
+    let mut requests: BTreeMap<i64, Arc<RedactedJobspec>> = BTreeMap::new();
     for (id, spec) in affected {
         let request = if let Some(request) = requests.get(&spec.key) {
             Arc::clone(request)
@@ -59,7 +60,7 @@ fn redact_again(cx: &mut Context, queues: &BTreeSet<String>) {
             let Ok(redacted) = redacted else {
                 continue;
             };
-            let request: Arc<str> = redacted.into();
+            let request = Arc::new(redacted);
             requests.insert(spec.key, Arc::clone(&request));
             request
         };

@@ -75,7 +75,7 @@ impl Manager {
             let request = policy::redact(&jobspec, &self.cx.settings)?;
             Ok(Stored {
                 spec: Arc::new(Spec::new(key, &jobspec)),
-                request: request.into(),
+                request: Arc::new(request),
             })
         }))
     }

@@ -115,6 +115,7 @@ mod tests {
     use super::SchedulerPeer;
     use crate::context::Context;
     use crate::dialogue::Alloc;
+    use crate::effect::Effect;
     use crate::fixture::{
         OWNER, R, add_pending_job, allocate, context, described, effects, message, ranks, request,
         response,
@@ -124,6 +125,7 @@ mod tests {
     use crate::settings::Settings;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
+    use penstock_flux::Attachment;
     use penstock_jobspec::fluid::Fluid;
 
     fn greet(scheduler: &mut SchedulerPeer, cx: &mut Context) {
@@ -163,7 +165,12 @@ mod tests {
         greet(&mut scheduler, &mut cx);
         effects(&mut cx);
         scheduler.send_allocs(&mut cx);
-        assert_eq!(described(&mut cx), ["send sched.alloc"]);
+        let sent = effects(&mut cx);
+        let [Effect::Send(alloc)] = sent.as_slice() else {
+            panic!("expected a request: {sent:?}");
+        };
+        assert_eq!(alloc.topic(), "sched.alloc");
+        assert!(matches!(alloc.attachment(), Some(Attachment::Alloc(_))));
         let success = format!(r#"{{"id":{id},"type":0}}"#);
         let early = respond(&mut scheduler, &mut cx, &success);
         assert!(

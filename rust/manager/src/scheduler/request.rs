@@ -1,9 +1,10 @@
 //! Requests to the scheduler: alloc, cancel, prioritize, free.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use penstock_flux::alloc::{AllocRequest, CancelRequest, FreeRequest, PrioritizeRequest};
-use penstock_flux::{Json, topic};
+use penstock_flux::{Attachment, Json, topic};
 use penstock_idset::IdSet;
 use penstock_wire::Message;
 
@@ -76,14 +77,16 @@ impl SchedulerPeer {
             };
             dialogue.advance_alloc(AllocInput::Request);
             let is_elastic = record.elastic_request().is_some();
+            let jobspec = dialogue.request();
             let request = AllocRequest {
                 id,
                 priority: record.priority(),
                 userid: Some(record.userid()),
                 t_submit: Some(record.t_submit()),
-                jobspec: Json(dialogue.request()),
+                jobspec: Json(&jobspec.text),
             };
-            let message = rpc::request(topic::sched::ALLOC, &request);
+            let requested = Attachment::Alloc(Arc::clone(&jobspec.requested));
+            let message = rpc::request(topic::sched::ALLOC, &request).with_attachment(requested);
             self.requested.insert(position);
             self.bytes_this_turn += message.payload.as_ref().map_or(0, Vec::len);
             if is_elastic {
