@@ -28,7 +28,7 @@ struct Claim {
     r: Arc<ResourceSet>,
     /// Ranks that are no longer claimed.
     released: IdSet,
-    /// R as committed, until the scheduler's response was compared with it.
+    /// The JSON text of `r` as committed; `None` since a restart.
     text: Option<Arc<str>>,
 }
 
@@ -166,19 +166,22 @@ impl Claims {
     }
 
     /// Whether the R of a response, if it has one, is what was committed for the job.
-    pub(crate) fn agrees(&mut self, id: u64, r: Option<&str>) -> bool {
-        let Some(claim) = self.jobs.get_mut(&id) else {
+    pub(crate) fn agrees(&self, id: u64, r: Option<&str>) -> bool {
+        let Some(claim) = self.jobs.get(&id) else {
             return false;
         };
-        let same = match (r, &claim.text) {
+        match (r, &claim.text) {
             (None, _) => true,
             (Some(r), Some(text)) if **text == *r => true,
             (Some(r), _) => ResourceSet::from_json(r).is_ok_and(|r| r == *claim.r),
-        };
-        if same {
-            claim.text = None;
         }
-        same
+    }
+
+    /// The JSON text of a job's R: as committed, unless R has changed since.
+    pub(crate) fn text(&self, id: u64, r: &Arc<ResourceSet>) -> Arc<str> {
+        let claim = self.jobs.get(&id).filter(|claim| Arc::ptr_eq(&claim.r, r));
+        let committed = claim.and_then(|claim| claim.text.clone());
+        committed.unwrap_or_else(|| r.to_json().into())
     }
 
     /// Ends the claim of a job to some of its ranks.

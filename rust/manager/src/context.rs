@@ -16,6 +16,7 @@ use crate::dialogue::Dialogue;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::jobs::Jobs;
+use crate::jobspecs::JobspecTexts;
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;
@@ -71,6 +72,7 @@ pub(crate) struct Context {
     /// What the scheduler's handshake came to; set by its peer alone.
     pub(crate) scheduler: SchedulerState,
     pub(crate) storage: Storage,
+    pub(crate) jobspecs: JobspecTexts,
     /// Peers whose send buffers are full, by route.
     pub(crate) backlogged: BTreeSet<Vec<u8>>,
     ids: FluidGenerator,
@@ -90,6 +92,7 @@ impl Context {
             queues: Queues::default(),
             scheduler: SchedulerState::default(),
             storage: Storage::new(store),
+            jobspecs: JobspecTexts::default(),
             backlogged: BTreeSet::new(),
             ids: FluidGenerator::new(0),
             epoch_ms,

@@ -271,11 +271,11 @@ fn send_start(cx: &mut Context, id: u64, topic: &str) {
     let Some((record, dialogue)) = cx.jobs.split(id) else {
         return;
     };
-    let Some(r) = record.r().map(|r| r.to_json()) else {
+    let Some(r) = record.r().map(|r| cx.claims.text(id, r)) else {
         return;
     };
     let key = record.spec().key;
-    let Some(jobspec) = cx.storage.run(|store| store.jobspec(key)) else {
+    let Some(jobspec) = cx.jobspecs.text(&mut cx.storage, key) else {
         return cx.fail_job(id, "exec", "the jobspec is not in the store");
     };
     let reattach = dialogue.needs_reattach(record);

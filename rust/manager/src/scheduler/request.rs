@@ -212,9 +212,9 @@ impl SchedulerPeer {
             self.withheld.remove(&id);
         }
         let part = if is_final && r.ranks() == ranks {
-            r.to_json()
+            cx.claims.text(id, r)
         } else {
-            r.restrict(&ranks).to_json()
+            r.restrict(&ranks).to_json().into()
         };
         let request = FreeRequest {
             id,
