@@ -26,13 +26,13 @@ impl Engine {
     pub(crate) fn run_index(&self, id: u64) -> Result<RunId, Error> {
         match self.books.jobs.state(id) {
             Some(JobState::Running(run)) => Ok(run),
-            _ => Err(Error::new(format!("job {id} holds no resources"))),
+            _ => Err(Error::unknown_job(format!("job {id} holds no resources"))),
         }
     }
 
     pub(crate) fn run(&self, id: u64) -> Result<&Running, Error> {
         let run = self.books.runs.at(self.run_index(id)?);
-        run.ok_or_else(|| Error::new(format!("job {id} holds no resources")))
+        run.ok_or_else(|| Error::unknown_job(format!("job {id} holds no resources")))
     }
 
     /// The number of running jobs.
@@ -54,7 +54,7 @@ impl Engine {
     pub fn allocate(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
         let books = &mut self.books;
         if books.jobs.find(id).is_some() {
-            return Err(Error::new(format!("job {id} is known already")));
+            return Err(Error::known_job(id));
         }
         let shares = books.machine.allocation_of(r)?;
         let Some(handle) = books.jobs.insert(id, 0) else {

@@ -1,7 +1,10 @@
 //! The state of the engine: the machine, the pending jobs, the running jobs, and when they end.
 
+use std::fmt;
+
 use crate::allocation_log::AllocationLog;
 use crate::decision::{Decision, Overlong};
+use crate::denial::{Impossible, PastExpiration};
 use crate::ids::{ClassId, JobHandle, NodeIndex, RunId};
 use crate::job::{JobState, Jobs};
 use crate::machine::{Allocation, Machine, NodeAmount, ShapeId, Size};
@@ -130,9 +133,8 @@ impl Books {
         }
     }
 
-    /// Checks whether the whole machine and the limits of the queue allow a class at all. The error
-    /// is the note of a denial.
-    pub fn possible(&mut self, class: ClassId) -> Result<(), String> {
+    /// Checks whether the whole machine and the limits of the queue allow a class at all.
+    pub fn possible(&mut self, class: ClassId) -> Result<(), Impossible> {
         let class = &mut self.queue.classes[class.index()];
         if class.possible {
             return Ok(());
@@ -174,26 +176,27 @@ impl Books {
         self.machine.place_within(class.shape, limit.min(room))
     }
 
-    /// When a pending job would end if it started now. The error is the note of a denial.
-    pub fn end(&self, handle: JobHandle, now: f64) -> Result<f64, String> {
+    /// When a pending job would end if it started now.
+    pub fn end(&self, handle: JobHandle, now: f64) -> Result<f64, PastExpiration> {
         self.end_after(self.limit(handle), now)
     }
 
-    /// When a job with this time limit would end if it started now. The error is the note of a
-    /// denial.
+    /// When a job with this time limit would end if it started now.
     #[inline]
-    pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, String> {
+    pub fn end_after(&self, limit: f64, now: f64) -> Result<f64, PastExpiration> {
         let expiration = self.machine.expiration().unwrap_or(f64::INFINITY);
         let end = if limit < INSTANT { now } else { now + limit };
         if end > expiration && limit.is_finite() && self.overlong == Overlong::Deny {
-            return Err(format!(
-                "a time limit of {limit} s from {now} on ends at {end}, the resources end at \
-                 {expiration}"
-            ));
+            return Err(PastExpiration::Ends {
+                limit,
+                now,
+                end,
+                expiration,
+            });
         }
         let end = end.min(expiration);
         if expiration <= now {
-            return Err("the resources have expired".to_owned());
+            return Err(PastExpiration::Expired);
         }
         Ok(end)
     }
@@ -330,10 +333,13 @@ impl Books {
             .push(&mut self.jobs, handle, (shape, queue), limit, properties);
     }
 
-    /// Denies a pending job. Returns the decision.
-    pub fn deny(&mut self, key: Key, note: String) -> Decision {
+    /// Denies a pending job. Returns the decision, whose note is the text of the reason.
+    pub fn deny(&mut self, key: Key, reason: &dyn fmt::Display) -> Decision {
         self.drop_waiting(key.handle());
-        Decision::Deny { id: key.id(), note }
+        Decision::Deny {
+            id: key.id(),
+            note: reason.to_string(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::books::Books;
 use crate::decision::{Decision, Overlong};
 use crate::ids::{ClassId, JobHandle, LaneId};
 use crate::job::{Job, JobState, Jobs};
-use crate::machine::{Allocation, Machine, Selection, ShapeId};
+use crate::machine::{Allocation, Infeasible, Machine, Selection, ShapeId};
 use crate::policy::{Policy, Scratch};
 use crate::queue::{Key, Queue, QueueId};
 use crate::queues::{QueueOptions, Queues};
@@ -221,7 +221,7 @@ impl Engine {
             )));
         }
         let Some(handle) = self.books.jobs.insert(id, priority) else {
-            return Err(Error::new(format!("job {id} is known already")));
+            return Err(Error::known_job(id));
         };
         self.books.enqueue(handle, shape, queue, limit(duration));
         Ok(())
@@ -422,7 +422,8 @@ impl Engine {
             };
             let books = &mut self.books;
             let class = books.queue.class_of(lane);
-            if let Err(note) = books.possible(class) {
+            if let Err(reason) = books.possible(class) {
+                let note = reason.to_string();
                 books.drop_waiting(handle);
                 decisions.push(Decision::Deny { id, note });
             }
@@ -434,8 +435,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The error is the note of a denial.
-    pub fn feasible(&mut self, request: &Request) -> Result<(), String> {
+    /// It could not; the text of the error is the note of a denial.
+    pub fn feasible(&mut self, request: &Request) -> Result<(), Infeasible> {
         let shape = self.shape(request);
         self.books.machine.feasible(shape)
     }
@@ -444,7 +445,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// The job is not running, or its start is not before its expiration.
+    /// The job is not running.
     pub fn r(&self, id: u64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
         let running = self.run(id)?;

@@ -2,17 +2,91 @@ use std::fmt;
 
 /// A request that the engine rejects; the engine is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(String);
+pub struct Error {
+    kind: Kind,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Argument,
+    UnknownJob,
+    KnownJob,
+    Impossible,
+    Unavailable,
+}
 
 impl Error {
+    fn of(kind: Kind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+        }
+    }
+
+    /// An invalid argument.
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self::of(Kind::Argument, text)
+    }
+
+    /// A job that is not in the state that the operation needs.
+    pub(crate) fn unknown_job(text: impl Into<String>) -> Self {
+        Self::of(Kind::UnknownJob, text)
+    }
+
+    /// A job that is submitted or registered twice.
+    pub(crate) fn known_job(id: u64) -> Self {
+        Self::of(Kind::KnownJob, format!("job {id} is known already"))
+    }
+
+    /// What can never be allocated.
+    pub(crate) fn impossible(text: impl Into<String>) -> Self {
+        Self::of(Kind::Impossible, text)
+    }
+
+    /// What cannot be allocated now.
+    pub(crate) fn unavailable(text: impl Into<String>) -> Self {
+        Self::of(Kind::Unavailable, text)
+    }
+
+    /// The same error, with its subject before its text.
+    pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
+        Self {
+            text: format!("{subject}: {}", self.text),
+            ..self
+        }
+    }
+
+    /// Whether an argument is invalid: a name, a time, ranks or resources.
+    pub fn is_invalid_argument(&self) -> bool {
+        self.kind == Kind::Argument
+    }
+
+    /// Whether no job with the id is pending, or running, as the operation needs it.
+    pub fn is_unknown_job(&self) -> bool {
+        self.kind == Kind::UnknownJob
+    }
+
+    /// Whether a job with the id is pending or running already.
+    pub fn is_known_job(&self) -> bool {
+        self.kind == Kind::KnownJob
+    }
+
+    /// Whether a running job can never get what was requested.
+    pub fn is_impossible(&self) -> bool {
+        self.kind == Kind::Impossible
+    }
+
+    /// Whether resources are allocated or down, or a limit of a queue is reached: the request may
+    /// succeed later.
+    pub fn is_unavailable(&self) -> bool {
+        self.kind == Kind::Unavailable
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Named queues: their groups, their orders, and their limits.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use crate::ids::GroupId;
 use crate::machine::Size;
@@ -33,6 +34,73 @@ struct NamedQueue {
     cores: u64,
     /// A limit on the next placements, beside those of the queue.
     placement_limit: Size,
+}
+
+impl NamedQueue {
+    fn exceeded(&self, counted: Counted, most: u64, excess: Excess) -> LimitExceeded {
+        LimitExceeded {
+            queue: self.name.clone(),
+            counted,
+            most,
+            excess,
+        }
+    }
+}
+
+/// What a limit of a queue counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Jobs,
+    Nodes,
+    Cores,
+}
+
+impl Counted {
+    fn noun(self) -> &'static str {
+        match self {
+            Self::Jobs => "job",
+            Self::Nodes => "node",
+            Self::Cores => "core",
+        }
+    }
+}
+
+/// How a limit is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excess {
+    /// By one job alone.
+    Alone { needs: u64 },
+    /// By what the running jobs of the queue hold and what one would take.
+    Together { held: u64, more: u64 },
+}
+
+/// The limit of a queue that a job would exceed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LimitExceeded {
+    queue: String,
+    counted: Counted,
+    most: u64,
+    excess: Excess,
+}
+
+impl fmt::Display for LimitExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (queue, most, noun) = (&self.queue, self.most, self.counted.noun());
+        if let Excess::Alone { needs } = self.excess {
+            write!(f, "{needs} {noun}s requested, ")?;
+        }
+        let plural = if most == 1 { "" } else { "s" };
+        write!(
+            f,
+            "queue `{queue}` is limited to {most} {noun}{plural} at a time"
+        )?;
+        match self.excess {
+            Excess::Together { held, more } if self.counted != Counted::Jobs => {
+                write!(f, ": its jobs hold {held}, this one would take {more}")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// All queues; the first is the default one, whose name is empty.
@@ -200,58 +268,44 @@ impl Queues {
         )
     }
 
-    /// Checks whether a job of at least this size may run if no other of the queue does. The error
-    /// is the note of a denial. A limit of 0 closes the queue for the time being: its jobs stay
-    /// pending.
-    pub fn may_ever(&self, id: QueueId, least: Size) -> Result<(), String> {
+    /// Checks whether a job of at least this size may run if no other of the queue does. A limit of
+    /// 0 closes the queue for the time being: its jobs stay pending.
+    pub fn may_ever(&self, id: QueueId, least: Size) -> Result<(), LimitExceeded> {
         let queue = &self.list[id.0 as usize];
-        for (what, needs, most) in [
-            ("node", least.nodes, queue.options.max_nodes),
-            ("core", least.cores, queue.options.max_cores),
+        for (counted, needs, most) in [
+            (Counted::Nodes, least.nodes, queue.options.max_nodes),
+            (Counted::Cores, least.cores, queue.options.max_cores),
         ] {
             if let Some(most) = most.filter(|most| (1..needs).contains(most)) {
-                let name = &queue.name;
-                let plural = if most == 1 { "" } else { "s" };
-                return Err(format!(
-                    "{needs} {what}s requested, queue `{name}` is limited to {most} {what}{plural} \
-                     at a time"
-                ));
+                return Err(queue.exceeded(counted, most, Excess::Alone { needs }));
             }
         }
         Ok(())
     }
 
-    /// Checks whether one more job of this size may run now. The error names the limit that it
-    /// exceeds.
-    pub fn admits(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
+    /// Checks whether one more job of this size may run now.
+    pub fn admits(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
         self.check(id, 1, nodes, cores)
     }
 
-    /// Checks whether a running job may get so much more. The error names the limit that it
-    /// exceeds.
-    pub fn admits_more(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), String> {
+    /// Checks whether a running job may get so much more.
+    pub fn admits_more(&self, id: QueueId, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
         self.check(id, 0, nodes, cores)
     }
 
-    fn check(&self, id: QueueId, jobs: u64, nodes: u64, cores: u64) -> Result<(), String> {
+    fn check(&self, id: QueueId, jobs: u64, nodes: u64, cores: u64) -> Result<(), LimitExceeded> {
         let queue = &self.list[id.0 as usize];
         let options = &queue.options;
-        for (what, held, more, most) in [
-            ("job", queue.jobs, jobs, options.max_jobs),
-            ("node", queue.nodes, nodes, options.max_nodes),
-            ("core", queue.cores, cores, options.max_cores),
+        for (counted, held, more, most) in [
+            (Counted::Jobs, queue.jobs, jobs, options.max_jobs),
+            (Counted::Nodes, queue.nodes, nodes, options.max_nodes),
+            (Counted::Cores, queue.cores, cores, options.max_cores),
         ] {
             if let Some(most) = most
                 && more > 0
                 && held.saturating_add(more) > most
             {
-                let name = &queue.name;
-                let plural = if most == 1 { "" } else { "s" };
-                let most = format!("queue `{name}` is limited to {most} {what}{plural} at a time");
-                return Err(match what {
-                    "job" => most,
-                    _ => format!("{most}: its jobs hold {held}, this one would take {more}"),
-                });
+                return Err(queue.exceeded(counted, most, Excess::Together { held, more }));
             }
         }
         Ok(())

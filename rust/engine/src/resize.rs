@@ -1,5 +1,7 @@
 //! Resizing running jobs.
 
+use std::fmt;
+
 use penstock_jobspec::Request;
 use penstock_rset::ResourceSet;
 
@@ -9,6 +11,11 @@ use crate::explain::Shortage;
 use crate::ids::{NodeIndex, RunId};
 use crate::machine::Allocation;
 use crate::{Engine, Error};
+
+/// The text for a running job that cannot be allocated more.
+fn no_more(id: u64, reason: &dyn fmt::Display) -> String {
+    format!("job {id} cannot get more: {reason}")
+}
 
 impl Engine {
     /// Allocates more to a running job: what a request asks for, now, on the nodes that the
@@ -25,10 +32,12 @@ impl Engine {
         self.run(id)?;
         let shape = self.shape(request);
         let machine = &mut self.books.machine;
-        let reject = |why: String| Error::new(format!("job {id} cannot get more: {why}"));
-        machine.feasible(shape).map_err(reject)?;
+        machine
+            .feasible(shape)
+            .map_err(|reason| Error::impossible(no_more(id, &reason)))?;
         let Some(shares) = machine.place(shape) else {
-            return Err(reject(Shortage::now(machine, shape).to_string()));
+            let shortage = Shortage::now(machine, shape);
+            return Err(Error::unavailable(no_more(id, &shortage)));
         };
         self.add(id, shares, now)
     }
@@ -50,9 +59,8 @@ impl Engine {
         let shares = machine.allocation_of(r)?;
         if let Some(share) = shares.iter().find(|share| !machine.is_up(share.node)) {
             let rank = machine.rank(share.node);
-            return Err(Error::new(format!(
-                "job {id} cannot get more: rank {rank} is down"
-            )));
+            let reason = format_args!("rank {rank} is down");
+            return Err(Error::unavailable(no_more(id, &reason)));
         }
         self.add(id, shares, now)
     }
@@ -60,12 +68,12 @@ impl Engine {
     /// Adds free resources to the allocation of a job.
     fn add(&mut self, id: u64, shares: Allocation, now: f64) -> Result<ResourceSet, Error> {
         let wrap = |error: penstock_rset::Error| Error::new(error.to_string());
-        let reject = |why: &str| Error::new(format!("job {id} cannot get more: {why}"));
         let run = self.run_index(id)?;
         let running = self.run(id)?;
         let end = running.end;
         if end <= now {
-            return Err(reject(&format!("its time was over at {end}, it is {now}")));
+            let reason = format_args!("its time was over at {end}, it is {now}");
+            return Err(Error::impossible(no_more(id, &reason)));
         }
         let has = |node: NodeIndex| {
             let found = running
@@ -76,7 +84,7 @@ impl Engine {
         let nodes = shares.iter().filter(|share| !has(share.node)).count() as u64;
         let cores = shares.iter().map(|share| u64::from(share.ncores())).sum();
         let admitted = self.books.queues.admits_more(running.queue, nodes, cores);
-        admitted.map_err(|why| reject(&why))?;
+        admitted.map_err(|limit| Error::unavailable(no_more(id, &limit)))?;
         let mut added = self.books.machine.r(&shares)?;
         let start = Some(now).filter(|now| *now > 0.0);
         added.set_starttime(start).map_err(wrap)?;
@@ -104,7 +112,7 @@ impl Engine {
     ///
     /// The job is not running, or does not have all of it; the engine is unchanged.
     pub fn shrink_allocation(&mut self, id: u64, r: &ResourceSet) -> Result<(), Error> {
-        let wrap = |error: Error| Error::new(format!("job {id}: {error}"));
+        let wrap = |error: Error| error.about(format_args!("job {id}"));
         let run = self.run_index(id)?;
         let running = self.run(id)?;
         let off_inventory = r.ranks().difference(self.ranks());

@@ -77,34 +77,41 @@ fn what_cannot_be_added_is_refused_with_the_reason() {
     submit(&mut engine, 1, slots(5, 1, 0, 60.0));
     submit_to(&mut engine, 2, queue, slots(1, 1, 0, 60.0));
     engine.schedule(100.0, 10);
-    let mut refused = |id, request: Request, now, why: &str| {
+    let mut refused = |id, request: Request, now, text: &str| {
         let error = engine.extend(id, &request, now).unwrap_err();
-        assert_eq!(error.to_string(), why);
+        assert_eq!(error.to_string(), text);
+        error
     };
-    refused(3, slots(1, 1, 0, 0.0), 100.0, "job 3 holds no resources");
-    refused(
+    let error = refused(3, slots(1, 1, 0, 0.0), 100.0, "job 3 holds no resources");
+    assert!(error.is_unknown_job());
+    let error = refused(
         1,
         slots(3, 1, 0, 0.0),
         100.0,
         "job 1 cannot get more: needs 3 cores: 2 are free",
     );
-    refused(
+    assert!(error.is_unavailable());
+    let error = refused(
         1,
         slots(1, 5, 0, 0.0),
         100.0,
         "job 1 cannot get more: 5 cores per slot requested, no node has more than 4",
     );
-    refused(
+    assert!(error.is_impossible());
+    let error = refused(
         1,
         slots(1, 1, 0, 0.0),
         160.0,
         "job 1 cannot get more: its time was over at 160, it is 160",
     );
+    assert!(error.is_impossible());
     let error = engine.extend_with(1, &part(1, "0"), 100.0).unwrap_err();
     assert_eq!(error.to_string(), "core 0 of rank 1 is allocated already");
+    assert!(error.is_unavailable());
     engine.mark_down(&ranks("1"));
     let error = engine.extend_with(1, &part(1, "3"), 100.0).unwrap_err();
     assert_eq!(error.to_string(), "job 1 cannot get more: rank 1 is down");
+    assert!(error.is_unavailable());
     engine.mark_up(&ranks("1"));
     assert_eq!(held(&engine, 1), "rank0/core[0-3] rank1/core0");
 
@@ -116,6 +123,7 @@ fn what_cannot_be_added_is_refused_with_the_reason() {
         error.to_string(),
         "job 2 cannot get more: queue `small` is limited to 1 node at a time: its jobs hold 1, this one would take 1"
     );
+    assert!(error.is_unavailable());
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl Scheduler {
         };
         engine
             .feasible(jobspec.request())
-            .map_err(RequestError::invalid)?;
+            .map_err(|reason| RequestError::invalid(reason.to_string()))?;
         self.out.push(Message::response_to(request, 0, None));
         Ok(None)
     }

@@ -126,8 +126,8 @@ impl UnitPool {
             let mut engine = Engine::with_options(&hardware.resources, Options::default())
                 .map_err(|error| Error::new(error.to_string()))?;
             for shape in large {
-                if let Err(note) = engine.feasible(&requests[shape as usize]) {
-                    notes.insert(shape, note);
+                if let Err(reason) = engine.feasible(&requests[shape as usize]) {
+                    notes.insert(shape, reason.to_string());
                 }
             }
         }

@@ -148,7 +148,8 @@ impl<'a> Lookup<'a> {
         let Some((class, limit)) = self.books.waits(key.handle()) else {
             return Reason::Unconsidered;
         };
-        if let Err(note) = self.books.possible(class) {
+        if let Err(reason) = self.books.possible(class) {
+            let note = reason.to_string();
             return Reason::Impossible { note };
         }
         if self.books.end_after(limit, self.now).is_err() {
@@ -268,14 +269,14 @@ impl<'a> Lookup<'a> {
             return None;
         }
         let (nodes, cores) = self.books.least(shape);
-        if let Err(note) = self.books.queues.admits(queue, nodes, cores) {
-            return Some(note);
+        if let Err(limit) = self.books.queues.admits(queue, nodes, cores) {
+            return Some(limit.to_string());
         }
         self.placement(class);
         let shares = self.placements.get(&class)?.as_ref()?;
         let cores = shares.iter().map(|it| u64::from(it.ncores())).sum();
         let admitted = self.books.queues.admits(queue, shares.len() as u64, cores);
-        admitted.err()
+        admitted.err().map(|limit| limit.to_string())
     }
 
     fn queue(&self, class: ClassId) -> QueueId {

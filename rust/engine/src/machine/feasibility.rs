@@ -2,9 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use penstock_idset::IdSet;
-use penstock_jobspec::Request;
+use penstock_jobspec::{Constraint, Request};
 
 use super::measure;
 use super::nodes::Nodes;
@@ -149,11 +151,183 @@ fn cores_of<'a>(nodes: impl Iterator<Item = &'a NodeCount>, wanted: u64) -> u64 
     cores
 }
 
-/// A kind of resource: its name, and how many of it a node has.
-type ResourceKind = (&'static str, fn(u32, u32) -> u32);
+/// A kind of resource that a request counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resource {
+    Core,
+    Gpu,
+}
 
-const CORES: ResourceKind = ("core", |cores, _| cores);
-const GPUS: ResourceKind = ("gpu", |_, gpus| gpus);
+impl Resource {
+    const ALL: [Self; 2] = [Self::Core, Self::Gpu];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Gpu => "gpu",
+        }
+    }
+
+    /// The number of them, among cores and gpus.
+    fn of(self, cores: u32, gpus: u32) -> u32 {
+        match self {
+            Self::Core => cores,
+            Self::Gpu => gpus,
+        }
+    }
+}
+
+/// The cores and gpus that are needed on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NodeNeed {
+    cores: u64,
+    gpus: u64,
+}
+
+impl NodeNeed {
+    /// Those of so many slots.
+    fn of(request: &Request, slots: u64) -> Self {
+        Self {
+            cores: slots * u64::from(request.cores_per_slot.min()),
+            gpus: slots * u64::from(request.gpus_per_slot.min()),
+        }
+    }
+}
+
+impl fmt::Display for NodeNeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&amount(self.cores, "core"))?;
+        match self.gpus {
+            0 => Ok(()),
+            gpus => write!(f, " and {}", amount(gpus, "gpu")),
+        }
+    }
+}
+
+/// What of a request is impossible, and the most there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shortfall {
+    /// There is no node that the request may use.
+    NoNodes,
+    Nodes {
+        requested: u64,
+        exist: u64,
+    },
+    /// All nodes together have too few.
+    Total {
+        resource: Resource,
+        requested: u64,
+        exist: u64,
+    },
+    /// No node has enough for one `unit`.
+    LargestNode {
+        resource: Resource,
+        unit: &'static str,
+        requested: u64,
+        most: u64,
+    },
+    /// Too few slots fit.
+    Slots {
+        requested: u64,
+        need: NodeNeed,
+        most: u64,
+    },
+    /// Too few nodes have enough.
+    EquippedNodes {
+        requested: u64,
+        need: NodeNeed,
+        most: u64,
+    },
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NoNodes => f.write_str("the instance has no nodes"),
+            Self::Nodes { requested, exist } => {
+                write!(f, "{} requested, {exist} exist", amount(requested, "node"))
+            }
+            Self::Total {
+                resource,
+                requested,
+                exist,
+            } => {
+                let requested = amount(requested, resource.name());
+                write!(f, "{requested} requested, {exist} exist")
+            }
+            Self::LargestNode {
+                resource,
+                unit,
+                requested,
+                most,
+            } => {
+                let what = resource.name();
+                let requested = amount(requested, what);
+                write!(f, "{requested} per {unit} requested, no node has ")?;
+                match most {
+                    0 => write!(f, "{what}s"),
+                    most => write!(f, "more than {most}"),
+                }
+            }
+            Self::Slots {
+                requested,
+                need,
+                most,
+            } => {
+                let requested = amount(requested, "slot");
+                write!(
+                    f,
+                    "{requested} of {need} requested, no more than {most} fit"
+                )
+            }
+            Self::EquippedNodes {
+                requested,
+                need,
+                most,
+            } => {
+                let requested = amount(requested, "node");
+                write!(
+                    f,
+                    "{requested} with {need} requested, only {most} have that"
+                )
+            }
+        }
+    }
+}
+
+/// The reason why the whole inventory, idle and up, cannot run a request.
+///
+/// Its text is the note of a denial: what is impossible, and the most there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Infeasible {
+    shortfall: Shortfall,
+    /// Shared, as the machine caches the error and returns copies.
+    constraint: Option<Arc<Constraint>>,
+}
+
+impl Infeasible {
+    /// Whether no node at all meets the constraint of the request, or there is no node.
+    pub fn is_without_nodes(&self) -> bool {
+        self.shortfall == Shortfall::NoNodes
+    }
+}
+
+impl fmt::Display for Infeasible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.shortfall, &self.constraint) {
+            (Shortfall::NoNodes, Some(constraint)) => {
+                write!(f, "no node meets the constraint {constraint}")
+            }
+            (shortfall, Some(constraint)) => write!(
+                f,
+                "{shortfall} among the nodes that meet the constraint {constraint}"
+            ),
+            (shortfall, None) => shortfall.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Infeasible {}
 
 /// A number with its noun, in the plural unless it is one.
 fn amount(count: u64, noun: &str) -> String {
@@ -161,28 +335,20 @@ fn amount(count: u64, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// Checks whether a request can be met with the least of its counts. The error is the note of a
-/// denial: what is impossible, and the most there is.
-pub(crate) fn check(census: &Census, request: &Request) -> Result<(), String> {
-    if census.nodes() == 0 {
-        return Err(match &request.constraint {
-            Some(constraint) => format!("no node meets the constraint {constraint}"),
-            None => "the instance has no nodes".to_owned(),
-        });
-    }
+/// Checks whether a request can be met with the least of its counts.
+pub(crate) fn check(census: &Census, request: &Request) -> Result<(), Infeasible> {
     let checked = match &request.nnodes {
+        _ if census.nodes() == 0 => Err(Shortfall::NoNodes),
         None => check_slots(census, request),
         Some(wanted) => check_nodes(census, request, wanted.min().into()),
     };
-    checked.map_err(|note| match &request.constraint {
-        Some(constraint) => {
-            format!("{note} among the nodes that meet the constraint {constraint}")
-        }
-        None => note,
+    checked.map_err(|shortfall| Infeasible {
+        shortfall,
+        constraint: request.constraint.clone().map(Arc::new),
     })
 }
 
-fn check_slots(census: &Census, request: &Request) -> Result<(), String> {
+fn check_slots(census: &Census, request: &Request) -> Result<(), Shortfall> {
     let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
     let most = census.sum(|has_cores, has_gpus| measure::slots(has_cores, has_gpus, cores, gpus));
     let wanted = u64::from(request.slots.min().max(1));
@@ -190,21 +356,25 @@ fn check_slots(census: &Census, request: &Request) -> Result<(), String> {
         return Ok(());
     }
     check_largest_node(census, request, 1)?;
-    for ((what, of), each) in [(CORES, cores), (GPUS, gpus)] {
-        let total = census.sum(of);
-        let asked = wanted.saturating_mul(u64::from(each));
-        if asked > total {
-            return Err(format!("{} requested, {total} exist", amount(asked, what)));
+    for resource in Resource::ALL {
+        let exist = census.sum(|cores, gpus| resource.of(cores, gpus));
+        let requested = wanted.saturating_mul(u64::from(resource.of(cores, gpus)));
+        if requested > exist {
+            return Err(Shortfall::Total {
+                resource,
+                requested,
+                exist,
+            });
         }
     }
-    let shape = describe(request, 1);
-    Err(format!(
-        "{} of {shape} requested, no more than {most} fit",
-        amount(wanted, "slot")
-    ))
+    Err(Shortfall::Slots {
+        requested: wanted,
+        need: NodeNeed::of(request, 1),
+        most,
+    })
 }
 
-fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), String> {
+fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), Shortfall> {
     let wanted = wanted.max(1);
     let slots = u64::from(request.slots.min().max(1));
     let need_cores = slots * u64::from(request.cores_per_slot.min().max(1));
@@ -218,47 +388,38 @@ fn check_nodes(census: &Census, request: &Request, wanted: u64) -> Result<(), St
     }
     let exist = census.nodes();
     if wanted > exist {
-        return Err(format!(
-            "{} requested, {exist} exist",
-            amount(wanted, "node")
-        ));
+        return Err(Shortfall::Nodes {
+            requested: wanted,
+            exist,
+        });
     }
     check_largest_node(census, request, slots)?;
-    let shape = describe(request, slots);
-    Err(format!(
-        "{} with {shape} requested, only {most} have that",
-        amount(wanted, "node")
-    ))
+    Err(Shortfall::EquippedNodes {
+        requested: wanted,
+        need: NodeNeed::of(request, slots),
+        most,
+    })
 }
 
 /// Checks whether a node has the cores, and one the gpus, of so many slots together.
-fn check_largest_node(census: &Census, request: &Request, slots: u64) -> Result<(), String> {
-    let per = if request.nnodes.is_some() {
+fn check_largest_node(census: &Census, request: &Request, slots: u64) -> Result<(), Shortfall> {
+    let unit = if request.nnodes.is_some() {
         "node"
     } else {
         "slot"
     };
     let (cores, gpus) = (request.cores_per_slot.min(), request.gpus_per_slot.min());
-    for ((what, of), each) in [(CORES, cores), (GPUS, gpus)] {
-        let asked = slots * u64::from(each);
-        let most = census.most(of);
-        if asked > most {
-            let asked = amount(asked, what);
-            return Err(if most == 0 {
-                format!("{asked} per {per} requested, no node has {what}s")
-            } else {
-                format!("{asked} per {per} requested, no node has more than {most}")
+    for resource in Resource::ALL {
+        let requested = slots * u64::from(resource.of(cores, gpus));
+        let most = census.most(|cores, gpus| resource.of(cores, gpus));
+        if requested > most {
+            return Err(Shortfall::LargestNode {
+                resource,
+                unit,
+                requested,
+                most,
             });
         }
     }
     Ok(())
-}
-
-/// The cores and gpus of so many slots, in words.
-fn describe(request: &Request, slots: u64) -> String {
-    let cores = amount(slots * u64::from(request.cores_per_slot.min()), "core");
-    match slots * u64::from(request.gpus_per_slot.min()) {
-        0 => cores,
-        gpus => format!("{cores} and {}", amount(gpus, "gpu")),
-    }
 }

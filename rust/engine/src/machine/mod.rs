@@ -50,6 +50,7 @@ use crate::Error;
 use crate::ids::NodeIndex;
 
 pub(crate) use self::allocation::{Allocation, NodeAmount, NodeShare};
+pub use self::feasibility::Infeasible;
 pub(crate) use self::nodes::NodeResources;
 pub(crate) use self::reconfiguration::Relocation;
 pub use self::select::Selection;
@@ -63,8 +64,8 @@ struct ShapeCache {
     view: ViewRef,
     /// The generation in which it last did not fit, plus one.
     failed: u64,
-    /// Whether it can ever fit, with the note of a denial if not; `None` until asked for.
-    feasible: Option<Result<(), Arc<str>>>,
+    /// Whether it can ever fit; `None` until asked for.
+    feasible: Option<Result<(), Infeasible>>,
 }
 
 /// The nodes that a constraint allows, with a census of them.
@@ -388,18 +389,18 @@ impl Machine {
         self.shapes.get(id).units_of(free)
     }
 
-    /// Whether the whole machine, idle and up, could run the shape; if not, the note of a denial.
-    pub fn feasible(&mut self, id: ShapeId) -> Result<(), String> {
+    /// Checks whether the whole machine, idle and up, could run the shape.
+    pub fn feasible(&mut self, id: ShapeId) -> Result<(), Infeasible> {
         let at = id.0 as usize;
         if self.shape_cache[at].feasible.is_none() {
             let constraint = self.shapes.get(id).constraint;
             let census = Arc::clone(&self.eligible(constraint).census);
             let outcome = feasibility::check(&census, &self.shapes.get(id).request);
-            self.shape_cache[at].feasible = Some(outcome.map_err(Arc::from));
+            self.shape_cache[at].feasible = Some(outcome);
         }
         match &self.shape_cache[at].feasible {
-            Some(Err(note)) => Err(note.to_string()),
-            _ => Ok(()),
+            Some(outcome) => outcome.clone(),
+            None => Ok(()),
         }
     }
 

@@ -79,7 +79,7 @@ impl Nodes {
             let first = *ranks.start();
             let class = classes
                 .intern(cores, gpus)
-                .map_err(|error| Error::new(format!("rank {first}: {error}")))?;
+                .map_err(|error| error.about(format_args!("rank {first}")))?;
             entries.extend(ranks.map(|rank| Entry {
                 rank,
                 class,

@@ -223,7 +223,7 @@ impl Machine {
                 };
                 let rank = node.rank;
                 let text = format!("{what} {taken} of rank {rank} is allocated already");
-                return Err(Error::new(text));
+                return Err(Error::unavailable(text));
             }
             Ok(share)
         };

@@ -302,9 +302,9 @@ impl Walker {
                 continue;
             }
             self.seen(class).entry = None;
-            if let Err(note) = books.possible(class) {
+            if let Err(reason) = books.possible(class) {
                 let group = books.queue.classes[class.index()].group;
-                out.push(books.deny(key, note));
+                out.push(books.deny(key, &reason));
                 self.next(books, policy, group, class, key, now);
                 continue;
             }
@@ -391,7 +391,7 @@ impl Walker {
                     self.soften(books, policy, key);
                 }
             }
-            Err(note) => out.push(books.deny(key, note)),
+            Err(reason) => out.push(books.deny(key, &reason)),
         }
         self.next(books, policy, group, class, key, now);
     }

@@ -283,7 +283,7 @@ impl Engine {
             Change::Submit(job) => self.submit(job.clone())?,
             Change::Cancel(id) => {
                 if !self.cancel(*id) && self.free(*id, None).is_err() {
-                    return Err(Error::new(format!(
+                    return Err(Error::unknown_job(format!(
                         "job {id} is neither pending nor running"
                     )));
                 }
@@ -309,5 +309,5 @@ impl Engine {
 }
 
 fn unknown(id: u64) -> Error {
-    Error::new(format!("job {id} is not pending"))
+    Error::unknown_job(format!("job {id} is not pending"))
 }

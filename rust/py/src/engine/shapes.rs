@@ -160,7 +160,8 @@ impl EngineCore {
     fn infeasible(&self, shape: u32) -> PyResult<Option<String>> {
         let mut books = self.books()?;
         let (_, request) = books.shape_at("shape", shape)?.clone();
-        Ok(books.engine.feasible(&request).err())
+        let reason = books.engine.feasible(&request).err();
+        Ok(reason.map(|reason| reason.to_string()))
     }
 }
 

@@ -130,8 +130,8 @@ impl Conservative {
             let Some((class, limit)) = books.waits(key.handle()) else {
                 continue;
             };
-            if let Err(note) = books.possible(class) {
-                out.push(books.deny(key, note));
+            if let Err(reason) = books.possible(class) {
+                out.push(books.deny(key, &reason));
                 continue;
             }
             let it = &books.queue.classes[class.index()];

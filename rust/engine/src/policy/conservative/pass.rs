@@ -175,8 +175,8 @@ impl Pass {
         self.left -= 1;
         let end = match books.end(it.key.handle(), self.now) {
             Ok(end) => end,
-            Err(note) => {
-                self.decisions[index] = JobDecision::Decided(books.deny(it.key, note));
+            Err(reason) => {
+                self.decisions[index] = JobDecision::Decided(books.deny(it.key, &reason));
                 return None;
             }
         };
