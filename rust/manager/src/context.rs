@@ -16,7 +16,7 @@ use crate::dialogue::Dialogue;
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::jobs::Jobs;
-use crate::jobspecs::JobspecTexts;
+use crate::jobspec_texts::JobspecTexts;
 use crate::queues::Queues;
 use crate::record::Record;
 use crate::rpc;

@@ -32,6 +32,7 @@ mod info;
 mod ingest;
 mod job_list;
 mod jobs;
+mod jobspec_texts;
 mod jobspecs;
 mod kvs;
 mod log;
